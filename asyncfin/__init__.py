@@ -1,0 +1,1 @@
+"""An asyncio client for a financial dataset service."""

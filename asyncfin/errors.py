@@ -1,0 +1,232 @@
+"""What can go wrong, as one tree.
+
+    AsyncfinError
+    |- SelectionError (also ValueError)       refused before anything was sent
+    |- TransportError                         no complete answer came
+    |  |- ConnectionFailedError
+    |  |- RequestTimeoutError
+    |  `- TruncatedAnswerError
+    |- ServiceError                           the service answered with an error (spec 7)
+    |  |- ValidationFailedError               400 validation_failed
+    |  |- AuthenticationError                 401
+    |  |- PermissionDeniedError               403
+    |  |- NotFoundError                       404
+    |  |- DatasetChangedError                 409 dataset_changed
+    |  |- RateLimitedError                    429
+    |  |  `- AllowanceExhaustedError          429, and the wait is longer than allowed
+    |  `- ServerFailureError                  5xx
+    |- MalformedAnswerError                   a 2xx answer that breaks the spec
+    |- IncompleteResultError                  what came is not what was planned
+    `- ManifestMismatchError                  the extraction's folder belongs to another question
+
+Every error can be pickled, and none holds the access token.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+
+def _restore(kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, Any]) -> AsyncfinError:
+    """Rebuild a pickled error without calling its keyword-only constructor."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class AsyncfinError(Exception):
+    """The root of all errors that this library raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, self.__dict__.copy())
+
+
+class SelectionError(AsyncfinError, ValueError):
+    """The question itself is wrong. Raised before any request is spent on it."""
+
+
+class _AttemptedError(AsyncfinError):
+    """What is known of an operation that failed, for `report`."""
+
+    operation: str | None
+    request_id: str | None
+    at: datetime | None
+    attempts: int
+
+    def report(self) -> str:
+        """Return what the service's support asks for (spec 7), one fact a line, nothing secret.
+
+        Lines: the error, operation, time, HTTP status and code, request id, attempts, versions. What
+        is not known is left out.
+        """
+        facts = {
+            "error": type(self).__name__,
+            "operation": self.operation,
+            "time": self.at.isoformat() if self.at else None,
+            "status": getattr(self, "status", None),
+            "code": getattr(self, "code", None),
+            "request id": self.request_id,
+            "attempts": self.attempts,
+            "versions": f"asyncfin {_own_version()}, Python {platform.python_version()}",
+        }
+        return "\n".join(f"{name}: {value}" for name, value in facts.items() if value is not None)
+
+
+def _own_version() -> str:
+    try:
+        return version("asyncfin")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class TransportError(_AttemptedError):
+    """No complete answer came. `operation` and `at` say which attempt, the last of `attempts`, failed."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operation: str | None = None,
+        at: datetime | None = None,
+        attempts: int = 1,
+    ) -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.request_id = None
+        self.at = at
+        self.attempts = attempts
+
+
+class ConnectionFailedError(TransportError):
+    """No connection could be made, or it broke before an answer began."""
+
+
+class RequestTimeoutError(TransportError):
+    """One of the `Timeouts` of an attempt ran out."""
+
+
+class TruncatedAnswerError(TransportError):
+    """The answer began, and ended or broke before it was whole."""
+
+
+class ServiceError(_AttemptedError):
+    """The service answered with an error (spec 7).
+
+    Attributes:
+        status: the HTTP status.
+        code: the service's own code, by which to decide; None where the answer carried none.
+        message: the service's text, for people; it may change at any time.
+        request_id: the service's id of the request, for its support; None where it gave none.
+        operation: which operation failed, e.g. ``"query"``.
+        at: when the answer came, aware UTC.
+        attempts: how many attempts were made.
+    """
+
+    def __init__(
+        self,
+        *,
+        status: int,
+        code: str | None = None,
+        message: str = "",
+        request_id: str | None = None,
+        operation: str | None = None,
+        at: datetime | None = None,
+        attempts: int = 1,
+    ) -> None:
+        super().__init__(status, code, message, request_id)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.request_id = request_id
+        self.operation = operation
+        self.at = at
+        self.attempts = attempts
+
+    def __str__(self) -> str:
+        head = f"{self.status} {self.code}" if self.code else str(self.status)
+        named = f" (request {self.request_id})" if self.request_id else ""
+        doing = f" in {self.operation}" if self.operation else ""
+        return f"{head}{doing}{named}: {self.message or 'no message'}"
+
+
+class ValidationFailedError(ServiceError):
+    """400: the service found the request invalid. Correct it; it fails unchanged."""
+
+
+class AuthenticationError(ServiceError):
+    """401: the access token is missing, invalid, or not issued for the REST API."""
+
+
+class PermissionDeniedError(ServiceError):
+    """403: the token lacks a permission, or the account lacks access."""
+
+
+class NotFoundError(ServiceError):
+    """404: the item is missing, or not available to the account."""
+
+
+class DatasetChangedError(ServiceError):
+    """409 dataset_changed: the pinned publication is no longer the current one."""
+
+
+class RateLimitedError(ServiceError):
+    """429: a request limit is reached. `retry_after` is the wait asked for, in seconds, or None."""
+
+    def __init__(self, *, retry_after: float | None = None, **facts: Any) -> None:
+        super().__init__(**facts)
+        self.retry_after = retry_after
+
+
+class AllowanceExhaustedError(RateLimitedError):
+    """The allowance is used up for longer than `Retry.max_retry_after`, or the bucket's own daily budget is.
+
+    `resume_at` is when requests are possible again, aware UTC.
+    """
+
+    def __init__(self, *, resume_at: datetime, **facts: Any) -> None:
+        super().__init__(**facts)
+        self.resume_at = resume_at
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} (requests are possible again at {self.resume_at.isoformat()})"
+
+
+class ServerFailureError(ServiceError):
+    """5xx: a failure on the service's side, which outlasted the retries."""
+
+
+class MalformedAnswerError(_AttemptedError):
+    """A 2xx answer that breaks the spec. `problems` holds one line each, with its JSON path."""
+
+    def __init__(
+        self,
+        problems: str | Iterable[str],
+        *,
+        operation: str | None = None,
+        request_id: str | None = None,
+        at: datetime | None = None,
+        attempts: int = 1,
+    ) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__("; ".join(self.problems))
+        self.operation = operation
+        self.request_id = request_id
+        self.at = at
+        self.attempts = attempts
+
+
+class IncompleteResultError(AsyncfinError):
+    """What came is not what was planned. `series_ids` names the series that are missing."""
+
+    def __init__(self, message: str, *, series_ids: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.series_ids = tuple(series_ids)
+
+
+class ManifestMismatchError(AsyncfinError):
+    """The extraction's folder belongs to another question."""

@@ -1,0 +1,272 @@
+"""A dataset and its catalogue (spec 2.2, 2.3), and which of its series a Select means."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import cached_property
+from html import escape
+
+from attrs import frozen
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.period import Period
+from asyncfin.model.scope import ScopePath, format_path
+from asyncfin.model.select import Select, Wanted
+from asyncfin.model.series import CatalogueSeries
+
+
+@frozen
+class Dataset:
+    """The metadata of a publication (spec 2.2). `created_timestamp` is aware."""
+
+    entity_id: str
+    name: str
+    dataset_id: str
+    created_timestamp: datetime
+
+
+@frozen
+class Scope:
+    """A company scope (spec 2.3). `active_start` and `active_end` are None where the service gives none."""
+
+    scope_id: str
+    name: str
+    description: str
+    role: str
+    aliases: tuple[str, ...]
+    active_start: Period | None = None
+    active_end: Period | None = None
+
+
+@frozen
+class ScopeGroup:
+    """A group of company scopes (spec 2.3)."""
+
+    scope_group_id: str
+    name: str
+    description: str
+    scopes: tuple[Scope, ...]
+
+
+@frozen
+class ReportingGroup:
+    """A reporting group with its series (spec 2.3)."""
+
+    reporting_group_id: str
+    name: str
+    description: str
+    basis: str
+    cadence: str
+    series: tuple[CatalogueSeries, ...]
+
+
+@frozen
+class CataloguePage(Dataset):
+    """One page of a catalogue (spec 4.2). `next_cursor` is None on the last one."""
+
+    periods: tuple[Period, ...]
+    scope_groups: tuple[ScopeGroup, ...]
+    groups: tuple[ReportingGroup, ...]
+    next_cursor: str | None = None
+
+
+@frozen(repr=False)
+class Catalogue(Dataset):
+    """The whole catalogue of one publication (spec 2.3): all that a query can ask for.
+
+    Iterating gives its series, in the service's order; ``len`` counts them; ``catalogue[series_id]``
+    is one of them.
+
+    Attributes:
+        periods: the fiscal periods found anywhere in the dataset, oldest first. None of them is
+            promised for every series.
+        scope_groups: the available company scopes.
+        groups: the reporting groups, each with all its series.
+    """
+
+    periods: tuple[Period, ...]
+    scope_groups: tuple[ScopeGroup, ...]
+    groups: tuple[ReportingGroup, ...]
+
+    @property
+    def dataset(self) -> Dataset:
+        """The publication's metadata."""
+        return Dataset(self.entity_id, self.name, self.dataset_id, self.created_timestamp)
+
+    @cached_property
+    def series(self) -> tuple[CatalogueSeries, ...]:
+        """All series, group by group."""
+        return tuple(series for group in self.groups for series in group.series)
+
+    @cached_property
+    def _by_id(self) -> dict[str, CatalogueSeries]:
+        return {series.series_id: series for series in self.series}
+
+    @cached_property
+    def by_metric(self) -> Mapping[str, tuple[CatalogueSeries, ...]]:
+        """The series of each metric, by metric id."""
+        return _grouped(self.series, lambda series: series.metric_id)
+
+    @cached_property
+    def by_path(self) -> Mapping[ScopePath, tuple[CatalogueSeries, ...]]:
+        """The series of each scope path."""
+        return _grouped(self.series, lambda series: series.scopes)
+
+    @cached_property
+    def by_group(self) -> Mapping[str, ReportingGroup]:
+        """The reporting groups, by id."""
+        return {group.reporting_group_id: group for group in self.groups}
+
+    @cached_property
+    def _scope_names(self) -> dict[tuple[str, str], str]:
+        return {
+            (group.scope_group_id, scope.scope_id): scope.name
+            for group in self.scope_groups
+            for scope in group.scopes
+        }
+
+    def scope_names(self, path: ScopePath) -> tuple[str, ...]:
+        """Return the names of the scopes on a path, in its order; an unlisted scope's id stands for its name."""
+        return tuple(
+            self._scope_names.get((ref.scope_group_id, ref.scope_id), ref.scope_id) for ref in path
+        )
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    def __iter__(self) -> Iterator[CatalogueSeries]:
+        return iter(self.series)
+
+    def __contains__(self, series_id: object) -> bool:
+        return series_id in self._by_id
+
+    def __getitem__(self, series_id: str) -> CatalogueSeries:
+        return self._by_id[series_id]
+
+    def select(self, select: Select) -> tuple[CatalogueSeries, ...]:
+        """Return the series that a Select means here, in catalogue order; none where its predicates fit none.
+
+        Raises:
+            SelectionError: the Select names metrics, groups, paths or series that this catalogue
+                lacks; the message says which, and what comes close.
+        """
+        self._refuse_unknown(select)
+        picked = None if select.series is None else self._picked(select.series)
+        return tuple(
+            series
+            for series in self.series
+            if (picked is None or series.series_id in picked) and self._fits(series, select)
+        )
+
+    def lacking(self, select: Select) -> Mapping[str, tuple[str, ...]]:
+        """Return the ids that a Select names and this catalogue lacks, by field; paths in their text form."""
+        known_groups = [group.scope_group_id for group in self.scope_groups]
+        triples = {(s.metric_id, s.reporting_group_id, s.scopes) for s in self.series}
+        asked = {
+            "metric_ids": _absent(select.metric_ids, self.by_metric),
+            "reporting_group_ids": _absent(select.reporting_group_ids, self.by_group),
+            "scope_group_ids": _absent(select.scope_group_ids, known_groups),
+            "scope_combinations": tuple(
+                map(format_path, _absent(select.scope_combinations, self.by_path))
+            ),
+            "series": tuple(
+                wanted.series_id
+                for wanted in select.series or ()
+                if (wanted.metric_id, wanted.reporting_group_id, wanted.scopes) not in triples
+            ),
+        }
+        return {field: ids for field, ids in asked.items() if ids}
+
+    def _refuse_unknown(self, select: Select) -> None:
+        if lacking := self.lacking(select):
+            known: dict[str, Iterable[str]] = {
+                "metric_ids": self.by_metric,
+                "reporting_group_ids": self.by_group,
+                "scope_group_ids": [group.scope_group_id for group in self.scope_groups],
+                "scope_combinations": map(format_path, self.by_path),
+                "series": self._by_id,
+            }
+            lines = (_complaint(field, ids, list(known[field])) for field, ids in lacking.items())
+            raise SelectionError(f"{self.name} ({self.entity_id}) has no " + "; no ".join(lines))
+
+    def _picked(self, wanted: tuple[Wanted, ...]) -> set[str]:
+        """Return the ids of series picked by hand: by triple, and by id where a triple has several."""
+        several = _grouped(self.series, lambda s: (s.metric_id, s.reporting_group_id, s.scopes))
+        picked: set[str] = set()
+        for each in wanted:
+            ids = {
+                series.series_id
+                for series in several[each.metric_id, each.reporting_group_id, each.scopes]
+            }
+            if len(ids) > 1 and each.series_id not in ids:
+                raise SelectionError(
+                    f"series {each.series_id!r} is one of several of its metric, group and path, and"
+                    f" this catalogue names them {', '.join(sorted(ids))}: pick again"
+                )
+            picked |= ids if len(ids) == 1 else {each.series_id}
+        return picked
+
+    def _fits(self, series: CatalogueSeries, select: Select) -> bool:
+        """Say whether a series passes every given field but `series`."""
+        group_ids = select.scope_group_ids
+        return (
+            _in(series.metric_id, select.metric_ids)
+            and _in(series.reporting_group_id, select.reporting_group_ids)
+            and _in(series.scopes, select.scope_combinations)
+            and _in(series.basis, select.basis)
+            and _in(series.period_meaning, select.period_meaning)
+            and _in(self.by_group[series.reporting_group_id].cadence, select.cadence)
+            and (group_ids is None or {ref.scope_group_id for ref in series.scopes} == set(group_ids))
+            and (select.label is None or select.label.casefold() in series.label.casefold())
+            and (select.where is None or bool(select.where(series)))
+        )
+
+    def __str__(self) -> str:
+        first, last = (self.periods[0], self.periods[-1]) if self.periods else ("none", "none")
+        lines = [
+            f"{self.name} ({self.entity_id})",
+            f"publication {self.dataset_id} of {self.created_timestamp:%Y-%m-%d %H:%M} UTC",
+            f"{len(self.series)} series: {len(self.by_metric)} metrics, {len(self.by_path)} scope paths,"
+            f" {len(self.groups)} reporting groups",
+            f"{len(self.periods)} periods: {first} to {last}",
+        ]
+        return "\n".join(
+            lines + [f"  {group.reporting_group_id}: {len(group.series)} series" for group in self.groups]
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "<br>".join(map(escape, str(self).split("\n")[:4]))
+        rows = "".join(
+            f"<tr><td>{escape(group.reporting_group_id)}</td><td>{escape(group.name)}</td>"
+            f"<td>{escape(group.basis)}</td><td>{escape(group.cadence)}</td><td>{len(group.series)}</td></tr>"
+            for group in self.groups
+        )
+        titles = "".join(f"<th>{title}</th>" for title in ("group", "name", "basis", "cadence", "series"))
+        return f"<p>{head}</p><table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _grouped(series, key):  # type: ignore[no-untyped-def]
+    """Return the series under each key, both in order of appearance."""
+    grouped: dict[object, list[CatalogueSeries]] = {}
+    for each in series:
+        grouped.setdefault(key(each), []).append(each)
+    return {name: tuple(members) for name, members in grouped.items()}
+
+
+def _in(value, allowed) -> bool:  # type: ignore[no-untyped-def]
+    return allowed is None or value in allowed
+
+
+def _absent(asked, known):  # type: ignore[no-untyped-def]
+    return tuple(each for each in asked or () if each not in known)
+
+
+def _complaint(field: str, ids: Iterable[str], known: list[str]) -> str:
+    """Name the unknown ids of a field, each with what comes close."""
+    named = []
+    for each in ids:
+        close = difflib.get_close_matches(each, known, n=3, cutoff=0.5)
+        named.append(f"{each!r}" + (f" (close: {', '.join(close)})" if close else ""))
+    return f"{field} {', '.join(named)}"

@@ -1,0 +1,305 @@
+"""Fiscal periods (spec 2.1), and the ways to ask for them (spec 4.3)."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from attrs import field, frozen
+
+from asyncfin.errors import SelectionError
+
+_YEARS = range(1, 10_000)
+_MONTHS = range(1, 13)
+
+
+def _whole(name: str, value: object, allowed: range) -> None:
+    """Refuse what is no whole number in the range: True, 1.0 and "1" are none."""
+    if type(value) is not int or value not in allowed:
+        raise SelectionError(
+            f"{name} must be a whole number from {allowed.start} to {allowed.stop - 1}, not {value!r}"
+        )
+
+
+@frozen(order=True)
+class Period:
+    """A span of fiscal months (spec 2.1), ordered by year, end month and duration.
+
+    Args:
+        year: the fiscal year, 1 to 9999.
+        end_month: the fiscal month in which the period ends, 1 to 12. It is no calendar month.
+        duration_months: its length in months; 0 for a point in time, such as the end of a range.
+
+    Raises:
+        SelectionError: a field is not a whole number in its range.
+
+    >>> Period(2024, 9, 3).label
+    '2024-Q3'
+    >>> Period.parse("FY2024")
+    Period(year=2024, end_month=12, duration_months=12)
+    """
+
+    year: int
+    end_month: int
+    duration_months: int
+
+    def __attrs_post_init__(self) -> None:
+        _whole("year", self.year, _YEARS)
+        _whole("end_month", self.end_month, _MONTHS)
+        _whole("duration_months", self.duration_months, range(10_000))
+
+    @property
+    def fiscal_end(self) -> int:
+        """The last month as a number, so that months can be counted: ``year * 12 + end_month``."""
+        return self.year * 12 + self.end_month
+
+    @property
+    def label(self) -> str:
+        """The one text form: FY2024, 2024-Q3, 2024-H1, 2024-9M, and for all others 2024-11-05M."""
+        year = f"{self.year:04d}"
+        match self.duration_months, self.end_month:
+            case 12, 12:
+                return f"FY{year}"
+            case 3, 3 | 6 | 9 | 12:
+                return f"{year}-Q{self.end_month // 3}"
+            case 6, 6 | 12:
+                return f"{year}-H{self.end_month // 6}"
+            case 9, 9:
+                return f"{year}-9M"
+        return f"{year}-{self.end_month:02d}-{self.duration_months:02d}M"
+
+    def __str__(self) -> str:
+        return self.label
+
+    @classmethod
+    def parse(cls, label: str) -> "Period":
+        """Return the period of a label.
+
+        Raises:
+            SelectionError: the text is no period's label.
+        """
+        period = _parsed(label) if isinstance(label, str) else None
+        if period is None or period.label != label:
+            raise SelectionError(
+                f"period must be a label such as FY2024, 2024-Q3, 2024-H1, 2024-9M or 2024-11-05M, not {label!r}"
+                + (f"; this one is written {period.label}" if period else "")
+            )
+        return period
+
+
+_LABEL = re.compile(
+    r"FY(?P<fiscal>\d{4})"
+    r"|(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<nine>9M)|(?P<month>\d\d)-(?P<duration>\d{2,4})M)",
+    re.ASCII,
+)
+
+
+def _parsed(label: str) -> Period | None:
+    """Return the period that a text describes, in the one form or another; None for other texts."""
+    found = _LABEL.fullmatch(label)
+    if found is None:
+        return None
+    if found["fiscal"]:
+        return Period(int(found["fiscal"]), 12, 12)
+    year = int(found["year"])
+    if found["quarter"]:
+        return Period(year, int(found["quarter"]) * 3, 3)
+    if found["half"]:
+        return Period(year, int(found["half"]) * 6, 6)
+    if found["nine"]:
+        return Period(year, 9, 9)
+    return Period(year, int(found["month"]), int(found["duration"]))
+
+
+Bound: TypeAlias = Period | tuple[int, int] | int
+
+
+def _bound(name: str, value: Bound | None, month: int) -> Period | None:
+    """Return one end of a range as a point in time; `month` completes a bare year."""
+    match value:
+        case None:
+            return None
+        case Period():
+            return Period(value.year, value.end_month, 0)
+        case (year, end_month):
+            return Period(year, end_month, 0)
+        case int() if type(value) is int:
+            return Period(value, month, 0)
+    raise SelectionError(f"{name} must be a Period, a pair (year, end_month) or a year, not {value!r}")
+
+
+def _start(value: Bound | None) -> Period | None:
+    return _bound("start", value, 1)
+
+
+def _end(value: Bound | None) -> Period | None:
+    return _bound("end", value, 12)
+
+
+def _check_order(start: Period | None, end: Period | None) -> None:
+    if start is not None and end is not None and end < start:
+        raise SelectionError(
+            f"end must not be before start: {end.year}-{end.end_month:02d} is before"
+            f" {start.year}-{start.end_month:02d}"
+        )
+
+
+def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
+    given = (value,) if isinstance(value, (Period, str)) else tuple(value)
+    periods = tuple(Period.parse(each) if isinstance(each, str) else each for each in given)
+    for period in periods:
+        if not isinstance(period, Period):
+            raise SelectionError(f"periods must hold Periods or their labels, not {period!r}")
+    if not periods:
+        raise SelectionError("periods must name at least one period")
+    if len(set(periods)) < len(periods):
+        twice = next(period for period in periods if periods.count(period) > 1)
+        raise SelectionError(f"periods must be distinct: {twice} is named twice")
+    return periods
+
+
+@frozen
+class Exact:
+    """Exactly these periods (spec 4.3, mode ``exact``): Periods or their labels.
+
+    Raises:
+        SelectionError: none is named, or one twice.
+
+    >>> Exact(["FY2023", "FY2024"]).periods[0].year
+    2023
+    """
+
+    periods: tuple[Period, ...] = field(converter=_distinct_periods)
+
+
+@frozen
+class FiscalRange:
+    """All periods whose fiscal end lies between two ends, both included (spec 4.3, mode ``fiscal_range``).
+
+    Every duration counts: quarters, half years and years side by side.
+
+    Args:
+        start, end: a Period (its fiscal end counts), a pair ``(year, end_month)``, or a year: from
+            its first month, or to its last. None: the first or last fiscal end of the catalogue.
+
+    Raises:
+        SelectionError: the end is before the start.
+    """
+
+    start: Period | None = field(default=None, converter=_start)
+    end: Period | None = field(default=None, converter=_end)
+
+    def __attrs_post_init__(self) -> None:
+        _check_order(self.start, self.end)
+
+
+@frozen
+class Trailing:
+    """The last months up to the latest period in which a selected series has a value (spec 4.3, mode ``trailing``).
+
+    Raises:
+        SelectionError: `months` is not a whole number of at least 1.
+    """
+
+    months: int
+
+    def __attrs_post_init__(self) -> None:
+        _whole("months", self.months, range(1, 120_001))
+
+    def reaches(self, period: Period, anchor: Period) -> bool:
+        """Say whether a period is in the window that ends at the anchor, whatever its duration.
+
+        The spec names no bounds. Our reading: its fiscal end is one of the `months` months that end
+        with the anchor's.
+        """
+        return anchor.fiscal_end - self.months < period.fiscal_end <= anchor.fiscal_end
+
+
+@frozen
+class _Rule:
+    """Periods of one kind, found in the catalogue anew at every planning."""
+
+    start: Period | None = field(default=None, converter=_start)
+    end: Period | None = field(default=None, converter=_end)
+    last: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        _check_order(self.start, self.end)
+        if self.last is not None:
+            _whole("last", self.last, range(1, 10_000))
+
+    def admits(self, period: Period) -> bool:
+        """Say whether a period is of this kind, wherever it lies."""
+        raise NotImplementedError
+
+    def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
+        """Return those of the periods that the rule means, oldest first."""
+        meant = sorted(
+            period
+            for period in periods
+            if self.admits(period)
+            and (self.start is None or self.start.fiscal_end <= period.fiscal_end)
+            and (self.end is None or period.fiscal_end <= self.end.fiscal_end)
+        )
+        return tuple(meant[-self.last :] if self.last else meant)
+
+
+@frozen
+class Annual(_Rule):
+    """The catalogue's fiscal years: periods of 12 months that end in fiscal month 12.
+
+    Args:
+        start, end: as for `FiscalRange`; both included.
+        last: only so many, the latest ones.
+    """
+
+    def admits(self, period: Period) -> bool:
+        return period.duration_months == 12 and period.end_month == 12
+
+
+@frozen
+class Quarterly(_Rule):
+    """The catalogue's periods of 3 months. Arguments as for `Annual`."""
+
+    def admits(self, period: Period) -> bool:
+        return period.duration_months == 3
+
+
+Resolved: TypeAlias = Exact | FiscalRange | Trailing
+PeriodSelection: TypeAlias = Resolved | Annual | Quarterly
+
+
+def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
+    """Return what to ask for, given the periods of a catalogue; None where it holds none of them.
+
+    A rule becomes `Exact` over the periods it means; the open ends of a range become the first and
+    last fiscal ends of the catalogue.
+    """
+    match selection:
+        case Annual() | Quarterly():
+            meant = selection.among(periods)
+            return Exact(meant) if meant else None
+        case FiscalRange(start=start, end=end) if start is None or end is None:
+            known = sorted(periods)
+            if not known:
+                return None
+            start = start or Period(known[0].year, known[0].end_month, 0)
+            end = end or Period(known[-1].year, known[-1].end_month, 0)
+            return FiscalRange(start, end) if start <= end else None
+        case Exact() | FiscalRange() | Trailing():
+            return selection
+    raise SelectionError(
+        f"periods must be Exact, FiscalRange, Trailing, Annual or Quarterly, not {selection!r}"
+    )
+
+
+def describe(selection: Any) -> str:
+    """Return a period selection as a short line for people."""
+    match selection:
+        case Exact(periods=periods):
+            return f"exactly {', '.join(period.label for period in periods)}"
+        case Trailing(months=months):
+            return f"the last {months} months"
+        case FiscalRange(start=start, end=end):
+            ends = [f"{point.year}-{point.end_month:02d}" if point else "open" for point in (start, end)]
+            return f"fiscal ends {ends[0]} to {ends[1]}"
+    return repr(selection)

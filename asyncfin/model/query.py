@@ -1,0 +1,113 @@
+"""One request's selection, with the caps of spec 4.3 and 8."""
+
+from collections.abc import Iterable, Sized
+from typing import Any
+
+from attrs import field, frozen
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.period import Exact, FiscalRange, Resolved, Trailing
+from asyncfin.model.scope import ScopePath, as_paths, format_path
+
+MAX_METRIC_IDS = 50
+MAX_SCOPE_COMBINATIONS = 50
+MAX_PATH_ENTRIES = 20
+MAX_REPORTING_GROUP_IDS = 50
+MAX_PAGE_SIZE = 100
+VALUE_VERSIONS = ("original", "latest_restated")
+
+
+def _ids(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, Iterable):
+        raise SelectionError(f"must be a collection of ids, not {value!r}")
+    return tuple(value)
+
+
+def _optional_ids(value: Any) -> tuple[Any, ...] | None:
+    return None if value is None else _ids(value)
+
+
+def _check_ids(name: str, ids: tuple[Any, ...], cap: int) -> None:
+    _check_count(name, ids, cap)
+    for each in ids:
+        if not isinstance(each, str) or not each:
+            raise SelectionError(f"{name} must hold non-empty str, not {each!r}")
+    _check_distinct(name, ids)
+
+
+def _check_count(name: str, items: Sized, cap: int) -> None:
+    if not 1 <= len(items) <= cap:
+        raise SelectionError(f"{name} must have 1 to {cap} entries, not {len(items)} (spec 8)")
+
+
+def _check_distinct(name: str, items: tuple[Any, ...]) -> None:
+    if len(set(items)) < len(items):
+        twice = next(each for each in items if items.count(each) > 1)
+        shown = twice if isinstance(twice, str) else format_path(twice)
+        raise SelectionError(f"{name} must be distinct: {shown!r} is named twice")
+
+
+def check_value_version(value_version: str) -> None:
+    """Refuse what is no value version (spec 4.3).
+
+    Raises:
+        SelectionError: it is neither ``original`` nor ``latest_restated``.
+    """
+    if value_version not in VALUE_VERSIONS:
+        raise SelectionError(
+            f"value_version must be {' or '.join(map(repr, VALUE_VERSIONS))}, not {value_version!r}"
+        )
+
+
+def check_page_size(page_size: int) -> None:
+    """Refuse what is no page size (spec 8).
+
+    Raises:
+        SelectionError: it is not a whole number from 1 to 100.
+    """
+    if type(page_size) is not int or not 1 <= page_size <= MAX_PAGE_SIZE:
+        raise SelectionError(f"page_size must be a whole number from 1 to {MAX_PAGE_SIZE}, not {page_size!r}")
+
+
+@frozen
+class Query:
+    """What one query request selects (spec 4.3): the cross product of metrics and paths, in some groups.
+
+    Args:
+        metric_ids: 1 to 50 distinct metrics.
+        scope_combinations: 1 to 50 distinct, complete scope paths of at most 20 entries, in the forms
+            that `Select` takes.
+        periods: `Exact`, `FiscalRange` with both ends, or `Trailing`.
+        reporting_group_ids: up to 50 distinct groups. None: all.
+        value_version: ``"original"`` or ``"latest_restated"``.
+        expected_dataset_id: the publication to read. None: whichever is current.
+
+    Raises:
+        SelectionError: a cap is broken, something is named twice, or a field holds what it can't.
+    """
+
+    metric_ids: tuple[str, ...] = field(converter=_ids)
+    scope_combinations: tuple[ScopePath, ...] = field(converter=as_paths)
+    periods: Resolved
+    reporting_group_ids: tuple[str, ...] | None = field(default=None, converter=_optional_ids)
+    value_version: str = "original"
+    expected_dataset_id: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        _check_ids("metric_ids", self.metric_ids, MAX_METRIC_IDS)
+        _check_count("scope_combinations", self.scope_combinations, MAX_SCOPE_COMBINATIONS)
+        _check_distinct("scope_combinations", self.scope_combinations)
+        for path in self.scope_combinations:
+            _check_count("a scope path", path, MAX_PATH_ENTRIES)
+        if self.reporting_group_ids is not None:
+            _check_ids("reporting_group_ids", self.reporting_group_ids, MAX_REPORTING_GROUP_IDS)
+        if not isinstance(self.periods, (Exact, FiscalRange, Trailing)):
+            raise SelectionError(
+                f"periods must be Exact, FiscalRange or Trailing, not {self.periods!r};"
+                " rules are for Client.query, which knows the catalogue"
+            )
+        if isinstance(self.periods, FiscalRange) and None in (self.periods.start, self.periods.end):
+            raise SelectionError(f"periods must have a start and an end in a Query, not {self.periods!r}")
+        check_value_version(self.value_version)

@@ -1,0 +1,111 @@
+"""Scope references, and ordered scope paths with their text form (spec 2.3)."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from attrs import frozen
+
+from asyncfin.errors import SelectionError
+
+
+@frozen(order=True)
+class ScopeRef:
+    """One step of a scope path: a scope, and the scope group it belongs to (spec 2.3)."""
+
+    scope_group_id: str
+    scope_id: str
+
+    def __str__(self) -> str:
+        return f"{_escaped(self.scope_group_id)}={_escaped(self.scope_id)}"
+
+
+ScopePath: TypeAlias = tuple[ScopeRef, ...]
+"""The complete, ordered `scopes` array of a series."""
+
+_ESCAPES = {"%": "%25", "=": "%3D", "|": "%7C"}
+_ESCAPED = re.compile("%(?:25|3D|7C)", re.IGNORECASE)
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[%=|]", lambda found: _ESCAPES[found[0]], text)
+
+
+def _unescaped(text: str, whole: str) -> str:
+    if "%" in _ESCAPED.sub("", text):
+        raise SelectionError(
+            f"scope path {whole!r}: a % in an id is written %25, an = %3D and a | %7C"
+        )
+    return _ESCAPED.sub(lambda found: chr(int(found[0][1:], 16)), text)
+
+
+def format_path(path: ScopePath) -> str:
+    """Return the text form of a scope path: ``group=scope|group=scope``, with %25, %3D, %7C for % = | in ids.
+
+    >>> format_path((ScopeRef("segment", "R&D"), ScopeRef("region", "a=b")))
+    'segment=R&D|region=a%3Db'
+    """
+    return "|".join(map(str, path))
+
+
+def parse_path(text: str) -> ScopePath:
+    """Return the scope path that a text form stands for.
+
+    Raises:
+        SelectionError: the text is no text form of a path.
+
+    >>> parse_path("segment=R&D|region=a%3Db")[1].scope_id
+    'a=b'
+    """
+    return tuple(_parse_ref(part, text) for part in text.split("|")) if text else ()
+
+
+def _parse_ref(part: str, whole: str) -> ScopeRef:
+    group, equals, scope = part.partition("=")
+    if not equals or "=" in scope:
+        raise SelectionError(f"scope path {whole!r} must be written group=scope|group=scope; see {part!r}")
+    return ScopeRef(_unescaped(group, whole), _unescaped(scope, whole))
+
+
+def _is_ref(value: Any) -> bool:
+    """Tell a reference (or a pair of str standing for one) from a path."""
+    return isinstance(value, ScopeRef) or (
+        isinstance(value, (tuple, list))
+        and len(value) == 2
+        and all(isinstance(each, str) for each in value)
+    )
+
+
+def as_path(value: Any) -> ScopePath:
+    """Return a scope path from references, pairs of str, or the text form.
+
+    Raises:
+        SelectionError: it is none of these.
+    """
+    if isinstance(value, str):
+        return parse_path(value)
+    if not isinstance(value, Iterable):
+        raise SelectionError(f"scope path must be a sequence of ScopeRef, not {value!r}")
+    references = tuple(value)
+    for each in references:
+        if not _is_ref(each):
+            raise SelectionError(
+                f"scope path must hold ScopeRef or pairs (scope_group_id, scope_id), not {each!r}"
+            )
+    return tuple(each if isinstance(each, ScopeRef) else ScopeRef(*each) for each in references)
+
+
+def as_paths(value: Any) -> tuple[ScopePath, ...]:
+    """Return scope paths from a collection of them, or from a single one, in any form `as_path` takes.
+
+    Raises:
+        SelectionError: one of them is no path.
+    """
+    if isinstance(value, (str, ScopeRef)):
+        return (as_path(value if isinstance(value, str) else (value,)),)
+    if not isinstance(value, Iterable):
+        raise SelectionError(f"scope_combinations must be scope paths, not {value!r}")
+    items = tuple(value)
+    if items and all(_is_ref(each) for each in items):
+        return (as_path(items),)
+    return tuple(as_path(each) for each in items)

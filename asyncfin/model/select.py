@@ -1,0 +1,106 @@
+"""What the caller wants, as a value that any catalogue can be asked for."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attrs import field, fields, frozen
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.scope import ScopePath, as_paths
+from asyncfin.model.series import CatalogueSeries, Series
+
+
+def _one_of(value: Any) -> tuple[str, ...] | None:
+    """A str is one id, a collection means one of these; duplicates are dropped."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, Iterable):
+        raise SelectionError(f"must be a str or a collection of str, not {value!r}")
+    given = tuple(dict.fromkeys(value))
+    for each in given:
+        if not isinstance(each, str):
+            raise SelectionError(f"must hold only str, not {each!r}")
+    return given
+
+
+def _paths(value: Any) -> tuple[ScopePath, ...] | None:
+    return None if value is None else tuple(dict.fromkeys(as_paths(value)))
+
+
+def _ids() -> Any:
+    return field(default=None, converter=_one_of)
+
+
+@frozen
+class Wanted:
+    """One series picked by hand: its triple, and its id to tell apart several of one triple."""
+
+    metric_id: str
+    reporting_group_id: str
+    scopes: ScopePath
+    series_id: str
+
+
+@frozen(repr=False)
+class Select:
+    """A choice of series. Every given field narrows it; `Select()` is everything.
+
+    A str is one id, a collection means "one of these". The same Select can be asked of any
+    catalogue (`Catalogue.select`), so it survives a new publication.
+
+    Args:
+        metric_ids: metrics.
+        scope_combinations: complete scope paths, or a single one: of `ScopeRef`, of pairs of str, or
+            in the text form ``group=scope|group=scope``.
+        reporting_group_ids: reporting groups.
+        scope_group_ids: paths that use exactly these scope groups, in whatever order.
+        basis, period_meaning: words of the series.
+        cadence: words of the series' reporting group.
+        label: a part of the series' label, in whatever case.
+        where: a predicate on a `CatalogueSeries`.
+        name: what stands for `where` where the Select is written down.
+
+    Raises:
+        SelectionError: a field is an empty collection, or holds what it can't.
+
+    >>> Select(metric_ids="Revenue", basis=["segment", "product"])
+    Select(metric_ids=('Revenue',), basis=('segment', 'product'))
+    """
+
+    metric_ids: tuple[str, ...] | None = _ids()
+    scope_combinations: tuple[ScopePath, ...] | None = field(default=None, converter=_paths)
+    reporting_group_ids: tuple[str, ...] | None = _ids()
+    scope_group_ids: tuple[str, ...] | None = _ids()
+    basis: tuple[str, ...] | None = _ids()
+    cadence: tuple[str, ...] | None = _ids()
+    period_meaning: tuple[str, ...] | None = _ids()
+    label: str | None = None
+    where: Callable[[CatalogueSeries], bool] | None = None
+    name: str | None = None
+    series: tuple[Wanted, ...] | None = field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        for attribute in fields(type(self)):
+            if getattr(self, attribute.name) == ():
+                raise SelectionError(f"{attribute.name} must not be empty; leave it out to take every one")
+        if self.label is not None and not isinstance(self.label, str):
+            raise SelectionError(f"label must be a str, not {self.label!r}")
+        if self.where is not None and not callable(self.where):
+            raise SelectionError(f"where must be a predicate on a CatalogueSeries, not {self.where!r}")
+
+    @classmethod
+    def of(cls, series: CatalogueSeries | Series | Iterable[CatalogueSeries | Series]) -> "Select":
+        """Return the Select of just these series, from a catalogue or a panel.
+
+        Kept are each one's metric, reporting group and scope path, and its id, which decides only
+        where a catalogue holds several series of one such triple.
+        """
+        several = (series,) if isinstance(series, (CatalogueSeries, Series)) else series
+        wanted = (Wanted(s.metric_id, s.reporting_group_id, s.scopes, s.series_id) for s in several)
+        return cls(series=tuple(dict.fromkeys(wanted)))
+
+    def __repr__(self) -> str:
+        given = ((each.name, getattr(self, each.name)) for each in fields(type(self)))
+        return f"Select({', '.join(f'{name}={value!r}' for name, value in given if value is not None)})"

@@ -1,0 +1,65 @@
+"""The series of a catalogue (spec 2.3) and of an answer (spec 2.4)."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+from attrs import field, frozen
+
+from asyncfin.model.period import Period
+from asyncfin.model.scope import ScopePath, ScopeRef
+from asyncfin.model.value import Value
+
+
+@frozen
+class CatalogueSeries:
+    """A series that can be asked for (spec 2.3).
+
+    `scopes` is its complete, ordered scope path. `basis` and `period_meaning` are open sets of words;
+    `number_format` is a display pattern, not a scale. The unit, where there is one, stands in the
+    description.
+    """
+
+    series_id: str
+    reporting_group_id: str
+    metric_id: str
+    label: str
+    description: str
+    basis: str
+    scopes: tuple[ScopeRef, ...]
+    number_format: str
+    period_meaning: str
+
+
+@frozen
+class Series:
+    """A series with its values (spec 2.4).
+
+    Attributes:
+        periods: the periods that `values` is aligned with.
+        values: one entry a period: a Value, or None where there is no observation (a reported zero is
+            a Value). They are decoded when first looked at, and kept as long as this object is.
+            MalformedAnswerError is raised then if the answer broke the spec.
+    """
+
+    series_id: str
+    reporting_group_id: str
+    metric_id: str
+    label: str
+    basis: str
+    scopes: ScopePath
+    number_format: str
+    period_meaning: str
+    periods: tuple[Period, ...] = field(repr=False)
+    _decode: Callable[[], tuple[Value | None, ...]] = field(repr=False, eq=False)
+
+    @cached_property
+    def values(self) -> tuple[Value | None, ...]:
+        return self._decode()
+
+    def observations(self) -> Iterator[tuple[Period, Value]]:
+        """Return the pairs (Period, Value) where there is a value, in the order of `periods`."""
+        return (
+            (period, value)
+            for period, value in zip(self.periods, self.values, strict=True)
+            if value is not None
+        )

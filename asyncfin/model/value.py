@@ -1,0 +1,37 @@
+"""One observation and where it comes from (spec 2.4)."""
+
+from attrs import frozen
+
+from asyncfin.model.period import Period
+
+
+@frozen
+class Source:
+    """A reference to the origin of a value (spec 2.4)."""
+
+    item_id: str
+    row_index: int
+    column_index: int
+
+
+@frozen
+class Value:
+    """One observation (spec 2.4).
+
+    Attributes:
+        number: the value. A reported zero is 0; whole numbers stay exact, however large.
+        text: the value as the service formats it.
+        number_format: its display pattern. It is no scale: nothing is to be multiplied by it.
+        fill_type: how it was obtained; an open set of words.
+        value_version: ``"original"`` or ``"latest_restated"``, as the service labels it.
+        report_period: the period in which it was reported, of duration 0.
+        sources: where it comes from, in the service's order.
+    """
+
+    number: int | float
+    text: str
+    number_format: str
+    fill_type: str
+    value_version: str
+    report_period: Period
+    sources: tuple[Source, ...]

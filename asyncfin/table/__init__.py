@@ -1,0 +1,1 @@
+"""The stitched answer, and the tables made of it."""

@@ -1,0 +1,230 @@
+"""Bytes <-> model, strictly: nothing is coerced, unknown fields and unknown words pass.
+
+Catalogue pages are large and go by msgspec straight into the model's classes; all else is small and
+goes by one cattrs converter. After a failure the same bytes are read once more by a converter that
+collects every problem with its JSON path.
+"""
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+import cattrs
+import msgspec
+from attrs import frozen
+
+
+from asyncfin.errors import MalformedAnswerError
+from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
+from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.query import Query
+
+T = TypeVar("T")
+
+
+def _strict(kind: type) -> Any:
+    """Return a hook that takes exactly this type: True is no int, 1 no str."""
+
+    def structure(value: Any, _: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"expected {kind.__name__}, got {_json_name(value)}")
+        return value
+
+    return structure
+
+
+def _number(value: Any, _: Any) -> int | float:
+    if type(value) not in (int, float):
+        raise TypeError(f"expected a number, got {_json_name(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+def _json_name(value: Any) -> str:
+    return "null" if value is None else repr(value)[:80]
+
+
+def _timestamp(value: Any, _: Any) -> datetime:
+    return aware_timestamp(_strict(str)(value, str))
+
+
+def aware_timestamp(text: str) -> datetime:
+    """Return the moment that an ISO 8601 text names.
+
+    Raises:
+        ValueError: it is none, or names no time zone.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"expected an ISO 8601 timestamp with its time zone, got {text!r}")
+    return moment
+
+
+def _converter(*, detailed_validation: bool) -> cattrs.Converter:
+    converter = cattrs.Converter(detailed_validation=detailed_validation)
+    for kind in (str, int, bool):
+        converter.register_structure_hook(kind, _strict(kind))
+    converter.register_structure_hook(float, _number)
+    converter.register_structure_hook(int | float, _number)
+    converter.register_structure_hook(datetime, _timestamp)
+    return converter
+
+
+_quick = _converter(detailed_validation=False)
+_detailed = _converter(detailed_validation=True)
+
+DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
+"""What msgspec and the model's own checks raise on bytes that break the spec."""
+
+
+def parse(body: bytes) -> Any:
+    """Return the JSON value of a body.
+
+    Raises:
+        MalformedAnswerError: it is no JSON.
+    """
+    try:
+        return msgspec.json.decode(body)
+    except DECODE_ERRORS as error:
+        failure = MalformedAnswerError(f"the body is no JSON: {error}")
+    raise failure
+
+
+def malformed(body: bytes, kind: Any, fallback: Exception) -> MalformedAnswerError:
+    """Return the error for a body that is no `kind`, with every problem and its JSON path."""
+    try:
+        structure(parse(body), kind)
+    except MalformedAnswerError as error:
+        return error
+    return MalformedAnswerError(str(fallback))
+
+
+def structure(value: Any, kind: type[T]) -> T:
+    """Return a JSON object as a `kind`, an attrs class.
+
+    Raises:
+        MalformedAnswerError: it does not fit; every problem with its JSON path.
+    """
+    if not isinstance(value, dict):
+        raise MalformedAnswerError(f"expected an object, got {_json_name(value)} @ $")
+    try:
+        return _quick.structure(value, kind)
+    except Exception:  # noqa: BLE001  what does not fit fails in many ways; the second reading names them
+        pass
+    return _structure_or_explain(value, kind)
+
+
+def _structure_or_explain(value: Any, kind: type[T]) -> T:
+    try:
+        return _detailed.structure(value, kind)
+    except Exception as error:  # noqa: BLE001
+        found = cattrs.transform_error(error, format_exception=_explain)
+    raise MalformedAnswerError(found)
+
+
+def _explain(error: BaseException, _: Any) -> str:
+    if isinstance(error, KeyError):
+        return "a required field is missing"
+    return str(error)
+
+
+def decode_dataset(body: bytes) -> Dataset:
+    """Return the metadata in a body (spec 2.2).
+
+    Raises:
+        MalformedAnswerError: the body breaks the spec.
+    """
+    return structure(parse(body), Dataset)
+
+
+class _CatalogueAnswer(msgspec.Struct):
+    """The body of a catalogue answer (spec 2.3)."""
+
+    entity_id: str
+    name: str
+    dataset_id: str
+    created_timestamp: str
+    periods: tuple[Period, ...]
+    scope_groups: tuple[ScopeGroup, ...]
+    groups: tuple[ReportingGroup, ...]
+    next_cursor: str | None = None
+
+
+_catalogue_answer = msgspec.json.Decoder(_CatalogueAnswer)
+
+
+def decode_catalogue_page(body: bytes) -> CataloguePage:
+    """Return the catalogue page in a body (spec 2.3).
+
+    Raises:
+        MalformedAnswerError: the body breaks the spec.
+    """
+    try:
+        answer = _catalogue_answer.decode(body)
+        return CataloguePage(
+            answer.entity_id,
+            answer.name,
+            answer.dataset_id,
+            aware_timestamp(answer.created_timestamp),
+            answer.periods,
+            answer.scope_groups,
+            answer.groups,
+            answer.next_cursor,
+        )
+    except DECODE_ERRORS as error:
+        failure = malformed(body, CataloguePage, error)
+    raise failure
+
+
+def decode_mapping(body: bytes) -> dict[str, Any]:
+    """Return a JSON object as it came.
+
+    Raises:
+        MalformedAnswerError: the body is no JSON object.
+    """
+    value = parse(body)
+    if not isinstance(value, dict):
+        raise MalformedAnswerError(f"expected an object, got {_json_name(value)} @ $")
+    return value
+
+
+@frozen
+class ErrorObject:
+    """The error object of an answer (spec 7); None where a field is missing or no text."""
+
+    code: str | None = None
+    message: str | None = None
+    request_id: str | None = None
+
+
+def decode_error(body: bytes) -> ErrorObject:
+    """Return what of the error object can be read: an error is an error whatever its body."""
+    try:
+        error = parse(body)["error"]
+        found = {name: error.get(name) for name in ("code", "message", "request_id")}
+    except (MalformedAnswerError, KeyError, TypeError, AttributeError, IndexError):
+        return ErrorObject()
+    return ErrorObject(**{name: text for name, text in found.items() if isinstance(text, str)})
+
+
+def encode_query(query: Query, *, page_size: int, cursor: str | None) -> bytes:
+    """Return the body of a query request (spec 4.3); fields that are None are left out."""
+    body = {
+        "metric_ids": query.metric_ids,
+        "scope_combinations": query.scope_combinations,
+        "periods": _encode_periods(query.periods),
+        "reporting_group_ids": query.reporting_group_ids,
+        "expected_dataset_id": query.expected_dataset_id,
+        "value_version": query.value_version,
+        "limit": page_size,
+        "cursor": cursor,
+    }
+    return msgspec.json.encode({name: value for name, value in body.items() if value is not None})
+
+
+def _encode_periods(periods: Resolved) -> dict[str, Any]:
+    match periods:
+        case Exact(periods=exact):
+            return {"mode": "exact", "exact": exact}
+        case FiscalRange(start=start, end=end):
+            return {"mode": "fiscal_range", "from": start, "to": end}
+        case Trailing(months=months):
+            return {"mode": "trailing", "months": months}

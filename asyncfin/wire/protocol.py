@@ -1,0 +1,224 @@
+"""The protocol without any I/O: which request asks for what, and what an answer says (spec 4, 5, 7).
+
+Requests carry no token; the transport adds it. An answer of status 2xx becomes a model value or a
+`MalformedAnswerError`; every other becomes a `ServiceError`, chosen by its code, then by its status,
+never by its text.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote
+
+from attrs import field, frozen
+
+from asyncfin.errors import (
+    AuthenticationError,
+    DatasetChangedError,
+    MalformedAnswerError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    SelectionError,
+    ServerFailureError,
+    ServiceError,
+    ValidationFailedError,
+)
+from asyncfin.model.catalogue import CataloguePage, Dataset
+from asyncfin.model.query import Query
+from asyncfin.wire import codec
+
+MAX_USAGE_DAYS = 92
+
+
+@frozen
+class Request:
+    """One HTTP request. `path` is percent-encoded and relative to the base URL; `params` are not."""
+
+    operation: str
+    method: str
+    path: str
+    params: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = field(default=None, repr=False)
+    entity_id: str | None = None
+
+
+@frozen
+class Answer:
+    """One complete HTTP answer: header names in lower case, the body inflated, `at` aware UTC."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+    at: datetime
+
+
+_ENTITY_ID = re.compile(r"O-.{32}", re.DOTALL)
+
+
+def check_entity_id(entity_id: str) -> None:
+    """Refuse what is no entity id (spec 2.2).
+
+    Raises:
+        SelectionError: it is not ``O-`` and 32 characters.
+    """
+    if not isinstance(entity_id, str) or not _ENTITY_ID.fullmatch(entity_id):
+        raise SelectionError(f"entity_id must be 'O-' followed by 32 characters, not {entity_id!r}")
+
+
+def _dataset_path(entity_id: str) -> str:
+    check_entity_id(entity_id)
+    return f"/v1/entities/{quote(entity_id, safe='')}/dataset"
+
+
+def dataset_request(entity_id: str) -> Request:
+    """Return the request for an entity's current dataset (spec 4.1)."""
+    return Request("dataset", "GET", _dataset_path(entity_id), entity_id=entity_id)
+
+
+def catalogue_request(
+    entity_id: str, *, expected_dataset_id: str | None, page_size: int, cursor: str | None
+) -> Request:
+    """Return the request for one page of a catalogue (spec 4.2)."""
+    params = {"expected_dataset_id": expected_dataset_id, "limit": str(page_size), "cursor": cursor}
+    return Request(
+        "catalogue",
+        "GET",
+        f"{_dataset_path(entity_id)}/catalogue",
+        tuple((name, value) for name, value in params.items() if value is not None),
+        entity_id=entity_id,
+    )
+
+
+def query_request(entity_id: str, query: Query, *, page_size: int, cursor: str | None) -> Request:
+    """Return the request for one page of a query (spec 4.3)."""
+    return Request(
+        "query",
+        "POST",
+        f"{_dataset_path(entity_id)}/query",
+        body=codec.encode_query(query, page_size=page_size, cursor=cursor),
+        entity_id=entity_id,
+    )
+
+
+def usage_request(start_date: date, end_date: date) -> Request:
+    """Return the request for the usage of at most 92 days (spec 4.4)."""
+    params = (("start_date", start_date.isoformat()), ("end_date", end_date.isoformat()))
+    return Request("usage", "GET", "/v1/usage", params)
+
+
+def limits_request() -> Request:
+    """Return the request for the account's limits (spec 4.5)."""
+    return Request("limits", "GET", "/v1/limits")
+
+
+def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date]]:
+    """Cut a range of days into windows of at most 92 days that cover it exactly once, in order (spec 8)."""
+    while start_date <= end_date:
+        last = min(end_date, start_date + timedelta(days=MAX_USAGE_DAYS - 1))
+        yield start_date, last
+        start_date = last + timedelta(days=1)
+
+
+def read_dataset(request: Request, answer: Answer) -> Dataset:
+    """Return the metadata that an answer holds (spec 2.2).
+
+    Raises:
+        MalformedAnswerError: it breaks the spec, or is of another entity.
+    """
+    dataset = codec.decode_dataset(answer.body)
+    check_publication(dataset, entity_id=request.entity_id)
+    return dataset
+
+
+def read_catalogue_page(request: Request, answer: Answer) -> CataloguePage:
+    """Return the page of a catalogue that an answer holds (spec 2.3).
+
+    Raises:
+        MalformedAnswerError: it breaks the spec, or is of another entity.
+    """
+    page = codec.decode_catalogue_page(answer.body)
+    check_publication(page, entity_id=request.entity_id)
+    return page
+
+
+def read_mapping(answer: Answer) -> Mapping[str, Any]:
+    """Return a body whose fields the spec does not show, as it came (spec 4.4, 4.5).
+
+    Raises:
+        MalformedAnswerError: it is no JSON object.
+    """
+    return codec.decode_mapping(answer.body)
+
+
+def check_publication(
+    head: Any, *, entity_id: str | None, dataset_id: str | None = None
+) -> None:
+    """Refuse an answer about another entity, or another publication than the pinned one (spec 9).
+
+    Raises:
+        MalformedAnswerError: `head` names another one.
+    """
+    expected = {"entity_id": entity_id, "dataset_id": dataset_id}
+    problems = [
+        f"expected {wanted!r}, got {getattr(head, name)!r} @ $.{name}"
+        for name, wanted in expected.items()
+        if wanted is not None and getattr(head, name) != wanted
+    ]
+    if problems:
+        raise MalformedAnswerError(problems)
+
+
+_BY_CODE: Mapping[str, type[ServiceError]] = {
+    "validation_failed": ValidationFailedError,
+    "dataset_changed": DatasetChangedError,
+}
+_BY_STATUS: Mapping[int, type[ServiceError]] = {
+    400: ValidationFailedError,
+    401: AuthenticationError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+}
+
+
+def failure(request: Request, answer: Answer) -> ServiceError:
+    """Return the error that an answer of no 2xx status stands for (spec 7)."""
+    error = codec.decode_error(answer.body)
+    facts: dict[str, Any] = {
+        "status": answer.status,
+        "code": error.code,
+        "message": error.message or "",
+        "request_id": error.request_id,
+        "operation": request.operation,
+        "at": answer.at,
+    }
+    if answer.status == 429:
+        return RateLimitedError(retry_after=retry_after(answer), **facts)
+    kind = _BY_CODE.get(error.code or "") or _BY_STATUS.get(answer.status)
+    if kind is None:
+        kind = ServerFailureError if answer.status >= 500 else ServiceError
+    return kind(**facts)
+
+
+def retry_after(answer: Answer) -> float | None:
+    """Return the seconds that an answer asks to wait (spec 7, 8); None where it names no sensible time.
+
+    An HTTP date is measured against the answer's own Date, so that a wrong local clock does no harm.
+    """
+    text = answer.headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text, re.ASCII):
+        return float(text)
+    then, now = _http_date(text), _http_date(answer.headers.get("date", "")) or answer.at
+    return max(0.0, (then - now).total_seconds()) if then else None
+
+
+def _http_date(text: str) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, IndexError, TypeError):
+        return None
+    return moment if moment.tzinfo else None
+
+

@@ -1,0 +1,54 @@
+"""What all tests share: the virtual clock."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("default")
+
+
+class _SkippingSelector:
+    """Polls the real sockets, and where nothing is ready moves the loop's clock on to the next timer."""
+
+    def __init__(self, loop: "VirtualTimeLoop") -> None:
+        self._loop, self._real = loop, selectors.DefaultSelector()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def select(self, timeout: float | None = None) -> Any:
+        self._loop.now += 1e-9  # a timer re-armed for "now" by float rounding must not spin for ever
+        ready = self._real.select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            return self._real.select(None)
+        self._loop.now += timeout
+        return ready
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock jumps over every wait. Servers must run in the same loop."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(_SkippingSelector(self))  # type: ignore[arg-type]
+        self._clock_resolution = 1e-9
+
+    def time(self) -> float:
+        return self.now
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    if item.get_closest_marker("virtual"):
+        return {"virtual": VirtualTimeLoop}
+    return {"real": asyncio.new_event_loop}

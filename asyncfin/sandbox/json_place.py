@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 _PERIOD_KEYS = ("year", "end_month", "duration_months")
 _SHOWN_LENGTH = 60
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class WrongPlaceError(Exception):
@@ -75,7 +77,7 @@ def string(value: Any, place: str) -> str:
     """The string at this place: not empty, and such that UTF-8 can carry it."""
     if not isinstance(value, str) or not value:
         raise WrongPlaceError(place, f"{shown(value)} is no text; write a string that is not empty")
-    if any("\ud800" <= character <= "\udfff" for character in value):
+    if _HALF_CHARACTER.search(value):
         raise WrongPlaceError(place, f"{value!a} holds half a character; write whole ones")
     return value
 

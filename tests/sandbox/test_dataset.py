@@ -1,0 +1,591 @@
+"""The dataset file: what loads, what is refused and in which words, and that writing is the inverse of reading."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import math
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncfin.sandbox.dataset import BrokenDatasetError, DatasetFile, dump, load
+from asyncfin.sandbox.dataset_values import format_number
+
+ROOT = Path(__file__).parents[2]
+REAL_FILES = sorted((ROOT / "../shared/data").glob("*.json.gz"))
+
+Document = Any  # JSON as it comes
+
+
+def documented() -> Document:
+    """The example of the format's page."""
+    page = (ROOT / "docs/dataset-format.md").read_text()
+    block = re.search(r"```json\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    return json.loads(block[1])
+
+
+def full() -> Document:
+    """A document that uses every key, with two publications."""
+    first = {
+        "dataset_id": "00000000-0000-4000-8000-000000000001",
+        "created_timestamp": "2024-02-01T06:00:00Z",
+        "provenance": {"anything": [1]},
+        "periods": [[2023, 9, 3], [2023, 12, 3], [2023, 12, 12]],
+        "report_periods": [[2024, 3, 0], [2023, 12, 0]],
+        "items": ["item one", "item two"],
+        "fill_types": ["derived", "reported"],
+        "scope_groups": [
+            {
+                "scope_group_id": "company",
+                "name": "Company",
+                "description": "The whole",
+                "scopes": [
+                    {
+                        "scope_id": "consolidated",
+                        "name": "Total",
+                        "description": "All of it",
+                        "role": "company",
+                        "aliases": ["group"],
+                        "active_start": {"year": 2023, "end_month": 9, "duration_months": 0},
+                        "active_end": {"year": 2023, "end_month": 12, "duration_months": 0},
+                    }
+                ],
+            },
+            {"scope_group_id": "segment", "scopes": [{"scope_id": "a|b=c%é"}]},
+        ],
+        "groups": [
+            {
+                "reporting_group_id": "annual.all",
+                "name": "Annual",
+                "description": "Fiscal years",
+                "basis": "consolidated",
+                "cadence": "annual",
+                "series": [
+                    {
+                        "series_id": "S-1",
+                        "reporting_group_id": "annual.all",
+                        "metric_id": "Revenue",
+                        "label": "Revenue",
+                        "description": "Sales. Unit: USD.",
+                        "basis": "segment",
+                        "scopes": [
+                            {"scope_group_id": "company", "scope_id": "consolidated"},
+                            {"scope_group_id": "segment", "scope_id": "a|b=c%é"},
+                        ],
+                        "number_format": "0.0%",
+                        "period_meaning": "at_period_end",
+                    }
+                ],
+            },
+            {
+                "reporting_group_id": "quarterly",
+                "basis": "consolidated",
+                "cadence": "quarterly",
+                "series": [
+                    {
+                        "series_id": "S-2",
+                        "metric_id": "Revenue",
+                        "scopes": [{"scope_group_id": "company", "scope_id": "consolidated"}],
+                    }
+                ],
+            },
+        ],
+        "values": {
+            "S-1": [
+                [0, [0.125, 1, 1, []]],
+                [2, [0.25, 0, 1, [[0, 4, 2], [1, 0, 0]]], [0.5, 1, 0, [[1, 7, 1]]]],
+            ]
+        },
+    }
+    second = copy.deepcopy(first) | {
+        "dataset_id": "00000000-0000-4000-8000-000000000002",
+        "created_timestamp": "2024-05-01T06:00:00+00:00",
+    }
+    return {
+        "format": "asyncfin-dataset/1",
+        "entity_id": "O-" + "0" * 31 + "1",
+        "name": "Example",
+        "provenance": "by hand",
+        "publications": [first, second],
+    }
+
+
+def broken(change: Callable[[Document], Any]) -> BrokenDatasetError:
+    """What `load` says of the full document after this change."""
+    document = full()
+    change(document)
+    with pytest.raises(BrokenDatasetError) as caught:
+        load(document)
+    assert caught.value.source == "<dict>"
+    return caught.value
+
+
+def test_the_documented_example_loads_with_its_defaults() -> None:
+    """The file printed in the documentation is complete; what it leaves out is filled in as documented."""
+    publication = load(documented()).publications[0]
+    (group,) = publication.groups
+    assert group["name"] == group["description"] == "annual"
+    assert group["series"] == [
+        {
+            "series_id": "S-1",
+            "reporting_group_id": "annual",
+            "metric_id": "Revenue",
+            "label": "Revenue",
+            "description": "Revenue",
+            "basis": "consolidated",
+            "scopes": [{"scope_group_id": "company", "scope_id": "consolidated"}],
+            "number_format": "#,##0",
+            "period_meaning": "over_period",
+        }
+    ]
+    assert publication.scope_groups[0]["scopes"] == [
+        {
+            "scope_id": "consolidated",
+            "name": "consolidated",
+            "description": "consolidated",
+            "role": "company",
+            "aliases": [],
+        }
+    ]
+    _, original, restated = publication.values["S-1"][0]
+    assert restated is not None
+    assert (original["number"], restated["number"]) == (1200, 1150)
+    assert original == {
+        "number": 1200,
+        "text": "1,200",
+        "number_format": "#,##0",
+        "fill_type": "reported",
+        "report_period": {"year": 2023, "end_month": 12, "duration_months": 0},
+        "sources": [],
+    }
+    assert publication.values["S-1"][1][2] is None
+
+
+def test_every_key_is_carried_into_the_wire_shapes() -> None:
+    """A document that leaves nothing out arrives as it stands, tables resolved."""
+    document = full()
+    dataset = load(document)
+    first = document["publications"][0]
+    publication = dataset.publications[0]
+    assert (dataset.entity_id, dataset.name) == (document["entity_id"], "Example")
+    assert publication.dataset_id == first["dataset_id"]
+    assert publication.created_timestamp == first["created_timestamp"]
+    assert publication.periods == ((2023, 9, 3), (2023, 12, 3), (2023, 12, 12))
+    assert publication.scope_groups[0] == first["scope_groups"][0]
+    assert publication.groups[0] == first["groups"][0]
+    assert publication.values["S-2"] == ()
+    index, original, restated = publication.values["S-1"][1]
+    assert index == 2
+    assert original == {
+        "number": 0.25,
+        "text": "25.0%",
+        "number_format": "0.0%",
+        "fill_type": "derived",
+        "report_period": {"year": 2023, "end_month": 12, "duration_months": 0},
+        "sources": [
+            {"item_id": "item one", "row_index": 4, "column_index": 2},
+            {"item_id": "item two", "row_index": 0, "column_index": 0},
+        ],
+    }
+    assert restated is not None
+    assert restated["report_period"] == {"year": 2024, "end_month": 3, "duration_months": 0}
+
+
+def test_a_file_loads_from_a_path_a_name_bytes_and_a_mapping(tmp_path: Path) -> None:
+    """All sources, gzip'd or not, give the same dataset, whatever the file is called."""
+    plain = json.dumps(full()).encode()
+    (tmp_path / "plain.gz").write_bytes(plain)
+    (tmp_path / "packed.json").write_bytes(gzip.compress(plain))
+    wanted = load(full())
+    assert load(tmp_path / "plain.gz") == wanted
+    assert load(str(tmp_path / "packed.json")) == wanted
+    assert load(plain) == load(gzip.compress(plain)) == wanted
+
+
+def test_writing_is_the_inverse_of_reading() -> None:
+    """What is dumped loads as the same dataset, and dumping it twice gives the same bytes."""
+    for document in (documented(), full()):
+        dataset = load(document)
+        assert load(dump(dataset)) == dataset
+        assert dump(dataset) == dump(load(document))
+
+
+def test_a_bare_number_is_written_back_as_a_bare_number() -> None:
+    """Values without provenance take no table entries."""
+    written = json.loads(gzip.decompress(dump(load(documented()))))
+    assert written["publications"][0]["values"] == {"S-1": [[0, 1200, 1150], [1, 1300]]}
+    assert written["publications"][0]["report_periods"] == []
+
+
+def test_loading_leaves_the_given_document_alone() -> None:
+    """A mapping handed in is neither changed nor shared with the dataset."""
+    document = full()
+    dataset = load(document)
+    assert document == full()
+    document["publications"][0]["groups"][0]["series"][0]["label"] = "changed"
+    assert dataset.publications[0].groups[0]["series"][0]["label"] == "Revenue"
+
+
+def _publication(document: Document) -> Document:
+    return document["publications"][0]
+
+
+def _series(document: Document) -> Document:
+    return _publication(document)["groups"][0]["series"][0]
+
+
+def _scope(document: Document) -> Document:
+    return _publication(document)["scope_groups"][0]["scopes"][0]
+
+
+def _rows(document: Document) -> Any:
+    return _publication(document)["values"]["S-1"]
+
+
+def _set(holder: Callable[[Document], Any], key: Any, value: Any) -> Callable[[Document], Any]:
+    return lambda document: holder(document).__setitem__(key, value)
+
+
+def _drop(holder: Callable[[Document], Any], key: str) -> Callable[[Document], Any]:
+    return lambda document: holder(document).pop(key)
+
+
+def _top(document: Document) -> Document:
+    return document
+
+
+P = "$.publications[0]"
+REF = {"scope_group_id": "company", "scope_id": "consolidated"}
+
+BROKEN: dict[str, tuple[Callable[[Document], Any], str, str]] = {
+    "format unknown": (_set(_top, "format", "x/9"), "$.format", '"x/9"'),
+    "format missing": (_drop(_top, "format"), "$.format", "asyncfin-dataset/1"),
+    "unknown key": (_set(_top, "publication", []), "$", 'did you mean "publications"'),
+    "entity id missing": (_drop(_top, "entity_id"), "$", "'entity_id' is missing"),
+    "entity id short": (_set(_top, "entity_id", "O-123"), "$.entity_id", "32 characters"),
+    "entity id prefix": (_set(_top, "entity_id", "X-" + "0" * 32), "$.entity_id", "O-"),
+    "entity id number": (_set(_top, "entity_id", 7), "$.entity_id", "7 is no text"),
+    "name empty": (_set(_top, "name", ""), "$.name", "not empty"),
+    "name half a character": (_set(_top, "name", "a\ud800"), "$.name", "half a character"),
+    "publications object": (_set(_top, "publications", {}), "$.publications", "no array"),
+    "publications empty": (_set(_top, "publications", []), "$.publications", "at least one"),
+    "publication number": (_set(_top, "publications", [3]), P, "3 is no object"),
+    "dataset id": (_set(_publication, "dataset_id", "abc"), f"{P}.dataset_id", "UUID"),
+    "dataset id upper case": (
+        _set(_publication, "dataset_id", "ABCDEF00-0000-4000-8000-000000000001"),
+        f"{P}.dataset_id",
+        "lower-case",
+    ),
+    "dataset ids equal": (
+        lambda d: d["publications"][1].update(dataset_id=d["publications"][0]["dataset_id"]),
+        "$.publications[1].dataset_id",
+        "is taken by $.publications[0]",
+    ),
+    "timestamp": (
+        _set(_publication, "created_timestamp", "yesterday"),
+        f"{P}.created_timestamp",
+        "ISO 8601",
+    ),
+    "timestamp without zone": (
+        _set(_publication, "created_timestamp", "2024-02-01T06:00:00"),
+        f"{P}.created_timestamp",
+        "UTC",
+    ),
+    "timestamp elsewhere": (
+        _set(_publication, "created_timestamp", "2024-02-01T06:00:00+01:00"),
+        f"{P}.created_timestamp",
+        "UTC",
+    ),
+    "publications out of order": (
+        lambda d: d["publications"][1].update(created_timestamp="2020-01-01T00:00:00Z"),
+        "$.publications[1].created_timestamp",
+        "oldest first",
+    ),
+    "periods missing": (_drop(_publication, "periods"), P, "'periods' is missing"),
+    "period month": (
+        _set(lambda d: _publication(d)["periods"], 1, [2023, 13, 3]),
+        f"{P}.periods[1]",
+        "[2023, 13, 3] is no period",
+    ),
+    "period text": (
+        _set(lambda d: _publication(d)["periods"], 1, ["2023", 12, 3]),
+        f"{P}.periods[1]",
+        "whole numbers",
+    ),
+    "period true": (
+        _set(lambda d: _publication(d)["periods"], 0, [2023, True, 3]),
+        f"{P}.periods[0]",
+        "whole numbers",
+    ),
+    "period duration": (
+        _set(lambda d: _publication(d)["periods"], 0, [2023, 9, 0]),
+        f"{P}.periods[0]",
+        "1 month or more",
+    ),
+    "period short": (
+        _set(lambda d: _publication(d)["periods"], 0, [2023, 9]),
+        f"{P}.periods[0]",
+        "[2023, 9]",
+    ),
+    "periods unsorted": (
+        lambda d: _publication(d)["periods"].reverse(),
+        f"{P}.periods[1]",
+        "is before",
+    ),
+    "period twice": (
+        _set(lambda d: _publication(d)["periods"], 1, [2023, 9, 3]),
+        f"{P}.periods[1]",
+        "stands twice",
+    ),
+    "report period duration": (
+        _set(lambda d: _publication(d)["report_periods"], 1, [2023, 12, 12]),
+        f"{P}.report_periods[1]",
+        "duration 0",
+    ),
+    "item number": (
+        _set(lambda d: _publication(d)["items"], 1, 5),
+        f"{P}.items[1]",
+        "5 is no text",
+    ),
+    "fill type null": (
+        _set(lambda d: _publication(d)["fill_types"], 0, None),
+        f"{P}.fill_types[0]",
+        "null is no text",
+    ),
+    "scope groups missing": (_drop(_publication, "scope_groups"), P, "'scope_groups' is missing"),
+    "scope group twice": (
+        lambda d: _publication(d)["scope_groups"].append(_publication(d)["scope_groups"][0]),
+        f"{P}.scope_groups[2].scope_group_id",
+        f"is taken by {P}.scope_groups[0]",
+    ),
+    "scope twice": (
+        lambda d: _publication(d)["scope_groups"][0]["scopes"].append(_scope(d)),
+        f"{P}.scope_groups[0].scopes[1].scope_id",
+        '"consolidated" is taken',
+    ),
+    "alias number": (
+        _set(_scope, "aliases", ["a", 1]),
+        f"{P}.scope_groups[0].scopes[0].aliases[1]",
+        "1 is no text",
+    ),
+    "activity null": (
+        _set(_scope, "active_end", None),
+        f"{P}.scope_groups[0].scopes[0].active_end",
+        "no object",
+    ),
+    "activity duration": (
+        _set(lambda d: _scope(d)["active_end"], "duration_months", 3),
+        f"{P}.scope_groups[0].scopes[0].active_end",
+        "duration 0",
+    ),
+    "group without cadence": (
+        lambda d: _publication(d)["groups"][0].pop("cadence"),
+        f"{P}.groups[0]",
+        "'cadence' is missing",
+    ),
+    "group twice": (
+        lambda d: _publication(d)["groups"][1].update(reporting_group_id="annual.all"),
+        f"{P}.groups[1].reporting_group_id",
+        '"annual.all" is taken',
+    ),
+    "series in a foreign group": (
+        _set(_series, "reporting_group_id", "quarterly"),
+        f"{P}.groups[0].series[0].reporting_group_id",
+        '"annual.all"',
+    ),
+    "series misspelt key": (
+        _set(_series, "numberformat", "0"),
+        f"{P}.groups[0].series[0]",
+        'did you mean "number_format"',
+    ),
+    "series twice over groups": (
+        lambda d: _publication(d)["groups"][1]["series"][0].update(series_id="S-1"),
+        f"{P}.groups[1].series[0].series_id",
+        '"S-1" is taken',
+    ),
+    "label null": (_set(_series, "label", None), f"{P}.groups[0].series[0].label", "null"),
+    "path empty": (_set(_series, "scopes", []), f"{P}.groups[0].series[0].scopes", "1 to 20"),
+    "path long": (
+        _set(_series, "scopes", [REF] * 21),
+        f"{P}.groups[0].series[0].scopes",
+        "has 21 references",
+    ),
+    "path unknown scope": (
+        _set(lambda d: _series(d)["scopes"], 1, REF | {"scope_id": "nowhere"}),
+        f"{P}.groups[0].series[0].scopes[1]",
+        '"nowhere"',
+    ),
+    "values missing": (_drop(_publication, "values"), P, "'values' is missing"),
+    "values array": (_set(_publication, "values", []), f"{P}.values", "no object"),
+    "values of no series": (
+        _set(lambda d: _publication(d)["values"], "S-9", []),
+        f"{P}.values",
+        '"S-9" is no series',
+    ),
+    "rows number": (
+        _set(lambda d: _publication(d)["values"], "S-1", 3),
+        f"{P}.values.S-1",
+        "no array",
+    ),
+    "row number": (_set(_rows, 1, 3), f"{P}.values.S-1[1]", "3 is no row"),
+    "row long": (_set(_rows, 1, [1, 2, 3, 4]), f"{P}.values.S-1[1]", "no row"),
+    "row index high": (_set(_rows, 1, [3, 5]), f"{P}.values.S-1[1][0]", "write 0 to 2"),
+    "row index negative": (_set(_rows, 0, [-1, 5]), f"{P}.values.S-1[0][0]", "-1"),
+    "row index fraction": (_set(_rows, 0, [1.0, 5]), f"{P}.values.S-1[0][0]", "1.0"),
+    "rows unsorted": (_set(_rows, 1, [0, 5]), f"{P}.values.S-1[1][0]", "0 follows 0"),
+    "number text": (_set(_rows, 0, [0, "5"]), f"{P}.values.S-1[0]", '"5" is no finite number'),
+    "number null": (_set(_rows, 0, [0, None]), f"{P}.values.S-1[0]", "null is no finite number"),
+    "number true": (_set(_rows, 0, [0, True]), f"{P}.values.S-1[0]", "true is no finite number"),
+    "number infinite": (_set(_rows, 0, [0, math.inf]), f"{P}.values.S-1[0]", "Infinity"),
+    "number nan": (_set(_rows, 0, [0, math.nan]), f"{P}.values.S-1[0]", "NaN"),
+    "number too large": (_set(_rows, 0, [0, 10**400]), f"{P}.values.S-1[0]", "no finite number"),
+    "value short": (_set(_rows, 0, [0, [5]]), f"{P}.values.S-1[0]", "[5] is no value"),
+    "fill type index": (_set(_rows, 0, [0, [5, 2, 0, []]]), f"{P}.values.S-1[0]", "fill_types"),
+    "report period index": (
+        _set(_rows, 0, [0, [5, 0, 2, []]]),
+        f"{P}.values.S-1[0]",
+        "report_periods",
+    ),
+    "sources number": (_set(_rows, 0, [0, [5, 0, 0, 1]]), f"{P}.values.S-1[0]", "sources"),
+    "source short": (_set(_rows, 0, [0, [5, 0, 0, [[0, 1]]]]), f"{P}.values.S-1[0]", "[0, 1]"),
+    "item index": (_set(_rows, 0, [0, [5, 0, 0, [[2, 1, 1]]]]), f"{P}.values.S-1[0]", "items"),
+    "source row negative": (
+        _set(_rows, 0, [0, [5, 0, 0, [[0, -1, 1]]]]),
+        f"{P}.values.S-1[0]",
+        "whole numbers from 0",
+    ),
+    "restated text": (_set(_rows, 0, [0, 5, "6"]), f"{P}.values.S-1[0]", '"6"'),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_document_is_refused_at_its_place(case: str) -> None:
+    """Every rule, broken once, is reported with its JSON place and the value or key at fault."""
+    change, place, words = BROKEN[case]
+    error = broken(change)
+    assert error.place == place
+    assert words in error.problem
+
+
+def test_no_scope_at_all_is_reported_where_it_is_missed() -> None:
+    """A table that is absent is said to be absent, rather than given a range of indexes."""
+    error = broken(
+        lambda d: (
+            _publication(d).pop("items"),
+            _rows(d).__setitem__(0, [0, [1, 0, 0, [[0, 0, 0]]]]),
+        )
+    )
+    assert "empty or absent" in error.problem
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is no JSON"),
+        (b"{", "is no JSON"),
+        (b"[]", "[] is no object"),
+        (b"\xff\xfe\xfa", "is no JSON"),
+        (b'{"format": NaN}', "NaN stands where"),
+        (b'{"format": 1, "format": 2}', "'format' stands twice"),
+        (b"[" * 100_000, "is no JSON"),
+        (gzip.compress(b"{}")[:-4], "gzip stream is broken"),
+        (b"\x1f\x8bnothing of the kind", "gzip stream is broken"),
+        (gzip.compress(b"{}" * 50)[:12] + b"\xff" * 20, "gzip stream is broken"),
+    ],
+)
+def test_content_that_is_no_json_object_is_refused(content: bytes, words: str) -> None:
+    """Broken JSON, broken gzip and NaN are one clear error, without the lower library's one."""
+    with pytest.raises(BrokenDatasetError) as caught:
+        load(content)
+    assert caught.value.place == "$"
+    assert words in caught.value.problem
+    assert caught.value.__context__ is None
+
+
+def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    """A missing file, a folder and an impossible name are reported with the path given."""
+    for path in (tmp_path / "missing.json", tmp_path, "a\0b"):
+        with pytest.raises(BrokenDatasetError, match="cannot be read") as caught:
+            load(path)
+        assert str(caught.value).startswith(f"{path}: $: ")
+
+
+def test_the_error_is_a_value_error_that_pickles() -> None:
+    """It survives a process boundary with its fields and its text."""
+    error = broken(_set(_top, "format", "x"))
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is BrokenDatasetError
+    assert issubclass(BrokenDatasetError, ValueError)
+    assert str(again) == str(error) == f"<dict>: $.format: {error.problem}"
+    assert (again.source, again.place, again.problem) == ("<dict>", "$.format", error.problem)
+
+
+@pytest.mark.parametrize(
+    ("number", "pattern", "text"),
+    [
+        (1234567, "#,##0", "1,234,567"),
+        (-1234.6, "#,##0", "-1,235"),
+        (-0.3, "#,##0", "0"),
+        (12345678901234567890, "#,##0", "12,345,678,901,234,567,890"),
+        (0, "#,##0", "0"),
+        (6.1, "0.00", "6.10"),
+        (-0.001, "0.00", "0.00"),
+        (7, "0.00", "7.00"),
+        (0.00001234, "0.00000", "0.00001"),
+        (0.241, "0.0%", "24.1%"),
+        (1, "0.0%", "100.0%"),
+        (1234.5, "#,##0.00", "1,234.50"),
+        (1234, "0", "1234"),
+        (12.5, "$ 0", "12.5"),
+    ],
+)
+def test_a_number_is_shown_by_its_pattern(number: float, pattern: str, text: str) -> None:
+    """The patterns of real datasets, and the plain number for any other."""
+    assert format_number(number, pattern) == text
+
+
+@given(st.integers(-(10**15), 10**15) | st.floats(-1e15, 1e15), st.integers(0, 5))
+def test_a_shown_number_reads_back_within_its_precision(number: float, decimals: int) -> None:
+    """Taking the commas out of the text gives the number, rounded to the decimals of the pattern."""
+    pattern = "#,##0" + ("." + "0" * decimals if decimals else "")
+    text = format_number(number, pattern)
+    assert abs(float(text.replace(",", "")) - number) <= 0.5 * 10**-decimals + abs(number) * 1e-15
+    assert text != "-0"
+
+
+@pytest.mark.skipif(not REAL_FILES, reason="../shared/data is not there")
+@pytest.mark.parametrize("path", REAL_FILES, ids=lambda path: path.name)
+def test_a_real_file_loads_whole(path: Path) -> None:
+    """Nothing of a real file is lost: every series, row, number and restated number arrives."""
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    dataset = load(path)
+    assert len(dataset.publications) == len(document["publications"])
+    for publication, wanted in zip(dataset.publications, document["publications"], strict=True):
+        assert list(publication.groups) == wanted["groups"]
+        assert list(publication.scope_groups) == wanted["scope_groups"]
+        numbers = {
+            series_id: [(i, v["number"], r and r["number"]) for i, v, r in rows]
+            for series_id, rows in publication.values.items()
+        }
+        assert numbers == {
+            series_id: [(row[0], row[1][0], row[2][0] if len(row) == 3 else None) for row in rows]
+            for series_id, rows in wanted["values"].items()
+        }
+        patterns = {v["number_format"] for rows in publication.values.values() for _, v, _ in rows}
+        assert patterns <= {"#,##0", "0.00", "0.00000", "0.0%"}
+
+
+@pytest.mark.skipif(not REAL_FILES, reason="../shared/data is not there")
+def test_the_largest_real_file_survives_writing_and_reading() -> None:
+    """The inverse holds for a real file too."""
+    largest: DatasetFile = load(max(REAL_FILES, key=lambda path: path.stat().st_size))
+    assert load(dump(largest)) == largest

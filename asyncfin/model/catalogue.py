@@ -1,10 +1,11 @@
 """A dataset and its catalogue (spec 2.2, 2.3), and which of its series a Select means."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from html import escape
+from typing import TypeAlias, TypeVar
 
 from attrs import frozen
 
@@ -13,6 +14,9 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.select import Select, Wanted
 from asyncfin.model.series import CatalogueSeries
+
+K = TypeVar("K", bound=Hashable)
+Grouped: TypeAlias = dict[K, tuple[CatalogueSeries, ...]]
 
 
 @frozen
@@ -126,10 +130,8 @@ class Catalogue(Dataset):
         }
 
     def scope_names(self, path: ScopePath) -> tuple[str, ...]:
-        """Return the names of the scopes on a path, in its order; an unlisted scope's id stands for its name."""
-        return tuple(
-            self._scope_names.get((ref.scope_group_id, ref.scope_id), ref.scope_id) for ref in path
-        )
+        """Return the names of the scopes on a path, in order; the id of an unlisted scope."""
+        return tuple(self._scope_names.get((ref.scope_group_id, ref.scope_id), ref.scope_id) for ref in path)
 
     def __len__(self) -> int:
         return len(self.series)
@@ -166,9 +168,7 @@ class Catalogue(Dataset):
             "metric_ids": _absent(select.metric_ids, self.by_metric),
             "reporting_group_ids": _absent(select.reporting_group_ids, self.by_group),
             "scope_group_ids": _absent(select.scope_group_ids, known_groups),
-            "scope_combinations": tuple(
-                map(format_path, _absent(select.scope_combinations, self.by_path))
-            ),
+            "scope_combinations": tuple(map(format_path, _absent(select.scope_combinations, self.by_path))),
             "series": tuple(
                 wanted.series_id
                 for wanted in select.series or ()
@@ -195,8 +195,7 @@ class Catalogue(Dataset):
         picked: set[str] = set()
         for each in wanted:
             ids = {
-                series.series_id
-                for series in several[each.metric_id, each.reporting_group_id, each.scopes]
+                series.series_id for series in several[each.metric_id, each.reporting_group_id, each.scopes]
             }
             if len(ids) > 1 and each.series_id not in ids:
                 raise SelectionError(
@@ -247,19 +246,19 @@ class Catalogue(Dataset):
         return f"<p>{head}</p><table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _grouped(series, key):  # type: ignore[no-untyped-def]
+def _grouped(series: Iterable[CatalogueSeries], key: Callable[[CatalogueSeries], K]) -> Grouped[K]:
     """Return the series under each key, both in order of appearance."""
-    grouped: dict[object, list[CatalogueSeries]] = {}
+    grouped: dict[K, list[CatalogueSeries]] = {}
     for each in series:
         grouped.setdefault(key(each), []).append(each)
     return {name: tuple(members) for name, members in grouped.items()}
 
 
-def _in(value, allowed) -> bool:  # type: ignore[no-untyped-def]
+def _in(value: K, allowed: Collection[K] | None) -> bool:
     return allowed is None or value in allowed
 
 
-def _absent(asked, known):  # type: ignore[no-untyped-def]
+def _absent(asked: Iterable[K] | None, known: Collection[K]) -> tuple[K, ...]:
     return tuple(each for each in asked or () if each not in known)
 
 

@@ -80,8 +80,8 @@ class Period:
         period = _parsed(label) if isinstance(label, str) else None
         if period is None or period.label != label:
             raise SelectionError(
-                f"period must be a label such as FY2024, 2024-Q3, 2024-H1, 2024-9M or 2024-11-05M, not {label!r}"
-                + (f"; this one is written {period.label}" if period else "")
+                "period must be a label such as FY2024, 2024-Q3, 2024-H1, 2024-9M or 2024-11-05M,"
+                f" not {label!r}" + (f"; this one is written {period.label}" if period else "")
             )
         return period
 
@@ -194,7 +194,7 @@ class FiscalRange:
 
 @frozen
 class Trailing:
-    """The last months up to the latest period in which a selected series has a value (spec 4.3, mode ``trailing``).
+    """The last months up to the latest period with a value in a selected series (spec 4.3, ``trailing``).
 
     Raises:
         SelectionError: `months` is not a whole number of at least 1.

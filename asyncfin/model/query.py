@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sized
 from typing import Any
 
-from attrs import field, frozen
+from attrs import Attribute, Converter, field, frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Exact, FiscalRange, Resolved, Trailing
@@ -17,16 +17,16 @@ MAX_PAGE_SIZE = 100
 VALUE_VERSIONS = ("original", "latest_restated")
 
 
-def _ids(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, str):
-        return (value,)
+def _ids(value: Any, attribute: Attribute[Any]) -> tuple[Any, ...] | None:
+    if value is None or isinstance(value, str):
+        return None if value is None else (value,)
     if not isinstance(value, Iterable):
-        raise SelectionError(f"must be a collection of ids, not {value!r}")
+        raise SelectionError(f"{attribute.name} must be a collection of str, not {value!r}")
     return tuple(value)
 
 
-def _optional_ids(value: Any) -> tuple[Any, ...] | None:
-    return None if value is None else _ids(value)
+def _ids_field(**options: Any) -> Any:
+    return field(converter=Converter(_ids, takes_field=True), **options)
 
 
 def _check_ids(name: str, ids: tuple[Any, ...], cap: int) -> None:
@@ -88,15 +88,15 @@ class Query:
         SelectionError: a cap is broken, something is named twice, or a field holds what it can't.
     """
 
-    metric_ids: tuple[str, ...] = field(converter=_ids)
+    metric_ids: tuple[str, ...] = _ids_field()
     scope_combinations: tuple[ScopePath, ...] = field(converter=as_paths)
     periods: Resolved
-    reporting_group_ids: tuple[str, ...] | None = field(default=None, converter=_optional_ids)
+    reporting_group_ids: tuple[str, ...] | None = _ids_field(default=None)
     value_version: str = "original"
     expected_dataset_id: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_ids("metric_ids", self.metric_ids, MAX_METRIC_IDS)
+        _check_ids("metric_ids", self.metric_ids or (), MAX_METRIC_IDS)
         _check_count("scope_combinations", self.scope_combinations, MAX_SCOPE_COMBINATIONS)
         _check_distinct("scope_combinations", self.scope_combinations)
         for path in self.scope_combinations:

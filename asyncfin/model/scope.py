@@ -33,9 +33,7 @@ def _escaped(text: str) -> str:
 
 def _unescaped(text: str, whole: str) -> str:
     if "%" in _ESCAPED.sub("", text):
-        raise SelectionError(
-            f"scope path {whole!r}: a % in an id is written %25, an = %3D and a | %7C"
-        )
+        raise SelectionError(f"scope path {whole!r}: a % in an id is written %25, an = %3D and a | %7C")
     return _ESCAPED.sub(lambda found: chr(int(found[0][1:], 16)), text)
 
 
@@ -70,9 +68,7 @@ def _parse_ref(part: str, whole: str) -> ScopeRef:
 def _is_ref(value: Any) -> bool:
     """Tell a reference (or a pair of str standing for one) from a path."""
     return isinstance(value, ScopeRef) or (
-        isinstance(value, (tuple, list))
-        and len(value) == 2
-        and all(isinstance(each, str) for each in value)
+        isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(each, str) for each in value)
     )
 
 

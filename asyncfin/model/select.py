@@ -3,26 +3,22 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from attrs import field, fields, frozen
+from attrs import Attribute, Converter, field, fields, frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.scope import ScopePath, as_paths
 from asyncfin.model.series import CatalogueSeries, Series
 
 
-def _one_of(value: Any) -> tuple[str, ...] | None:
-    """A str is one id, a collection means one of these; duplicates are dropped."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, Iterable):
-        raise SelectionError(f"must be a str or a collection of str, not {value!r}")
-    given = tuple(dict.fromkeys(value))
+def _one_of(value: Any, attribute: Attribute[Any]) -> tuple[str, ...] | None:
+    """Take a str as one id and a collection as "one of these", without duplicates."""
+    if value is None or isinstance(value, str):
+        return None if value is None else (value,)
+    given = tuple(value) if isinstance(value, Iterable) else (value,)
     for each in given:
         if not isinstance(each, str):
-            raise SelectionError(f"must hold only str, not {each!r}")
-    return given
+            raise SelectionError(f"{attribute.name} must be a str or a collection of str, not {each!r}")
+    return tuple(dict.fromkeys(given))
 
 
 def _paths(value: Any) -> tuple[ScopePath, ...] | None:
@@ -30,7 +26,7 @@ def _paths(value: Any) -> tuple[ScopePath, ...] | None:
 
 
 def _ids() -> Any:
-    return field(default=None, converter=_one_of)
+    return field(default=None, converter=Converter(_one_of, takes_field=True))
 
 
 @frozen

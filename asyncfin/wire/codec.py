@@ -5,13 +5,13 @@ goes by one cattrs converter. After a failure the same bytes are read once more 
 collects every problem with its JSON path.
 """
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 import cattrs
 import msgspec
 from attrs import frozen
-
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
@@ -105,10 +105,8 @@ def structure(value: Any, kind: type[T]) -> T:
     """
     if not isinstance(value, dict):
         raise MalformedAnswerError(f"expected an object, got {_json_name(value)} @ $")
-    try:
+    with suppress(Exception):  # what does not fit fails in many ways; the second reading names them
         return _quick.structure(value, kind)
-    except Exception:  # noqa: BLE001  what does not fit fails in many ways; the second reading names them
-        pass
     return _structure_or_explain(value, kind)
 
 

@@ -153,9 +153,7 @@ def read_mapping(answer: Answer) -> Mapping[str, Any]:
     return codec.decode_mapping(answer.body)
 
 
-def check_publication(
-    head: Any, *, entity_id: str | None, dataset_id: str | None = None
-) -> None:
+def check_publication(head: Any, *, entity_id: str | None, dataset_id: str | None = None) -> None:
     """Refuse an answer about another entity, or another publication than the pinned one (spec 9).
 
     Raises:
@@ -220,5 +218,3 @@ def _http_date(text: str) -> datetime | None:
     except (ValueError, IndexError, TypeError):
         return None
     return moment if moment.tzinfo else None
-
-

@@ -1,0 +1,337 @@
+"""Who may send, and when: a token bucket that several clients and tasks share.
+
+Decided here: the order (first come, first served within a lane, and how the lanes take turns), what
+a pause and a used-up allowance mean to those who wait, and what a cancelled wait gives back. How much
+a bucket holds and how fast it fills is arithmetic, and stands in `asyncfin.wire.pace`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from math import isfinite
+
+from attrs import define, frozen
+
+from asyncfin.errors import AllowanceExhaustedError, SelectionError
+from asyncfin.wire.pace import Allowance, Learned, Level
+
+# A grant may come this much early: what float arithmetic loses, not what a service could notice.
+_EPSILON = 1e-9
+# While both lanes wait, bulk gets one grant after this many to interactive.
+_BULK_TURN = 9
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@frozen
+class BucketStats:
+    """What a bucket is doing, at one moment.
+
+    Attributes:
+        rate: weight per second; None while unpaced.
+        burst: how much the bucket can hold.
+        learned: whether the rate is learned from the service's refusals.
+        level: what the bucket holds; below zero while it is in debt.
+        waiting: how many wait, by lane.
+        granted: how many grants there were.
+        refused: how many refusals (429) were reported.
+        paused_until: loop time; None while not paused.
+        exhausted_until: when requests are possible again, aware UTC; None while they are.
+        spent_today: weight granted since midnight UTC.
+        daily_budget: how much may be granted between two midnights UTC; None: no bound.
+    """
+
+    rate: float | None
+    burst: float
+    learned: bool
+    level: float
+    waiting: Mapping[str, int]
+    granted: int
+    refused: int
+    paused_until: float | None
+    exhausted_until: datetime | None
+    spent_today: float
+    daily_budget: float | None
+
+
+@define(eq=False)
+class _Waiter:
+    """One call of `acquire`; its verdict is the loop time of the grant, or why there is none."""
+
+    weight: float
+    verdict: asyncio.Future[float | AllowanceExhaustedError]
+
+
+class TokenBucket:
+    """Paces requests; may be shared by any number of tasks and clients of one event loop.
+
+    In no stretch of time is more than ``burst + rate * seconds`` granted. Each attempt takes from
+    the bucket, not each question.
+
+    Args:
+        rate: weight per second. None: no pace until the service first refuses (429); from then on
+            the rate is learned from its refusals.
+        burst: how much may be granted at once after a rest, at least 1.
+        daily_budget: how much this bucket may grant between two midnights UTC (spec 8), at least 1;
+            None: no bound but the service's own.
+        clock: gives the wall time, aware UTC. All else runs by the event loop's clock.
+
+    Raises:
+        SelectionError: `rate`, `burst` or `daily_budget` is not a number in its range.
+    """
+
+    def __init__(
+        self,
+        rate: float | None = None,
+        burst: float = 1,
+        *,
+        daily_budget: float | None = None,
+        clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._level = Level(_checked_rate(rate), _checked_size("burst", burst))
+        self._learned = Learned() if rate is None else None
+        self._clock = clock
+        if daily_budget is not None:
+            daily_budget = _checked_size("daily_budget", daily_budget)
+        self._allowance = Allowance(daily_budget)
+        self._interactive: deque[_Waiter] = deque()
+        self._bulk: deque[_Waiter] = deque()
+        self._lanes = {"interactive": self._interactive, "bulk": self._bulk}
+        self._passed = 0  # grants to interactive while bulk waited
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None  # set while somebody waits
+        self._granted = 0
+        self._refused = 0
+
+    @property
+    def rate(self) -> float | None:
+        """Weight per second, in force at once when set; None: unpaced until a rate is learned."""
+        return self._level.rate if self._learned is None else self._learned.rate
+
+    @rate.setter
+    def rate(self, rate: float | None) -> None:
+        checked = _checked_rate(rate)
+        self._learned = Learned() if rate is None else None
+        self._change(checked, self._level.burst)
+
+    @property
+    def burst(self) -> float:
+        """How much the bucket can hold. Those who wait with more than that go when it is full."""
+        return self._level.burst
+
+    @burst.setter
+    def burst(self, burst: float) -> None:
+        self._change(self.rate, _checked_size("burst", burst))
+
+    async def acquire(self, weight: float = 1, *, lane: str = "interactive") -> float:
+        """Wait for permission to send, and return the loop time at which it was given.
+
+        Args:
+            weight: what the request counts, above 0 and at most the burst.
+            lane: ``"interactive"`` goes before ``"bulk"``, which gets every tenth grant while both
+                wait.
+
+        Raises:
+            SelectionError: there is no such lane, or the weight could never be granted.
+            AllowanceExhaustedError: the allowance is used up; at once, also if it happens in the wait.
+            RuntimeError: the bucket is in use by another event loop, which is not closed.
+        """
+        if lane not in self._lanes:
+            raise SelectionError(f"lane={lane!r}: must be one of {', '.join(self._lanes)}")
+        burst = self._level.burst
+        if not isinstance(weight, (int, float)) or not 0 < weight <= burst:
+            raise SelectionError(f"weight={weight!r}: must be above 0 and at most the burst, {burst:g}")
+        loop = self._bind()
+        now, today = loop.time(), self._clock()
+        if resume_at := self._allowance.resume_at(weight, today):
+            raise self._allowance.refusal(resume_at, today)
+        if self._timer is None and self._level.moment(weight) <= now + _EPSILON:
+            self._grant(weight, now, today)
+            return now
+        waiter = _Waiter(weight, loop.create_future())
+        self._lanes[lane].append(waiter)
+        self._serve()
+        return await self._verdict(waiter, self._lanes[lane])
+
+    def pause_until(self, loop_time: float) -> None:
+        """Grant nothing before `loop_time`, to nobody; afterwards requests restart one by one.
+
+        A pause is only ever lengthened, and the bucket does not fill in it.
+        """
+        if loop_time > self._bind().time():
+            self._level.pause(loop_time)
+            self._serve()
+
+    def refused(self, *, sent_at: float, retry_after: float) -> None:
+        """Take in that the service refused a request (429): pause as long as it asks, and learn.
+
+        One event lowers a learned rate once: a refusal counts if its request was sent after the
+        last reduction.
+
+        Args:
+            sent_at: what `acquire` returned for that request.
+            retry_after: seconds. A wait too long to sit out is for `exhaust`, and teaches nothing.
+        """
+        now = self._bind().time()
+        self._refused += 1
+        if self._learned is not None:
+            self._learned.refused(sent_at, now, retry_after)
+            self._level.change(now, self._learned.rate, self._level.burst)
+        self._level.pause(now + retry_after)
+        self._serve()
+
+    def exhaust(self, until: datetime) -> None:
+        """Refuse everybody, those who wait included, until the wall time `until` (aware UTC)."""
+        self._allowance.use_up(until)
+        self._turn_away(self._clock())
+        self._serve()
+
+    def stats(self) -> BucketStats:
+        """Return what the bucket is doing now."""
+        now, today = self._loop.time() if self._loop else 0.0, self._clock()
+        paused_until = self._level.paused_until
+        return BucketStats(
+            rate=self.rate,
+            burst=self.burst,
+            learned=self._learned is not None,
+            level=self._level.held(now),
+            waiting={lane: len(queue) for lane, queue in self._lanes.items()},
+            granted=self._granted,
+            refused=self._refused,
+            paused_until=paused_until if paused_until > now else None,
+            exhausted_until=self._allowance.resume_at(1, today),
+            spent_today=self._allowance.spent(today),
+            daily_budget=self._allowance.budget,
+        )
+
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._move(loop)
+        return loop
+
+    def _move(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Go on in another loop, whose clock may have nothing to do with that of the last."""
+        if self._loop is not None:
+            if not self._loop.is_closed():
+                raise RuntimeError(
+                    "this TokenBucket belongs to another event loop, which is not closed: "
+                    "use one bucket per loop"
+                )
+            ahead = loop.time() - self._loop.time()
+            self._level.shift(ahead)
+            if self._learned is not None:
+                self._learned.shift(ahead)
+            self._interactive.clear()
+            self._bulk.clear()
+            self._timer = None
+        self._loop = loop
+
+    def _change(self, rate: float | None, burst: float) -> None:
+        if self._loop is None:
+            self._level = Level(rate, burst)
+        else:
+            self._level.change(self._loop.time(), rate, burst)
+            self._serve()
+
+    def _grant(self, weight: float, now: float, today: datetime) -> None:
+        self._level.spend(weight, now)
+        self._allowance.spend(weight, today)
+        self._granted += 1
+        if self._learned is not None and self._learned.rate is None:
+            self._learned.granted(weight, now)
+
+    def _serve(self) -> None:
+        """Grant what may be granted now, and set the timer for the head of those who still wait."""
+        if self._loop is None or self._loop.is_closed():
+            return
+        now, today = self._loop.time(), self._clock()
+        while (queue := self._next()) is not None:
+            waiter = queue[0]
+            moment = self._level.moment(waiter.weight)
+            if moment > now + _EPSILON:
+                self._arm(moment)
+                return
+            queue.popleft()
+            self._passed = self._passed + 1 if self._bulk and queue is self._interactive else 0
+            self._grant(waiter.weight, now, today)
+            self._climb(waiter.weight, now)
+            waiter.verdict.set_result(now)
+            if self._allowance.budget is not None:
+                self._turn_away(today)
+        self._arm(None)
+
+    def _next(self) -> deque[_Waiter] | None:
+        """Return the lane whose head is next; heads cancelled in this turn of the loop are gone."""
+        for queue in (self._interactive, self._bulk):
+            while queue and queue[0].verdict.cancelled():
+                queue.popleft()
+        if self._bulk and (not self._interactive or self._passed >= _BULK_TURN):
+            return self._bulk
+        return self._interactive or None
+
+    def _climb(self, weight: float, now: float) -> None:
+        """Let a learned rate rise: somebody waited for it."""
+        if self._learned is not None and self._learned.rate is not None:
+            self._learned.climb(weight)
+            self._level.change(now, self._learned.rate, self._level.burst)
+
+    def _arm(self, moment: float | None) -> None:
+        if self._timer is not None:
+            if self._timer.when() == moment:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if moment is not None and self._loop is not None:
+            self._timer = self._loop.call_at(moment, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._serve()
+
+    async def _verdict(self, waiter: _Waiter, queue: deque[_Waiter]) -> float:
+        try:
+            verdict = await waiter.verdict
+        except BaseException:
+            self._withdraw(waiter, queue)
+            raise
+        if isinstance(verdict, AllowanceExhaustedError):
+            raise verdict
+        return verdict
+
+    def _withdraw(self, waiter: _Waiter, queue: deque[_Waiter]) -> None:
+        """Leave the queue; or, if the grant came in the turn of the cancellation, give it back."""
+        verdict = waiter.verdict
+        if waiter in queue:
+            queue.remove(waiter)
+        elif verdict.done() and not verdict.cancelled() and isinstance(verdict.result(), float):
+            self._level.give_back(waiter.weight)
+            self._allowance.spend(-waiter.weight, self._clock())
+            self._granted -= 1
+        self._serve()
+
+    def _turn_away(self, today: datetime) -> None:
+        """Tell all who wait for what the allowance has no room for."""
+        for queue in (self._interactive, self._bulk):
+            for waiter in tuple(queue):
+                if resume_at := self._allowance.resume_at(waiter.weight, today):
+                    queue.remove(waiter)
+                    if not waiter.verdict.cancelled():
+                        waiter.verdict.set_result(self._allowance.refusal(resume_at, today))
+
+
+def _checked_rate(rate: float | None) -> float | None:
+    if rate is None or (isinstance(rate, (int, float)) and isfinite(rate) and rate > 0):
+        return rate
+    raise SelectionError(f"rate={rate!r}: must be a finite number above 0, or None to learn it")
+
+
+def _checked_size(name: str, size: float) -> float:
+    if isinstance(size, (int, float)) and isfinite(size) and size >= 1:
+        return size
+    raise SelectionError(f"{name}={size!r}: must be a finite number of at least 1")

@@ -1,0 +1,219 @@
+"""The arithmetic of pacing, free of loops and futures.
+
+`Level` decides when a request may go: a token bucket in its exact form (GCRA), in which everything
+follows from the moment at which the bucket is full again. `Learned` decides how fast to go when
+nobody said: it sets, lowers and raises a rate by the refusals that come back. `Allowance` decides
+whether to go at all today. Times are seconds of the loop's clock and rates weight per second; only
+the allowance keeps the calendar.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from math import inf
+
+from attrs import define
+
+from asyncfin.errors import AllowanceExhaustedError
+
+# A bucket without a rate restarts after a pause at this pace, which grows with every grant until it
+# no longer matters.
+_RESTART_RATE = 10.0
+_RESTART_GROWTH = 1.25
+_RESTARTED = 1000.0
+
+# Learning. A climb from one failure to the next takes this many grants and at least this many
+# seconds: many grants keep the refused share small, many seconds the share of time spent paused.
+_CLIMB_GRANTS = 150.0
+_CLIMB_SECONDS = 25.0
+_REDUCTION = 0.85
+# In one such climb the rate closes most of its distance to the last failure, or leaves it behind at
+# the same speed; the drift carries it over the failure itself.
+_PULL = 3.0
+_DRIFT = 0.03
+# No single grant raises the rate by more than a tenth, nor by more than this.
+_STEP = 0.5
+# A service that refuses everything for a while must not stop us for ever.
+_SLOWEST = 0.01
+
+
+@define
+class Level:
+    """A token bucket: never more than ``burst + rate * time`` in any stretch of time.
+
+    A `rate` of None grants everything at once. `full_at` is when the bucket will be full again, and
+    `paused_until` the moment before which nothing is granted.
+    """
+
+    rate: float | None
+    burst: float
+    full_at: float = -inf
+    paused_until: float = -inf
+    _restarting: bool = False
+
+    def held(self, now: float) -> float:
+        """Return what the bucket holds; it is below zero while it is in debt."""
+        if self.rate is None:
+            return self.burst
+        return self.burst - max(0.0, self.full_at - max(now, self.paused_until)) * self.rate
+
+    def moment(self, weight: float) -> float:
+        """Return the earliest time at which `weight` may be granted.
+
+        A weight above the burst (lowered since it was asked for) is granted by the full bucket,
+        which then is in debt.
+        """
+        if self.rate is None:
+            return self.paused_until
+        unused = max(0.0, self.burst - weight)
+        return max(self.full_at - unused / self.rate, self.paused_until)
+
+    def spend(self, weight: float, now: float) -> None:
+        """Take `weight` out of the bucket."""
+        if self.rate is None:
+            return
+        self.full_at = (self.full_at if self.full_at > now else now) + weight / self.rate
+        if self._restarting:
+            self.rate *= _RESTART_GROWTH
+            if self.rate > _RESTARTED:
+                self.rate, self._restarting, self.full_at = None, False, -inf
+
+    def give_back(self, weight: float) -> None:
+        """Undo a `spend`."""
+        if self.rate is not None:
+            self.full_at -= weight / self.rate
+
+    def change(self, now: float, rate: float | None, burst: float) -> None:
+        """Go on with another rate and burst; of what is held stays what the new burst has room for."""
+        at = max(now, self.paused_until)
+        held = min(self.held(at), burst)
+        if rate is None and (self._restarting or at > now):
+            rate = self.rate if self._restarting else _RESTART_RATE
+            self._restarting = True
+        else:
+            self._restarting = False
+        self.rate, self.burst = rate, burst
+        self.full_at = -inf if rate is None else at + (burst - held) / rate
+
+    def pause(self, until: float) -> None:
+        """Grant nothing before `until`, and then from an empty bucket. Pauses only lengthen."""
+        if until <= self.paused_until:
+            return
+        if self.rate is None:
+            self.rate, self._restarting = _RESTART_RATE, True
+        self.paused_until = until
+        self.full_at = max(self.full_at, until + self.burst / self.rate)
+
+    def shift(self, seconds: float) -> None:
+        """Go on by another clock, which is ahead by `seconds`."""
+        self.full_at += seconds
+        self.paused_until += seconds
+
+
+@define
+class Learned:
+    """The rate that a service allows, as far as its refusals tell.
+
+    `rate` is None until the first refusal. Each event lowers the rate once, however many requests
+    it cost; between events it climbs, slowly near the pace that failed last and faster far from it.
+    """
+
+    rate: float | None = None
+    _failed: float = 0.0
+    _reduced_at: float = -inf
+    # While there is no rate: what was granted in the running second and the one before.
+    _began: float = -inf
+    _second: float = -inf
+    _before: float = 0.0
+    _lately: float = 0.0
+    # Of the first event: how long its grants took, the wait included.
+    _span: float | None = None
+
+    def granted(self, weight: float, now: float) -> None:
+        """Count a grant that no rate held back, to know the pace if it is refused."""
+        if now - self._second >= 1.0:
+            recent = now - self._second < 2.0
+            self._began, self._before = (self._second, self._lately) if recent else (now, 0.0)
+            self._second, self._lately = now, 0.0
+        self._lately += weight
+
+    def climb(self, weight: float) -> None:
+        """Raise the rate after a grant that had to wait for it. Unused speed is never gained."""
+        assert self.rate is not None
+        share = weight / max(_CLIMB_GRANTS, _CLIMB_SECONDS * self.rate)
+        gain = share * (_PULL * abs(self._failed - self.rate) + _DRIFT * self._failed)
+        self.rate += min(gain, weight * _STEP, weight * self.rate / 10)
+
+    def refused(self, sent_at: float, now: float, retry_after: float) -> None:
+        """Take in a refusal, now, of what was sent at `sent_at`."""
+        if self.rate is None:
+            self._measure(now, retry_after)
+        elif sent_at > self._reduced_at:
+            self._failed, self._reduced_at, self._span = self.rate, now, None
+            self.rate = max(self.rate * _REDUCTION, _SLOWEST)
+        elif self._span is not None:
+            # Still the first event: only now is it known how little of its requests got through.
+            self._lately -= 1.0
+            self.rate = max(self._lately, 1.0) / self._span
+
+    def _measure(self, now: float, retry_after: float) -> None:
+        """Set the first rate: what got through, over the time it took and the wait that it cost."""
+        took = max(now - self._began, 1e-3) if self._lately else 1.0
+        self._failed = (self._before + self._lately) / took
+        self._reduced_at, self._span = now, took + retry_after
+        self._lately += self._before - 1.0
+        self.rate = max(self._lately, 1.0) / self._span
+
+    def shift(self, seconds: float) -> None:
+        """Go on by another clock, which is ahead by `seconds`."""
+        self._reduced_at += seconds
+        self._began += seconds
+        self._second += seconds
+
+
+@define
+class Allowance:
+    """What may still be granted before midnight UTC (spec 8, allowances rule 3).
+
+    `budget` is our own bound on a day's weight, None for no bound; `_used_up_until` is when the
+    service's own allowance returns. `now` is always the wall time, aware UTC.
+    """
+
+    budget: float | None
+    _used_up_until: datetime | None = None
+    _date: date = date.min
+    _spent: float = 0.0
+
+    def spent(self, now: datetime) -> float:
+        """Return the weight spent on the day that `now` is in."""
+        return self._spent if now.date() == self._date else 0.0
+
+    def spend(self, weight: float, now: datetime) -> None:
+        """Add to the day's spending; a negative weight gives back."""
+        self._spent = max(0.0, self.spent(now) + weight)
+        self._date = now.date()
+
+    def use_up(self, until: datetime) -> None:
+        """Let nothing through before `until`, which is only ever put later."""
+        self._used_up_until = max(until, self._used_up_until or until)
+
+    def resume_at(self, weight: float, now: datetime) -> datetime | None:
+        """Return when `weight` will be possible again, or None if it is now."""
+        if self._used_up_until is not None and now >= self._used_up_until:
+            self._used_up_until = None
+        if self.budget is None or self.spent(now) + weight <= self.budget:
+            return self._used_up_until
+        midnight = datetime.combine(now.date() + timedelta(days=1), time(), UTC)
+        return max(midnight, self._used_up_until or midnight)
+
+    def refusal(self, resume_at: datetime, now: datetime) -> AllowanceExhaustedError:
+        """Return a new error that says so; no request was spent on it."""
+        own = resume_at != self._used_up_until
+        return AllowanceExhaustedError(
+            status=429,
+            message=f"the {'daily budget' if own else 'allowance'} is used up",
+            at=now,
+            attempts=0,
+            retry_after=(resume_at - now).total_seconds(),
+            resume_at=resume_at,
+        )

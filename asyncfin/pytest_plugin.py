@@ -1,0 +1,31 @@
+"""A fixture for users' own tests: a running service with the demo datasets, on a loop and a thread of its own.
+
+So it serves tests of every kind, synchronous ones and those on whatever loop, and needs no other plugin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from asyncfin.sandbox import Sandbox
+
+
+@pytest.fixture
+def asyncfin_sandbox() -> Iterator[Sandbox]:
+    """A running `Sandbox.demo()`: its base_url, token and entities; publish, inject and log work from the test."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="asyncfin-sandbox", daemon=True)
+    thread.start()
+    sandbox = Sandbox.demo()
+    try:
+        asyncio.run_coroutine_threadsafe(sandbox.start(), loop).result()
+        yield sandbox
+        asyncio.run_coroutine_threadsafe(sandbox.aclose(), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -1,0 +1,28 @@
+"""The service that comes along: `Sandbox` serves datasets by the service description, on this machine."""
+
+from asyncfin.sandbox.accounts import Account
+from asyncfin.sandbox.dataset import BrokenDatasetError, DatasetFile, Publication, load
+from asyncfin.sandbox.dialect import Dialect
+from asyncfin.sandbox.faults import Drop, Fault, Hang, Latency, Slow, Status, Switch, Truncate
+from asyncfin.sandbox.server import PortInUseError, Sandbox, SandboxError, Served
+
+__all__ = [
+    "Account",
+    "BrokenDatasetError",
+    "DatasetFile",
+    "Dialect",
+    "Drop",
+    "Fault",
+    "Hang",
+    "Latency",
+    "PortInUseError",
+    "Publication",
+    "Sandbox",
+    "SandboxError",
+    "Served",
+    "Slow",
+    "Status",
+    "Switch",
+    "Truncate",
+    "load",
+]

@@ -1,0 +1,94 @@
+"""Reading the catalogue (spec 4.2): pages of series, gathered under their reporting groups."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import Any
+
+from attrs import frozen
+
+from asyncfin.sandbox.cursor import dataset_changed, fingerprint, seal, unseal
+from asyncfin.sandbox.dialect import Dialect
+from asyncfin.sandbox.encode import open_json, period_object
+from asyncfin.sandbox.extras import extended, extra_member
+from asyncfin.sandbox.fields import Issues, query_parameters, whole_number
+from asyncfin.sandbox.query import cursor_member, cut_page
+from asyncfin.sandbox.request import Request, encode
+from asyncfin.sandbox.selection import DEFAULT_LIMIT, MAX_LIMIT
+from asyncfin.sandbox.store import Current, Store
+
+
+@frozen
+class CatalogueRequest:
+    """The parameters of spec 4.2."""
+
+    expected_dataset_id: str | None
+    limit: int
+    cursor: str | None
+
+
+def read_catalogue_request(request: Request) -> CatalogueRequest:
+    """The parameters; raises Refusal 400 naming every wrong one."""
+    issues = Issues()
+    given = query_parameters(request.query, ("expected_dataset_id", "limit", "cursor"), issues)
+    expected, limit = given.get("expected_dataset_id"), given.get("limit", str(DEFAULT_LIMIT))
+    asked = CatalogueRequest(
+        None if expected is None else issues.uuid(expected, "expected_dataset_id"),
+        issues.integer(whole_number(limit), "limit", 1, MAX_LIMIT) or DEFAULT_LIMIT,
+        given.get("cursor"),
+    )
+    issues.refuse()
+    return asked
+
+
+def catalogue_page(asked: CatalogueRequest, current: Current, store: Store, dialect: Dialect) -> bytes:
+    """The JSON of one page; raises Refusal 409 for an old pin or cursor, 400 for a cursor of something else."""
+    if asked.expected_dataset_id not in (None, current.dataset_id):
+        raise dataset_changed(current.dataset_id)
+    bound_to = fingerprint(f"catalogue {current.entity_id}")
+    position = unseal(asked.cursor, bound_to, current.dataset_id)
+    page = cut_page(position, store.size(current.number), asked.limit, dialect)
+    rows = store.catalogue_series(current.number, page.series.start, page.series.stop - page.series.start)
+    cursor = page.following and seal(page.following, bound_to, current.dataset_id)
+    scope_groups = _scope_groups([row[1] for row in rows], position.page, current, dialect)
+    periods = [period_object(period) for period in current.periods]
+    return b'%b,"periods":%b,"scope_groups":%b,"groups":[%b]%b%b}' % (
+        current.head,
+        _encoded(periods, dialect),
+        _encoded(scope_groups, dialect),
+        _groups(rows, current, dialect),
+        cursor_member(cursor, dialect),
+        extra_member(dialect),
+    )
+
+
+def _encoded(value: Any, dialect: Dialect) -> bytes:
+    return encode(extended(value) if dialect.extras else value)
+
+
+def _groups(rows: list[tuple[str, bytes]], current: Current, dialect: Dialect) -> bytes:
+    """The reporting groups of the page's series (spec 4.2 rule 1)."""
+    groups = []
+    for group_id, members in groupby(rows, key=lambda row: row[0]):
+        group = current.groups[group_id]
+        head = open_json(extended(group) if dialect.extras else group)
+        series = b",".join(_series(encoded, dialect) for _, encoded in members)
+        groups.append(b'%b,"series":[%b]}' % (head, series))
+    return b",".join(groups)
+
+
+def _series(encoded: bytes, dialect: Dialect) -> bytes:
+    return encode(extended(json.loads(encoded))) if dialect.extras else encoded
+
+
+def _scope_groups(
+    series: list[bytes], page: int, current: Current, dialect: Dialect
+) -> list[dict[str, Any]]:
+    if dialect.scope_groups == "first":
+        return list(current.scope_groups) if page == 0 else []
+    if dialect.scope_groups == "used":
+        refs = [ref for encoded in series for ref in json.loads(encoded)["scopes"]]
+        used = {ref["scope_group_id"] for ref in refs}
+        return [group for group in current.scope_groups if group["scope_group_id"] in used]
+    return list(current.scope_groups)

@@ -1,0 +1,1 @@
+def openapi_document(base_url): return {}

@@ -1,0 +1,174 @@
+"""Running a query (spec 4.3): which series match, which periods are selected, and the page joined from stored bytes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from attrs import frozen
+
+from asyncfin.sandbox.cursor import Position, dataset_changed, seal, unseal
+from asyncfin.sandbox.dialect import Dialect
+from asyncfin.sandbox.encode import Period, fiscal_end, open_json, period_object
+from asyncfin.sandbox.extras import extra_member, renamed
+from asyncfin.sandbox.fields import Issues
+from asyncfin.sandbox.request import encode
+from asyncfin.sandbox.selection import Exact, FiscalRange, Selection, Trailing
+from asyncfin.sandbox.store import Current, Match, Store
+
+Column = tuple[Period, int | None]
+
+
+@frozen
+class Page:
+    """Which of the series stand on a page, and what comes after it (None: nothing)."""
+
+    series: slice
+    following: Position | None
+
+
+def query_page(selection: Selection, current: Current, store: Store, dialect: Dialect) -> bytes:
+    """The JSON of one page; raises Refusal 409 for an old pin or cursor, 400 for unknown ids or a foreign cursor."""
+    if selection.expected_dataset_id not in (None, current.dataset_id):
+        raise dataset_changed(current.dataset_id)
+    bound_to = selection.fingerprint(current.entity_id)
+    position = unseal(selection.cursor, bound_to, current.dataset_id)
+    _check_ids(selection, current, store)
+    matches = store.matching(current.number, selection.metric_ids, selection.paths, selection.group_ids)
+    answer = _populated(matches)
+    columns = selected_columns(selection.periods, current.periods, answer)
+    if not dialect.empty_series:
+        selected = sum(1 << index for _, index in columns if index is not None)
+        matches = [match for match in matches if match.populated & selected]
+    page = cut_page(position, len(matches), selection.limit, dialect)
+    on_page = matches[page.series]
+    listed = _listed(columns, answer, _populated(on_page), dialect)
+    _order(listed, dialect, f"{bound_to} {position.page}")
+    cursor = page.following and seal(page.following, bound_to, current.dataset_id)
+    series = _joined_series(on_page, listed, selection.value_version, current, store, dialect)
+    return join_page(current, [period for period, _ in listed], series, cursor, dialect)
+
+
+def _populated(matches: Sequence[Match]) -> int:
+    return reduce(or_, (match.populated for match in matches), 0)
+
+
+def _check_ids(selection: Selection, current: Current, store: Store) -> None:
+    """spec 4.3 rule 5."""
+    asked = {
+        "metric_ids": (selection.metric_ids, store.known(current.number, "metric_id", selection.metric_ids)),
+        "scope_combinations": (selection.paths, store.known(current.number, "path", selection.paths)),
+        "reporting_group_ids": (selection.group_ids or (), current.groups),
+    }
+    issues = Issues()
+    for name, (ids, known) in asked.items():
+        for at, text in enumerate(ids):
+            if text not in known:
+                issues.add(f"{name}[{at}]", f"is {text}, which the dataset does not have")
+    issues.refuse()
+
+
+def selected_columns(
+    choice: Exact | FiscalRange | Trailing, periods: Sequence[Period], populated: int
+) -> list[Column]:
+    """The selected periods, each with its index in the dataset (None: not there), oldest first (spec 4.3).
+
+    populated: the periods, as bits, in which a matching series has a value. Trailing ends at the latest of them, and
+    holds what ends in the window whatever its duration; without any there is no window.
+    """
+    if isinstance(choice, Exact):
+        places = {period: index for index, period in enumerate(periods)}
+        return [(period, places.get(period)) for period in sorted(choice.periods)]
+    if isinstance(choice, Trailing):
+        ends = [fiscal_end(period) for at, period in enumerate(periods) if populated >> at & 1]
+        if not ends:
+            return []
+        choice = FiscalRange(max(ends) - choice.months + 1, max(ends))
+    return [
+        (period, index)
+        for index, period in enumerate(periods)
+        if choice.start <= fiscal_end(period) <= choice.end
+    ]
+
+
+def cut_page(position: Position, total: int, limit: int, dialect: Dialect) -> Page:
+    """The series of the page at a position, by the dialect's way of cutting."""
+    start, number = position.offset, position.page
+    if dialect.pages == "empty" and number % 2 == 0 and start < total:
+        return Page(slice(start, start), Position(start, number + 1))
+    end = start + (max(1, limit // 2) if dialect.pages == "short" else limit)
+    return Page(slice(start, end), Position(end, number + 1) if end < total else None)
+
+
+def _listed(columns: list[Column], answer: int, page: int, dialect: Dialect) -> list[Column]:
+    if dialect.periods == "asked":
+        return columns
+    populated = page if dialect.periods == "page" else answer
+    return [column for column in columns if column[1] is not None and populated >> column[1] & 1]
+
+
+def _order(columns: list[Column], dialect: Dialect, seed: str) -> None:
+    if dialect.order == "newest":
+        columns.reverse()
+    elif dialect.order == "shuffled":
+        random.Random(seed).shuffle(columns)
+
+
+def _joined_series(
+    matches: Sequence[Match],
+    columns: list[Column],
+    value_version: str,
+    current: Current,
+    store: Store,
+    dialect: Dialect,
+) -> list[bytes]:
+    absent = len(current.periods)
+    places = [absent if index is None else index for _, index in columns]
+    tail, restated_tail = _tails(value_version, dialect)
+    extra = extra_member(dialect)
+    series = []
+    for head, original, restated in store.cells([match.series for match in matches]):
+        cells = [line + tail if line else b"null" for line in original.split(b"\n")]
+        if restated is not None and value_version == "latest_restated":
+            for at, line in enumerate(restated.split(b"\n")):
+                if line:
+                    cells[at] = line + restated_tail
+        cells.append(b"null")
+        values = b",".join([cells[place] for place in places])
+        series.append(b'%b,"values":[%b]%b}' % (renamed(head, dialect), values, extra))
+    return series
+
+
+def _tails(value_version: str, dialect: Dialect) -> tuple[bytes, bytes]:
+    """The ends of the value objects that were never restated, and of the restated ones."""
+    plain = "original" if value_version == "original" else dialect.unrestated
+    extra = extra_member(dialect)
+    return (
+        b',"value_version":"%b"%b}' % (plain.encode(), extra),
+        b',"value_version":"latest_restated"%b}' % extra,
+    )
+
+
+def join_page(
+    current: Current, periods: Sequence[Period], series: Sequence[bytes], cursor: str | None, dialect: Dialect
+) -> bytes:
+    """A query result (spec 2.4)."""
+    extra = extra_member(dialect)
+    listed = b",".join(open_json(period_object(period)) + extra + b"}" for period in periods)
+    return b'%b,"periods":[%b],"series":[%b]%b%b}' % (
+        current.head,
+        listed,
+        b",".join(series),
+        cursor_member(cursor, dialect),
+        extra,
+    )
+
+
+def cursor_member(cursor: str | None, dialect: Dialect) -> bytes:
+    """The `next_cursor` of a page with what comes before it; on the last page as the dialect has it."""
+    if cursor is None and dialect.last_cursor == "absent":
+        return b""
+    return b',"next_cursor":' + encode(cursor)

@@ -1,0 +1,77 @@
+"""What goes into the rules and what comes out: request, reply and the refusal with its error object (spec 7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+if TYPE_CHECKING:
+    from asyncfin.sandbox.accounts import Account
+
+JSON_TYPE = "application/json"
+
+
+@frozen
+class Request:
+    """One request as it came: path and query string still percent-encoded, header names in lower case."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+    request_id: str
+
+
+@frozen
+class Reply:
+    """One answer, with what the service notes about it.
+
+    operation: None for a path of no operation. account: None when no valid token came.
+    counted: whether the request counts against the account's daily allowance (spec 8).
+    """
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+    operation: str | None = None
+    account: Account | None = None
+    counted: bool = False
+
+
+class Refusal(Exception):
+    """A request refused with a status and a code of spec 7; `issues` are pairs of field and message."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        issues: tuple[tuple[str, str], ...] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, code, message)
+        self.status, self.code, self.message = status, code, message
+        self.issues = issues
+        self.headers = dict(headers or {})
+
+    def body(self, request_id: str) -> bytes:
+        """The JSON of the answer: an `error` object with code, message and request_id."""
+        error: dict[str, Any] = {
+            "code": self.code,
+            "message": self.message,
+            "request_id": request_id,
+        }
+        if self.issues:
+            error["issues"] = [{"field": field, "message": text} for field, text in self.issues]
+        return encode({"error": error})
+
+
+def encode(value: Any) -> bytes:
+    """Compact JSON; never NaN, which is no JSON."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode()

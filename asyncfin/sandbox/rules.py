@@ -1,0 +1,160 @@
+"""The service's rules as one function: `answer` takes a request and gives status, headers and body.
+
+It reads the store and changes nothing: what the answer costs stands in it, and the server counts it.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from email.utils import format_datetime
+from urllib.parse import unquote
+
+from attrs import frozen
+
+from asyncfin.sandbox.accounts import DATASETS_READ, USAGE_READ, Account, Meter
+from asyncfin.sandbox.catalogue import catalogue_page, read_catalogue_request
+from asyncfin.sandbox.dialect import Dialect
+from asyncfin.sandbox.extras import extra_member
+from asyncfin.sandbox.fields import Issues, query_parameters
+from asyncfin.sandbox.openapi import openapi_document
+from asyncfin.sandbox.query import query_page
+from asyncfin.sandbox.request import JSON_TYPE, Refusal, Reply, Request, encode
+from asyncfin.sandbox.selection import read_selection
+from asyncfin.sandbox.store import Current, Store
+from asyncfin.sandbox.usage import limits, usage
+
+# operation: (method, permission or None); the first three are data requests (spec 8)
+DATA_OPERATIONS = ("dataset", "catalogue", "query")
+_OPERATIONS = {
+    "dataset": ("GET", DATASETS_READ),
+    "catalogue": ("GET", DATASETS_READ),
+    "query": ("POST", DATASETS_READ),
+    "usage": ("GET", USAGE_READ),
+    "limits": ("GET", None),
+    "openapi": ("GET", None),
+}
+_PLAIN_PATHS = {"/v1/usage": "usage", "/v1/limits": "limits", "/openapi.json": "openapi"}
+_ENTITY_PATHS = {
+    ("dataset",): "dataset",
+    ("dataset", "catalogue"): "catalogue",
+    ("dataset", "query"): "query",
+}
+
+
+@frozen
+class Service:
+    """What the rules look at."""
+
+    store: Store
+    meter: Meter
+    dialect: Dialect
+    base_url: str
+
+
+@frozen
+class Call:
+    """An operation asked for; entity_id is "" where there is none."""
+
+    operation: str
+    entity_id: str = ""
+
+
+def find_call(path: str) -> Call | None:
+    """The operation a path stands for, whatever the method."""
+    if path in _PLAIN_PATHS:
+        return Call(_PLAIN_PATHS[path])
+    parts = path.split("/")
+    operation = _ENTITY_PATHS.get(tuple(parts[4:]))
+    if parts[:3] != ["", "v1", "entities"] or operation is None:
+        return None
+    return Call(operation, unquote(parts[3]))
+
+
+def answer(request: Request, service: Service) -> Reply:
+    """The service's answer to a request."""
+    call, account, counted = find_call(request.path), None, False
+    operation = call.operation if call else None
+    try:
+        call = _allowed_call(call, request)
+        if call.operation == "openapi":
+            return _reply(request, service, 200, encode(openapi_document(service.base_url)), {}, operation)
+        account = _authorised(call, request, service)
+        if call.operation in DATA_OPERATIONS:
+            service.meter.check(account)
+            counted = True
+        status, headers, body = 200, {}, _body(call, request, account, service)
+    except Refusal as refusal:
+        status, headers, body = refusal.status, refusal.headers, refusal.body(request.request_id)
+    return _reply(request, service, status, body, headers, operation, account, counted)
+
+
+def _allowed_call(call: Call | None, request: Request) -> Call:
+    if call is None:
+        raise Refusal(404, "not_found", "There is nothing at this path.")
+    method = _OPERATIONS[call.operation][0]
+    if request.method != method:
+        raise Refusal(405, "method_not_allowed", f"This path takes {method}.", headers={"Allow": method})
+    return call
+
+
+def _authorised(call: Call, request: Request, service: Service) -> Account:
+    """The account that asks (spec 5.1 to 5.4)."""
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    token = service.store.token(text.strip()) if scheme.lower() == "bearer" else None
+    account = token and service.store.account(token.account)
+    if token is None or account is None or token.audience != "rest":
+        raise Refusal(
+            401,
+            "unauthorized",
+            "The access token is missing, invalid or not issued for the REST API.",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    permission = _OPERATIONS[call.operation][1]
+    if permission is not None and not token.grants(permission, service.base_url):
+        raise Refusal(403, "forbidden", f"The token lacks the permission {permission}.")
+    if not account.access:
+        raise Refusal(403, "forbidden", "The account lacks access.")
+    return account
+
+
+def _body(call: Call, request: Request, account: Account, service: Service) -> bytes:
+    store, dialect = service.store, service.dialect
+    if call.operation == "usage":
+        return usage(request, account, store, service.meter.now().date())
+    if call.operation == "limits":
+        return limits(request, account)
+    current = _visible(call.entity_id, account, store)
+    if call.operation == "catalogue":
+        return catalogue_page(read_catalogue_request(request), current, store, dialect)
+    issues = Issues()
+    query_parameters(request.query, (), issues)
+    issues.refuse()
+    if call.operation == "query":
+        return query_page(read_selection(request), current, store, dialect)
+    return current.head + extra_member(dialect) + b"}"
+
+
+def _visible(entity_id: str, account: Account, store: Store) -> Current:
+    """The entity's current publication (spec 4.1, 404)."""
+    current = store.current(entity_id)
+    if current is None or (account.entities is not None and entity_id not in account.entities):
+        raise Refusal(404, "not_found", "No published dataset of this entity is available to the account.")
+    return current
+
+
+def _reply(
+    request: Request,
+    service: Service,
+    status: int,
+    body: bytes,
+    headers: Mapping[str, str],
+    operation: str | None,
+    account: Account | None = None,
+    counted: bool = False,
+) -> Reply:
+    sent = {"Content-Type": JSON_TYPE, "Date": format_datetime(service.meter.now(), usegmt=True), **headers}
+    if service.dialect.gzip and "gzip" in request.headers.get("accept-encoding", ""):
+        sent["Content-Encoding"] = "gzip"
+        body = gzip.compress(body, compresslevel=1, mtime=0)
+    return Reply(status, body, sent, operation, account, counted)

@@ -1,0 +1,277 @@
+"""The running service: a socket, the rules behind it, and what a test may do to it while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+
+from asyncfin.sandbox.accounts import PERMISSIONS, Account, Meter, Token
+from asyncfin.sandbox.dataset import DatasetFile, Publication, load
+from asyncfin.sandbox.dialect import Dialect
+from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver, pause
+from asyncfin.sandbox.request import JSON_TYPE, Refusal, Reply, Request
+from asyncfin.sandbox.rules import Service, answer, find_call
+from asyncfin.sandbox.store import Store
+
+DEFAULT_ACCOUNT = "sandbox"
+MAX_BODY_BYTES = 1024 * 1024
+_LOG_LENGTH = 10_000
+
+
+class SandboxError(Exception):
+    """The sandbox cannot do what was asked; the message says what to do."""
+
+
+class PortInUseError(SandboxError):
+    """Something else listens at the sandbox's address."""
+
+
+class Served(NamedTuple):
+    """One request that was answered: for assertions, so without the token.
+
+    operation: None for a path of no operation. params: of the query string. body: the decoded JSON, the bytes when it
+    was none, or None without a body. account: None without a valid token. faults: the names of those it met.
+    """
+
+    operation: str | None
+    status: int
+    method: str
+    path: str
+    params: dict[str, str]
+    body: Any
+    account: str | None
+    faults: tuple[str, ...]
+
+
+def utc_now() -> datetime:
+    """The machine's wall time."""
+    return datetime.now(UTC)
+
+
+class Sandbox:
+    """A local service of the given datasets, on a port of this machine.
+
+        async with Sandbox.demo() as sandbox:
+            print(sandbox.base_url, sandbox.entities)
+
+    datasets: each a DatasetFile (its last publication is served), a Publication, or what `load` takes.
+    allowance, rate, burst: of the account that `token` belongs to (see Account); others by `put_account`.
+    faults: set from the start, see `inject`.
+    store: ":memory:", or the name of a SQLite file that keeps publications, tokens, accounts and counts.
+    port: 0 for a free one.
+    clock: aware UTC time; the day of the allowance and the Date header go by it. Waits go by the loop's clock.
+    """
+
+    def __init__(
+        self,
+        *datasets: Any,
+        dialect: Dialect = Dialect(),
+        faults: Iterable[Fault] = (),
+        allowance: int | None = None,
+        rate: float | None = None,
+        burst: int = 1,
+        store: str | Path = ":memory:",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.dialect = dialect
+        self._datasets = datasets
+        self._account = Account(DEFAULT_ACCOUNT, allowance, rate, burst)
+        self._store_name, self._clock = store, clock
+        self._host, self._port = host, port
+        self._armed: list[Armed] = []
+        self._log: deque[Served] = deque(maxlen=_LOG_LENGTH)
+        # Other threads may publish or set a fault while the loop's thread answers.
+        self._lock = threading.RLock()
+        self._runner: web.ServerRunner | None = None
+        self.inject(*faults)
+
+    @classmethod
+    def demo(cls, **options: Any) -> Self:
+        """A sandbox of the demo companies; options as for Sandbox."""
+        from asyncfin.sandbox.demo import demo_datasets
+
+        return cls(*demo_datasets(), **options)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def start(self) -> None:
+        """Open the store, publish the datasets and listen.
+
+        Raises PortInUseError, SandboxError when it runs already, BrokenDatasetError for a broken dataset.
+        """
+        if self._runner is not None:
+            raise SandboxError("the sandbox runs already: start it once")
+        datasets = [_publication(source) for source in self._datasets]
+        self._store = Store(self._store_name)
+        try:
+            for publication in datasets:
+                self._store.publish(publication)
+            self._closing = asyncio.Event()
+            self._meter = Meter(self._store, self._clock, asyncio.get_running_loop().time)
+            self._store.put_account(self._account)
+            self._runner = await self._listening()
+        except BaseException:
+            self._store.close()
+            raise
+        self.token = self.issue_token()
+
+    async def _listening(self) -> web.ServerRunner:
+        server = web.Server(self._serve, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host, self._port).start()
+        except OSError as error:
+            await runner.cleanup()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            taken = f"port {self._port} of {self._host} is in use: choose another, or 0 for a free one"
+        else:
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            self.base_url = f"http://{host}:{runner.addresses[0][1]}"
+            return runner
+        raise PortInUseError(taken)
+
+    async def aclose(self) -> None:
+        """Stop listening, cut off whatever still waits, and close the store. Again: nothing."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            self._closing.set()
+            await runner.cleanup()
+            self._store.close()
+
+    @property
+    def entities(self) -> tuple[str, ...]:
+        """The ids of the entities with a publication."""
+        return self._store.entities()
+
+    @property
+    def log(self) -> list[Served]:
+        """The last requests answered, oldest first."""
+        return list(self._log)
+
+    def publish(self, source: Any) -> None:
+        """Make a publication current, at once for every later request; sources as for Sandbox.
+
+        Raises BrokenDatasetError for a broken dataset; then nothing has changed.
+        """
+        publication = _publication(source)
+        with self._lock:
+            self._store.publish(publication)
+
+    def put_account(self, account: Account) -> None:
+        """Add an account, or change the one of that name."""
+        with self._lock:
+            self._store.put_account(account)
+
+    def issue_token(
+        self,
+        account: str = DEFAULT_ACCOUNT,
+        *,
+        permissions: Iterable[str] = PERMISSIONS,
+        audience: str = "rest",
+    ) -> str:
+        """A new access token of an account; with another audience than "rest" the service answers it with 401.
+
+        Raises SandboxError when there is no such account.
+        """
+        text = secrets.token_urlsafe(24)
+        with self._lock:
+            if self._store.account(account) is None:
+                raise SandboxError(f"there is no account {account!r}: add it with put_account")
+            self._store.put_token(text, Token(account, tuple(permissions), audience))
+        return text
+
+    def inject(self, *faults: Fault) -> None:
+        """Set more faults; each counts requests from now on."""
+        self._armed = [*self._armed, *map(Armed, faults)]
+
+    def clear_faults(self) -> None:
+        """Set no fault any longer."""
+        self._armed = []
+
+    async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
+        request = await _read(http)
+        call = find_call(request.path)
+        operation = call.operation if call else None
+        faults = [armed.fault for armed in self._armed if armed.meets(operation)]
+        for fault in faults:
+            if isinstance(fault, Latency):
+                await pause(fault.seconds, self._closing)
+        with self._lock:
+            reply = self._answer(request, faults)
+        return await deliver(http, reply, faults, self._closing)
+
+    def _answer(self, request: Request, faults: list[Fault]) -> Reply:
+        """The reply, counted and logged."""
+        for fault in faults:
+            if isinstance(fault, Switch):
+                self._store.publish(_publication(fault.publication))
+        reply = answer(request, Service(self._store, self._meter, self.dialect, self.base_url))
+        for fault in faults:
+            if isinstance(fault, Status):
+                reply = fault.reply(reply, request.request_id)
+        if reply.counted and reply.account and reply.operation:
+            self._meter.count(reply.account, reply.operation)
+        self._log.append(_served(request, reply, faults))
+        return reply
+
+
+def _publication(source: Any) -> Publication:
+    if isinstance(source, Publication):
+        return source
+    dataset = source if isinstance(source, DatasetFile) else load(source)
+    return dataset.publications[-1]
+
+
+async def _read(http: web.BaseRequest) -> Request:
+    path, _, query = http.raw_path.partition("?")
+    return Request(
+        method=http.method,
+        path=path,
+        query=query,
+        headers={name.lower(): value for name, value in http.headers.items()},
+        body=await http.read(),
+        request_id=f"req-{secrets.token_hex(8)}",
+    )
+
+
+def _served(request: Request, reply: Reply, faults: list[Fault]) -> Served:
+    try:
+        body = json.loads(request.body) if request.body else None
+    except (ValueError, RecursionError):
+        body = request.body
+    return Served(
+        reply.operation,
+        reply.status,
+        request.method,
+        request.path,
+        dict(parse_qsl(request.query, keep_blank_values=True)),
+        body,
+        reply.account.name if reply.account else None,
+        tuple(type(fault).__name__ for fault in faults),
+    )

@@ -1,0 +1,263 @@
+"""The store: publications, tokens, accounts and daily request counts in SQLite, in memory or in a file.
+
+Series stand in it encoded: the JSON of a series' head, and one line of JSON for each of its cells, so that a page is
+joined from pieces and nothing is rendered anew. One connection serves the loop; every read goes by an index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, frozen
+
+from asyncfin.sandbox.accounts import Account, Token
+from asyncfin.sandbox.dataset import Publication
+from asyncfin.sandbox.encode import EncodedSeries, Period, encoded_series, head_json
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS publication (
+    number INTEGER PRIMARY KEY, entity_id TEXT UNIQUE, dataset_id TEXT, head BLOB, periods TEXT, scope_groups TEXT,
+    groups TEXT);
+CREATE TABLE IF NOT EXISTS series (
+    id INTEGER PRIMARY KEY, publication INTEGER, position INTEGER, metric_id TEXT, path TEXT, reporting_group_id TEXT,
+    populated BLOB);
+CREATE INDEX IF NOT EXISTS series_by_position ON series (publication, position);
+CREATE INDEX IF NOT EXISTS series_by_metric ON series (publication, metric_id, path);
+CREATE INDEX IF NOT EXISTS series_by_path ON series (publication, path);
+CREATE TABLE IF NOT EXISTS encoded (
+    series INTEGER PRIMARY KEY, catalogue BLOB, head BLOB, original BLOB, restated BLOB);
+CREATE TABLE IF NOT EXISTS account (name TEXT PRIMARY KEY, settings TEXT);
+CREATE TABLE IF NOT EXISTS token (digest BLOB PRIMARY KEY, account TEXT, permissions TEXT, audience TEXT);
+CREATE TABLE IF NOT EXISTS request_count (
+    account TEXT, day TEXT, operation TEXT, requests INTEGER, PRIMARY KEY (account, day, operation));
+"""
+
+
+@frozen
+class Current:
+    """The current publication of an entity, without its series. head: the members of spec 2.2 as open JSON."""
+
+    number: int
+    entity_id: str
+    dataset_id: str
+    head: bytes
+    periods: tuple[Period, ...]
+    scope_groups: tuple[dict[str, Any], ...]
+    groups: dict[str, dict[str, Any]]
+
+
+@frozen
+class Match:
+    """A series that a query matches. populated: bit i is set when it has a value in period i."""
+
+    series: int
+    populated: int
+
+
+class Store:
+    """Open with a file name or ":memory:"; close() when done."""
+
+    def __init__(self, name: str | Path = ":memory:") -> None:
+        # Several threads may hold the sandbox (the pytest fixture's do); it lets in one at a time.
+        self._db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.executescript(_SCHEMA)
+        rows = self._db.execute("SELECT * FROM publication ORDER BY number").fetchall()
+        self._current = {row[1]: _current(row) for row in rows}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._db.close()
+
+    # publications
+
+    def publish(self, publication: Publication) -> None:
+        """Make a publication the entity's current one, in one transaction; the same one again changes nothing."""
+        before = self._current.get(publication.entity_id)
+        if before is not None and before.dataset_id == publication.dataset_id:
+            return
+        with self._db:
+            self._db.execute("BEGIN")
+            if before is not None:
+                self._discard(before.number)
+            current = self._insert(publication)
+        self._current[publication.entity_id] = current
+
+    def _discard(self, number: int) -> None:
+        self._db.execute(
+            "DELETE FROM encoded WHERE series IN (SELECT id FROM series WHERE publication = ?)",
+            (number,),
+        )
+        self._db.execute("DELETE FROM series WHERE publication = ?", (number,))
+        self._db.execute("DELETE FROM publication WHERE number = ?", (number,))
+
+    def _insert(self, publication: Publication) -> Current:
+        groups = [{k: v for k, v in group.items() if k != "series"} for group in publication.groups]
+        row = self._db.execute(
+            "INSERT INTO publication (entity_id, dataset_id, head, periods, scope_groups, groups)"
+            " VALUES (?, ?, ?, ?, ?, ?) RETURNING *",
+            (
+                publication.entity_id,
+                publication.dataset_id,
+                head_json(publication),
+                json.dumps(publication.periods),
+                json.dumps(publication.scope_groups),
+                json.dumps(groups),
+            ),
+        ).fetchone()
+        for position, series in enumerate(encoded_series(publication)):
+            self._insert_series(row[0], position, series)
+        return _current(row)
+
+    def _insert_series(self, number: int, position: int, series: EncodedSeries) -> None:
+        key = (
+            number,
+            position,
+            series.metric_id,
+            series.path,
+            series.reporting_group_id,
+            series.populated,
+        )
+        added = self._db.execute(
+            "INSERT INTO series (publication, position, metric_id, path, reporting_group_id, populated)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            key,
+        )
+        self._db.execute(
+            "INSERT INTO encoded VALUES (?, ?, ?, ?, ?)",
+            (added.lastrowid, series.catalogue, series.head, series.original, series.restated),
+        )
+
+    def entities(self) -> tuple[str, ...]:
+        """The entities with a publication, in the order of their publishing."""
+        return tuple(self._current)
+
+    def current(self, entity_id: str) -> Current | None:
+        """The current publication, or None."""
+        return self._current.get(entity_id)
+
+    # series
+
+    def size(self, number: int) -> int:
+        """How many series the publication has."""
+        row = self._db.execute("SELECT count(*) FROM series WHERE publication = ?", (number,)).fetchone()
+        return int(row[0])
+
+    def catalogue_series(self, number: int, offset: int, limit: int) -> list[tuple[str, bytes]]:
+        """(reporting_group_id, JSON of the catalogue series), in catalogue order."""
+        return self._db.execute(
+            "SELECT s.reporting_group_id, e.catalogue FROM series s JOIN encoded e ON e.series = s.id"
+            " WHERE s.publication = ? AND s.position >= ? ORDER BY s.position LIMIT ?",
+            (number, offset, limit),
+        ).fetchall()
+
+    def known(self, number: int, column: str, ids: Sequence[str]) -> set[str]:
+        """Those of the ids (column "metric_id" or "path") that some series of the publication has."""
+        rows = self._db.execute(
+            f"SELECT DISTINCT {column} FROM series WHERE publication = ? AND {column} IN ({_marks(ids)})",
+            (number, *ids),
+        )
+        return {row[0] for row in rows}
+
+    def matching(
+        self,
+        number: int,
+        metric_ids: Sequence[str],
+        paths: Sequence[str],
+        groups: Sequence[str] | None,
+    ) -> list[Match]:
+        """The series of these metrics, paths and groups (None: all groups), in catalogue order."""
+        chosen = "" if groups is None else f" AND reporting_group_id IN ({_marks(groups)})"
+        rows = self._db.execute(
+            "SELECT id, populated FROM series WHERE publication = ?"
+            f" AND metric_id IN ({_marks(metric_ids)}) AND path IN ({_marks(paths)}){chosen} ORDER BY position",
+            (number, *metric_ids, *paths, *(groups or ())),
+        )
+        return [Match(series, int.from_bytes(mask, "little")) for series, mask in rows]
+
+    def cells(self, series: Sequence[int]) -> list[tuple[bytes, bytes, bytes | None]]:
+        """(head, original cells, restated cells or None) of each series, in catalogue order."""
+        return self._db.execute(
+            f"SELECT head, original, restated FROM encoded WHERE series IN ({_marks(series)}) ORDER BY series",
+            series,
+        ).fetchall()
+
+    # accounts, tokens and counts
+
+    def put_account(self, account: Account) -> None:
+        """Add an account, or change the one of this name."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO account VALUES (?, ?)",
+            (account.name, json.dumps(asdict(account))),
+        )
+
+    def account(self, name: str) -> Account | None:
+        """The account of this name, or None."""
+        row = self._db.execute("SELECT settings FROM account WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        settings = json.loads(row[0])
+        if settings["entities"] is not None:
+            settings["entities"] = tuple(settings["entities"])
+        return Account(**settings)
+
+    def put_token(self, text: str, token: Token) -> None:
+        """Remember what a token stands for; of the token itself only the hash."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO token VALUES (?, ?, ?, ?)",
+            (_digest(text), token.account, json.dumps(token.permissions), token.audience),
+        )
+
+    def token(self, text: str) -> Token | None:
+        """What the token stands for, or None when it was never issued."""
+        row = self._db.execute(
+            "SELECT account, permissions, audience FROM token WHERE digest = ?", (_digest(text),)
+        ).fetchone()
+        return row and Token(row[0], tuple(json.loads(row[1])), row[2])
+
+    def count(self, account: str, day: date, operation: str) -> None:
+        """One more data request of the account on that day."""
+        self._db.execute(
+            "INSERT INTO request_count VALUES (?, ?, ?, 1)"
+            " ON CONFLICT (account, day, operation) DO UPDATE SET requests = requests + 1",
+            (account, day.isoformat(), operation),
+        )
+
+    def requests(self, account: str, day: date) -> int:
+        """The account's data requests of a day."""
+        return sum(requests for _, _, requests in self.counts(account, day, day))
+
+    def counts(self, account: str, start: date, end: date) -> list[tuple[str, str, int]]:
+        """(day, operation, data requests) from start to end, both included; days without requests are left out."""
+        return self._db.execute(
+            "SELECT day, operation, requests FROM request_count WHERE account = ? AND day BETWEEN ? AND ?",
+            (account, start.isoformat(), end.isoformat()),
+        ).fetchall()
+
+
+def _marks(values: Iterable[object]) -> str:
+    return ",".join("?" for _ in values)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+
+
+def _current(row: tuple[Any, ...]) -> Current:
+    number, entity_id, dataset_id, head, periods, scope_groups, groups = row
+    return Current(
+        number,
+        entity_id,
+        dataset_id,
+        head,
+        tuple(tuple(period) for period in json.loads(periods)),
+        tuple(json.loads(scope_groups)),
+        {group["reporting_group_id"]: group for group in json.loads(groups)},
+    )

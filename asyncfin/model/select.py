@@ -10,7 +10,7 @@ from asyncfin.model.scope import ScopePath, as_paths
 from asyncfin.model.series import CatalogueSeries, Series
 
 
-def _one_of(value: Any, attribute: Attribute[Any]) -> tuple[str, ...] | None:
+def _one_of(value: Any, attribute: "Attribute[Any]") -> tuple[str, ...] | None:
     """Take a str as one id and a collection as "one of these", without duplicates."""
     if value is None or isinstance(value, str):
         return None if value is None else (value,)

@@ -17,16 +17,12 @@ MAX_PAGE_SIZE = 100
 VALUE_VERSIONS = ("original", "latest_restated")
 
 
-def _ids(value: Any, attribute: Attribute[Any]) -> tuple[Any, ...] | None:
+def _ids(value: Any, attribute: "Attribute[Any]") -> tuple[Any, ...] | None:
     if value is None or isinstance(value, str):
         return None if value is None else (value,)
     if not isinstance(value, Iterable):
         raise SelectionError(f"{attribute.name} must be a collection of str, not {value!r}")
     return tuple(value)
-
-
-def _ids_field(**options: Any) -> Any:
-    return field(converter=Converter(_ids, takes_field=True), **options)
 
 
 def _check_ids(name: str, ids: tuple[Any, ...], cap: int) -> None:
@@ -88,10 +84,12 @@ class Query:
         SelectionError: a cap is broken, something is named twice, or a field holds what it can't.
     """
 
-    metric_ids: tuple[str, ...] = _ids_field()
+    metric_ids: tuple[str, ...] = field(converter=Converter(_ids, takes_field=True))
     scope_combinations: tuple[ScopePath, ...] = field(converter=as_paths)
     periods: Resolved
-    reporting_group_ids: tuple[str, ...] | None = _ids_field(default=None)
+    reporting_group_ids: tuple[str, ...] | None = field(
+        default=None, converter=Converter(_ids, takes_field=True)
+    )
     value_version: str = "original"
     expected_dataset_id: str | None = None
 

@@ -1,0 +1,66 @@
+"""The catalogues that a client has read: once for a publication, not once for a question.
+
+A kept catalogue may be stale. The pin makes that harmless: what is asked with it is refused with
+`dataset_changed`, and it is read again.
+"""
+
+from collections import OrderedDict
+
+from asyncfin.errors import DatasetChangedError
+from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.wire.shared import SharedReads
+from asyncfin.wire.pages import Send, read_catalogue
+from asyncfin.wire.protocol import dataset_request, read_dataset
+
+MAX_RESTARTS = 3
+MAX_KEPT_SERIES = 200_000
+
+
+async def read_metadata(send: Send, entity_id: str) -> Dataset:
+    """Return an entity's current dataset (spec 4.1). One request."""
+    request = dataset_request(entity_id)
+    return read_dataset(request, await send(request))
+
+
+class Catalogues:
+    """The last catalogue of each entity, the latest used ones, up to 200,000 series in all."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Catalogue] = OrderedDict()
+        self._reads: SharedReads[str, Catalogue] = SharedReads()
+
+    def kept(self, entity_id: str) -> Catalogue | None:
+        """Return the last catalogue read of an entity, if it is still kept. No request."""
+        if entity_id in self._kept:
+            self._kept.move_to_end(entity_id)
+        return self._kept.get(entity_id)
+
+    async def current(self, send: Send, entity_id: str) -> Catalogue:
+        """Return the catalogue of the current publication, read only where it is not the kept one.
+
+        One request for the metadata, and one for each hundred series of a new publication. Callers that
+        ask at the same time share one reading.
+        """
+        return await self._reads.share(entity_id, lambda: self._read(send, entity_id))
+
+    async def _read(self, send: Send, entity_id: str) -> Catalogue:
+        for restarts in range(MAX_RESTARTS + 1):
+            dataset = await read_metadata(send, entity_id)
+            kept = self._kept.get(entity_id)
+            if kept is not None and kept.dataset_id == dataset.dataset_id:
+                return kept
+            try:
+                catalogue = await read_catalogue(send, dataset)
+            except DatasetChangedError:
+                if restarts == MAX_RESTARTS:
+                    raise
+            else:
+                self._keep(catalogue)
+                return catalogue
+        raise AssertionError("unreachable")
+
+    def _keep(self, catalogue: Catalogue) -> None:
+        self._kept.pop(catalogue.entity_id, None)
+        self._kept[catalogue.entity_id] = catalogue
+        while len(self._kept) > 1 and sum(map(len, self._kept.values())) > MAX_KEPT_SERIES:
+            self._kept.popitem(last=False)

@@ -1,0 +1,192 @@
+"""Pages as plain async generators, and the checks that hold across the pages of one read (spec 4.2, 4.3).
+
+They are strictly sequential, so nothing but the one page asked for ahead outlives a step; whoever
+leaves early closes the generator (`contextlib.aclosing`).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import TypeAlias, TypeVar
+
+from attrs import define, evolve, field
+
+from asyncfin.errors import MalformedAnswerError
+from asyncfin.model.catalogue import (
+    Catalogue,
+    CataloguePage,
+    Dataset,
+    ReportingGroup,
+    ScopeGroup,
+)
+from asyncfin.model.query import Query
+from asyncfin.model.scope import format_path
+from asyncfin.wire import codec
+from asyncfin.wire.answer import QueryPage, read_query_page
+from asyncfin.wire.protocol import (
+    Answer,
+    Request,
+    catalogue_request,
+    check_publication,
+    query_request,
+    reading,
+)
+
+Send: TypeAlias = Callable[[Request], Awaitable[Answer]]
+Page = TypeVar("Page", CataloguePage, QueryPage)
+
+
+@define
+class _Trail:
+    """What the pages of one read have shown so far: its publication, its series, its cursors."""
+
+    entity_id: str
+    dataset_id: str | None
+    series_ids: set[str] = field(factory=set)
+    cursors: set[str] = field(factory=set)
+
+    def follow(self, page: CataloguePage | QueryPage, series_ids: Iterable[str]) -> None:
+        """Take one more page.
+
+        Raises:
+            MalformedAnswerError: it is of another entity or publication than the ones before, or
+                repeats a series or a cursor.
+        """
+        check_publication(page, entity_id=self.entity_id, dataset_id=self.dataset_id)
+        self.dataset_id = page.dataset_id
+        for series_id in series_ids:
+            if series_id in self.series_ids:
+                raise MalformedAnswerError(f"series {series_id!r} came twice")
+            self.series_ids.add(series_id)
+        if page.next_cursor is not None:
+            if page.next_cursor in self.cursors:
+                raise MalformedAnswerError("a cursor came a second time @ $.next_cursor")
+            self.cursors.add(page.next_cursor)
+
+
+async def catalogue_pages(
+    send: Send, entity_id: str, *, expected_dataset_id: str | None, page_size: int
+) -> AsyncGenerator[CataloguePage, None]:
+    """Yield the pages of a catalogue, in the service's order (spec 4.2)."""
+    trail = _Trail(entity_id, expected_dataset_id)
+
+    def request_for(cursor: str | None) -> Request:
+        return catalogue_request(
+            entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size, cursor=cursor
+        )
+
+    def read(body: bytes) -> CataloguePage:
+        page = codec.decode_catalogue_page(body)
+        _check_groups(page)
+        trail.follow(page, (series.series_id for group in page.groups for series in group.series))
+        return page
+
+    async for page in _pages(send, request_for, read, prefetch=False):
+        yield page
+
+
+async def query_pages(
+    send: Send, entity_id: str, query: Query, *, page_size: int, prefetch: bool
+) -> AsyncGenerator[QueryPage, None]:
+    """Yield the pages of a query, in the service's order (spec 4.3)."""
+    trail = _Trail(entity_id, query.expected_dataset_id)
+
+    def request_for(cursor: str | None) -> Request:
+        return query_request(entity_id, query, page_size=page_size, cursor=cursor)
+
+    def read(body: bytes) -> QueryPage:
+        page = read_query_page(body)
+        _check_selection(page, query)
+        trail.follow(page, (series.series_id for series in page.series))
+        return page
+
+    async for page in _pages(send, request_for, read, prefetch=prefetch):
+        yield page
+
+
+async def _pages(
+    send: Send, request_for: Callable[[str | None], Request], read: Callable[[bytes], Page], *, prefetch: bool
+) -> AsyncGenerator[Page, None]:
+    """Follow the cursor until it is absent; with `prefetch` ask for a page before its turn."""
+    request, ahead = request_for(None), None
+    try:
+        while True:
+            answer = await (ahead or send(request))
+            ahead = None
+            with reading(request, answer):
+                page = read(answer.body)
+            if page.next_cursor is not None:
+                request = request_for(page.next_cursor)
+                ahead = asyncio.ensure_future(send(request)) if prefetch else None
+            yield page
+            if page.next_cursor is None:
+                return
+    finally:
+        if ahead is not None:
+            ahead.cancel()
+            await asyncio.wait([ahead])
+
+
+def _check_groups(page: CataloguePage) -> None:
+    for at, group in enumerate(page.groups):
+        for series in group.series:
+            if series.reporting_group_id != group.reporting_group_id:
+                raise MalformedAnswerError(
+                    f"series {series.series_id!r} names the group {series.reporting_group_id!r} @ $.groups[{at}]"
+                )
+
+
+def _check_selection(page: QueryPage, query: Query) -> None:
+    """Refuse series that the query did not select (spec 4.3 rule 1)."""
+    metrics, paths, groups = set(query.metric_ids), set(query.scope_combinations), query.reporting_group_ids
+    for at, series in enumerate(page.series):
+        if (
+            series.metric_id not in metrics
+            or series.scopes not in paths
+            or (groups is not None and series.reporting_group_id not in groups)
+        ):
+            raise MalformedAnswerError(
+                f"series {series.series_id!r} ({series.metric_id}, {format_path(series.scopes)},"
+                f" {series.reporting_group_id}) was not asked for @ $.series[{at}]"
+            )
+
+
+async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
+    """Return the whole catalogue of a publication, every page pinned to it (spec 4.2)."""
+    pages = [
+        page
+        async for page in catalogue_pages(
+            send, dataset.entity_id, expected_dataset_id=dataset.dataset_id, page_size=100
+        )
+    ]
+    return Catalogue(
+        dataset.entity_id,
+        dataset.name,
+        dataset.dataset_id,
+        dataset.created_timestamp,
+        tuple(sorted({period for page in pages for period in page.periods})),
+        _joined_scopes(group for page in pages for group in page.scope_groups),
+        _joined_groups(group for page in pages for group in page.groups),
+    )
+
+
+def _joined_scopes(parts: Iterable[ScopeGroup]) -> tuple[ScopeGroup, ...]:
+    """Join the parts of each scope group: a page may list all its scopes, some, or none."""
+    joined: dict[str, ScopeGroup] = {}
+    for part in parts:
+        known = joined.setdefault(part.scope_group_id, part)
+        scopes = {scope.scope_id: scope for scope in known.scopes}
+        scopes.update((scope.scope_id, scope) for scope in part.scopes)
+        joined[part.scope_group_id] = evolve(known, scopes=tuple(scopes.values()))
+    return tuple(joined.values())
+
+
+def _joined_groups(parts: Iterable[ReportingGroup]) -> tuple[ReportingGroup, ...]:
+    """Join the parts of each reporting group: it can appear on several pages (spec 4.2 rule 1)."""
+    heads: dict[str, ReportingGroup] = {}
+    series: dict[str, list[object]] = {}
+    for part in parts:
+        head = heads.setdefault(part.reporting_group_id, evolve(part, series=()))
+        if evolve(part, series=()) != head:
+            raise MalformedAnswerError(f"two pages describe the group {part.reporting_group_id!r} differently")
+        series.setdefault(part.reporting_group_id, []).extend(part.series)
+    return tuple(evolve(head, series=tuple(series[name])) for name, head in heads.items())

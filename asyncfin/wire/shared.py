@@ -1,0 +1,43 @@
+"""Readings that callers share: whoever asks while one is under way waits for it instead of repeating it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Generic, TypeVar
+
+from attrs import define
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+@define
+class _Reading(Generic[T]):
+    task: "asyncio.Task[T]"
+    waiting: int = 0
+
+
+class SharedReads(Generic[K, T]):
+    """At most one reading a key. A caller that is cancelled leaves it to the others; the last one ends it."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[K, _Reading[T]] = {}
+
+    async def share(self, key: K, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what the reading under way for this key gives; `read` begins one where there is none."""
+        reading = self._under_way.get(key)
+        if reading is None or reading.task.get_loop() is not asyncio.get_running_loop():
+            reading = self._under_way[key] = _Reading(asyncio.ensure_future(read()))
+        reading.waiting += 1
+        try:
+            return await asyncio.shield(reading.task)
+        finally:
+            reading.waiting -= 1
+            if reading.task.done() or not reading.waiting:
+                self._forget(key, reading)
+            if not reading.task.done() and not reading.waiting:
+                reading.task.cancel()
+                await asyncio.wait([reading.task])
+
+    def _forget(self, key: K, reading: _Reading[T]) -> None:
+        if self._under_way.get(key) is reading:
+            del self._under_way[key]

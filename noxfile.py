@@ -1,0 +1,143 @@
+"""What can be run on this project: `nox -s demo`, `nox -s tests`, and what maintainers run beside them."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PROJECT = nox.project.load_toml("pyproject.toml")
+PYTHONS = nox.project.python_versions(PROJECT)
+GROUPS = {name: nox.project.dependency_groups(PROJECT, name) for name in PROJECT["dependency-groups"]}
+
+os.environ.setdefault("UV_SYSTEM_CERTS", "1")
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.download_python = "never"
+nox.options.error_on_missing_interpreters = False
+nox.options.sessions = ["tests"]
+
+
+def install(session: nox.Session, *groups: str, extras: str = "all") -> None:
+    """Install the project with extras, and dependency groups beside it."""
+    requirements = [requirement for group in groups for requirement in GROUPS[group]]
+    session.install("-e", f".[{extras}]", *requirements)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Show the library at work on real figures, over HTTP, against the sandbox."""
+    install(session, extras="cli")
+    session.run("asyncfin", "demo", *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run all tests."""
+    install(session, "test")
+    session.run("python", "-X", "dev", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def matrix(session: nox.Session) -> None:
+    """Run the tests on every supported Python that is found here, and say how many that were."""
+    found = {version: path for version in PYTHONS if (path := _interpreter(version))}
+    for version, path in found.items():
+        place = Path(session.create_tmp()) / version
+        session.run(path, "-m", "venv", str(place), external=True)
+        python = str(place / "bin" / "python")
+        requirements = [".[all]", *GROUPS["test"]]
+        session.run(python, "-m", "pip", "install", "-q", *requirements, external=True)
+        session.run(python, "-m", "pytest", *session.posargs, external=True)
+    missing = [version for version in PYTHONS if version not in found]
+    session.log(f"passed on {len(found)} of {len(PYTHONS)}: {', '.join(found) or 'none'}")
+    if missing:
+        session.log(f"not found here, not run: {', '.join(missing)}")
+    if not found:
+        session.error("no supported Python was found")
+
+
+def _interpreter(version: str) -> str | None:
+    """Return the path of a working interpreter of this version, among PATH and pyenv's."""
+    candidates = [shutil.which(f"python{version}")]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates += sorted(map(str, pyenv.glob(f"{version}.*/bin/python")))
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        candidates.append(sys.executable)
+    for path in filter(None, candidates):
+        check = f"import sys; raise SystemExit('%d.%d' % sys.version_info[:2] != {version!r})"
+        if os.spawnv(os.P_WAIT, path, [path, "-c", check]) == 0:
+            return path
+    return None
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and types."""
+    install(session, "lint", "test")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@nox.session
+def contract(session: nox.Session) -> None:
+    """Let schemathesis judge the sandbox by its own OpenAPI document."""
+    install(session, "contract", extras="cli")
+    session.run("python", "tests/contract_openapi.py", *session.posargs)
+
+
+@nox.session
+def judge(session: nox.Session) -> None:
+    """Let nginx judge the bucket's pace; skipped where nginx is not installed."""
+    if shutil.which("nginx") is None:
+        session.skip("nginx is not installed")
+    install(session, extras="cli")
+    session.run("python", "tests/judge_nginx.py", *session.posargs)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build the wheel, install it with no extras, and run one sandbox query with it."""
+    session.install("build")
+    place = session.create_tmp()
+    session.run("python", "-m", "build", "--outdir", place, ".")
+    built = max(Path(place).glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    session.run("python", "-m", "venv", f"{place}/venv")
+    python = f"{place}/venv/bin/python"
+    session.run(python, "-m", "pip", "install", "-q", str(built.resolve()), external=True)
+    session.chdir(place)
+    session.run(python, str(ROOT / "tests" / "wheel_query.py"), external=True)
+
+
+@nox.session
+def lowest(session: nox.Session) -> None:
+    """Run the tests with the lowest direct versions that pyproject.toml allows."""
+    session.install("uv")
+    requirements = [*GROUPS["test"]]
+    session.run("uv", "pip", "install", "--resolution", "lowest-direct", "-e", ".[all]", *requirements)
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Mutate answers by the ten thousand; only AsyncfinError may come out."""
+    install(session, "test")
+    session.run(
+        "python", "-m", "pytest", "tests/properties/test_fuzz.py", *session.posargs, env={"ASYNCFIN_FUZZ": "10000"}
+    )
+
+
+@nox.session
+def crash(session: nox.Session) -> None:
+    """Kill extractions at random moments and resume them."""
+    install(session, "test")
+    session.run("python", "tests/crash.py", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure, as ratios against other ways in the same run; prints the tables of benchmarks/RESULTS.md."""
+    install(session, "bench")
+    session.run("python", "-m", "benchmarks", *session.posargs)

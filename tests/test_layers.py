@@ -1,0 +1,93 @@
+"""Imports run only downwards (see CONTRIBUTING.md), and each foreign library has its rooms."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import asyncfin
+
+ROOT = Path(asyncfin.__file__).parent
+# The tower, lowest first. `telemetry` and `pytest_plugin` stand beside `cli`; the sandbox stands alone.
+TOWER = ["errors", "model", "wire", "table", "fanout", "client", "extraction", "cli"]
+BESIDE_CLI = ["telemetry", "pytest_plugin", "__init__", "__main__"]
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def room(module: str) -> str:
+    """Return the room of a dotted module name below the package: its first part."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def dotted(path: Path) -> str:
+    parts = ["asyncfin", *path.relative_to(ROOT).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield every imported module of a file, those inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            yield node.module or ""
+            for alias in node.names:  # `from asyncfin.wire import codec` imports a module too
+                if (ROOT.parent / f"{node.module}.{alias.name}".replace(".", "/")).with_suffix(".py").exists():
+                    yield f"{node.module}.{alias.name}"
+
+
+def level(module: str) -> int:
+    name = room(module)
+    return TOWER.index(name) if name in TOWER else len(TOWER)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_a_module_imports_only_from_its_own_room_and_those_below(path: Path) -> None:
+    """No import runs upwards, and the sandbox and the client do not know each other."""
+    here = dotted(path)
+    for name in imports(path):
+        if not name.startswith("asyncfin"):
+            continue
+        if room(here) == "sandbox":
+            assert room(name) == "sandbox", f"{here} imports {name}"
+        elif room(name) == "sandbox":
+            assert room(here) in ("cli", "pytest_plugin"), f"{here} imports {name}"
+        elif room(here) not in BESIDE_CLI:
+            assert level(name) <= level(here), f"{here} imports {name}"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """The imports between modules, within a room too, have no cycle."""
+    known = {dotted(path): path for path in MODULES}
+    edges = {name: {each for each in imports(path) if each in known} - {name} for name, path in known.items()}
+    edges = {name: {each for each in found if not name.startswith(f"{each}.")} for name, found in edges.items()}
+    while leaves := {name for name, found in edges.items() if not found}:
+        edges = {name: found - leaves for name, found in edges.items() if name not in leaves}
+    assert not edges, f"cycle among {sorted(edges)}"
+
+
+ROOMS = {
+    "aiohttp": {"wire/transport.py", "sandbox"},
+    "pyarrow": {"table", "extraction", "cli"},
+    "pandas": {"table", "extraction", "cli"},
+    "polars": {"table", "extraction", "cli"},
+    "numpy": {"table", "extraction", "cli"},
+    "matplotlib": {"table", "cli"},
+    "rich": {"cli"},
+    "cyclopts": {"cli"},
+    "pytest": {"pytest_plugin.py"},
+    "opentelemetry": {"telemetry.py"},
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_foreign_libraries_stay_in_their_rooms(path: Path) -> None:
+    """aiohttp is confined to the transport and the sandbox, frame libraries to the tables, and so on."""
+    place = path.relative_to(ROOT)
+    for name in imports(path):
+        allowed = ROOMS.get(name.split(".")[0])
+        if allowed is not None:
+            assert str(place) in allowed or place.parts[0] in allowed, f"{place} imports {name}"

@@ -1,0 +1,292 @@
+"""The session manager: one method for each endpoint, and the whole reads made of them."""
+
+from __future__ import annotations
+
+import os
+import ssl as tls
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import date, datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from asyncfin.errors import SelectionError
+from asyncfin.fanout.catalogues import Catalogues, read_metadata
+from asyncfin.fanout.flight import in_flight
+from asyncfin.fanout.plan import Plan
+from asyncfin.fanout.run import Runner
+from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
+from asyncfin.model.period import PeriodSelection
+from asyncfin.model.query import Query, check_page_size
+from asyncfin.model.select import Select
+from asyncfin.model.usage import UsageWindow
+from asyncfin.table.panel import Panel
+from asyncfin.wire.answer import QueryPage
+from asyncfin.wire.bucket import TokenBucket
+from asyncfin.wire.events import Observer, Stats
+from asyncfin.wire.pages import catalogue_pages, query_pages
+from asyncfin.wire.protocol import check_entity_id, limits_request, read_mapping, usage_request, usage_windows
+from asyncfin.wire.retry import Retry, Sender
+from asyncfin.wire.token import AskToken
+from asyncfin.wire.transport import Timeouts, Transport
+
+
+class Client:
+    """A session with the service.
+
+    Use it in ``async with``, or plain and ``await client.aclose()`` at the end. The connection opens
+    at first use. One client may serve any number of tasks of one event loop.
+
+    Args:
+        base_url: where the service is: https, or http to this machine.
+        token: the access token (spec 5), or an async callable that returns one; it is asked again when
+            the service refuses what it gave.
+        bucket: what paces the requests; shared between clients if they are given the same one.
+            None: a `TokenBucket()` of its own, which learns its rate from the service's 429s.
+        retry: whether and when to try again.
+        timeouts: of one attempt, in seconds.
+        max_in_flight: how many requests may be under way at once, at least 1.
+        lane: ``"interactive"``, or ``"bulk"``, which stands back for the interactive clients of a
+            shared bucket.
+        ssl: how the service's certificate is verified. None: by the system's authorities.
+        trust_env: whether to go through the proxies that the environment names.
+        observers: what is called with each event of `asyncfin.wire.events`.
+
+    Raises:
+        SelectionError: an argument is not as said.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        token: str | AskToken,
+        *,
+        bucket: TokenBucket | None = None,
+        retry: Retry = Retry(),  # noqa: B008  a frozen value
+        timeouts: Timeouts = Timeouts(),  # noqa: B008  a frozen value
+        max_in_flight: int = 8,
+        lane: str = "interactive",
+        ssl: tls.SSLContext | None = None,
+        trust_env: bool = False,
+        observers: Iterable[Observer] = (),
+    ) -> None:
+        self._transport = Transport(
+            base_url, token, timeouts=timeouts, max_in_flight=max_in_flight, ssl=ssl, trust_env=trust_env
+        )
+        self._sender = Sender(
+            self._transport,
+            bucket=TokenBucket() if bucket is None else bucket,
+            retry=retry,
+            lane=lane,
+            observers=observers,
+        )
+        self._max_in_flight = max_in_flight
+        self._catalogues = Catalogues()
+        self._runner = Runner(self._sender, self._catalogues, max_in_flight)
+
+    @classmethod
+    def from_env(cls, **options: Any) -> Self:
+        """Return a client for the base URL and token in ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN.
+
+        Raises:
+            SelectionError: one of them is not set.
+        """
+        missing = [name for name in ("ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN") if not os.environ.get(name)]
+        if missing:
+            raise SelectionError(f"set the environment variable {' and '.join(missing)}")
+        return cls(os.environ["ASYNCFIN_BASE_URL"], os.environ["ASYNCFIN_TOKEN"], **options)
+
+    def __repr__(self) -> str:
+        return f"Client({self._transport.base_url!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections. The client can't be used afterwards; closing it again does nothing."""
+        await self._transport.aclose()
+
+    @property
+    def stats(self) -> Stats:
+        """What the client's requests have cost so far, in total and by operation."""
+        return self._sender.stats()
+
+    async def dataset(self, entity_id: str) -> Dataset:
+        """Return the metadata of an entity's current dataset (spec 4.1). One request.
+
+        Raises:
+            SelectionError: the entity id is not ``O-`` and 32 characters.
+            NotFoundError: no published dataset is available to the account.
+        """
+        return await read_metadata(self._sender.send, entity_id)
+
+    def catalogue_pages(
+        self, entity_id: str, *, expected_dataset_id: str | None = None, page_size: int = 100
+    ) -> AsyncGenerator[CataloguePage, None]:
+        """Yield the pages of a catalogue as the service cuts them (spec 4.2). One request each.
+
+        Args:
+            expected_dataset_id: the publication to read. None: whichever is current; a change between
+                two pages is an error all the same.
+            page_size: series a page, 1 to 100.
+
+        Raises:
+            SelectionError: an argument is not as said.
+            DatasetChangedError: the publication is no longer the current one.
+            MalformedAnswerError: a page breaks the spec, is of another publication, or repeats a
+                series or a cursor.
+        """
+        check_entity_id(entity_id)
+        check_page_size(page_size)
+        return catalogue_pages(
+            self._sender.send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size
+        )
+
+    async def catalogue(self, entity_id: str) -> Catalogue:
+        """Return the whole catalogue of an entity's current publication (spec 4.2).
+
+        One request for the metadata, and one for each 100 series unless this client has read the
+        publication's catalogue before. A change while it is read starts it over, three times at most.
+
+        Raises:
+            SelectionError, NotFoundError: as for `dataset`.
+            DatasetChangedError: the publication changed too often.
+        """
+        return await self._catalogues.current(self._sender.send, entity_id)
+
+    def query_pages(
+        self, entity_id: str, query: Query, *, page_size: int = 100, prefetch: bool = False
+    ) -> AsyncGenerator[QueryPage, None]:
+        """Yield the pages of one query as the service cuts them (spec 4.3). One request each.
+
+        Args:
+            page_size: series a page, 1 to 100.
+            prefetch: whether to ask for the next page while this one is looked at; one page at most.
+
+        Raises:
+            SelectionError: an argument is not as said.
+            ValidationFailedError: the service knows a metric, group or path not.
+            DatasetChangedError: the query's `expected_dataset_id` is no longer the current publication.
+            MalformedAnswerError: a page breaks the spec, is of another publication, holds series that
+                were not asked for, or repeats a series or a cursor. Values are decoded, and can raise
+                it, when they are first looked at.
+        """
+        check_entity_id(entity_id)
+        check_page_size(page_size)
+        return query_pages(self._sender.send, entity_id, query, page_size=page_size, prefetch=prefetch)
+
+    async def plan(
+        self,
+        source: str | Catalogue,
+        select: Select,
+        periods: PeriodSelection,
+        *,
+        value_version: str = "original",
+    ) -> Plan:
+        """Return how a question would be asked: which queries, how many requests.
+
+        Args:
+            source: an entity id, or a Catalogue. With a Catalogue no request is spent; with an entity
+                id the catalogue is read unless the client still keeps it.
+            select: which series.
+            periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
+            value_version: ``"original"`` or ``"latest_restated"``.
+
+        Raises:
+            SelectionError: an argument is not as said, or names what the catalogue lacks.
+        """
+        return await self._runner.plan(source, select, periods, value_version=value_version)
+
+    async def run(self, plan: Plan) -> Panel:
+        """Return the answer to a planned question, as `query` does."""
+        return await self._runner.run(plan)
+
+    async def query(
+        self,
+        source: str | Catalogue,
+        select: Select,
+        periods: PeriodSelection,
+        *,
+        value_version: str = "original",
+    ) -> Panel:
+        """Return the series that a Select means, with their values, as one table of one publication.
+
+        It is what a single query without caps would answer (spec 4.3), asked for in as few requests
+        as the caps allow. Arguments as for `plan`.
+
+        A publication that changes meanwhile starts the read over, three times at most; with a
+        Catalogue as the source it is an error at once.
+
+        Raises:
+            SelectionError: an argument is not as said, or names what the catalogue lacks; no query
+                was sent.
+            DatasetChangedError: the publication changed too often, or is no longer the Catalogue's.
+            IncompleteResultError: the service lost series.
+            MalformedAnswerError: an answer breaks the spec.
+            ServiceError, TransportError: a request failed for good.
+        """
+        return await self._runner.query(source, select, periods, value_version=value_version)
+
+    def stream(
+        self,
+        source: str | Catalogue,
+        select: Select,
+        periods: PeriodSelection,
+        *,
+        value_version: str = "original",
+    ) -> AbstractAsyncContextManager[AsyncIterator[Panel]]:
+        """Give the answer of `query` in pieces, as they come: for more than fits into memory.
+
+            async with client.stream(entity_id, Select(), Annual()) as pieces:
+                async for piece in pieces:
+                    ...
+
+        Each piece is a Panel of some of the series, with its own periods. All pieces are of one
+        publication, and each series is in exactly one. Arguments and errors as for `query`, but once
+        a piece has been given a changed publication is a DatasetChangedError.
+        """
+        return self._runner.stream(source, select, periods, value_version=value_version)
+
+    async def usage(self, start_date: date | str, end_date: date | str) -> tuple[UsageWindow, ...]:
+        """Return the account's usage from one day to another, both included (spec 4.4).
+
+        The range may be of any length: it is read in windows of at most 92 days, one request each,
+        which come oldest first. Days are dates or ISO texts (``2024-03-31``).
+
+        Raises:
+            SelectionError: a day is none, or the end is before the start.
+            PermissionDeniedError: the token lacks ``usage:read``.
+        """
+        start, end = _day("start_date", start_date), _day("end_date", end_date)
+        if end < start:
+            raise SelectionError(f"end_date must not be before start_date: {end} is before {start}")
+        jobs = [partial(self._usage_window, *window) for window in usage_windows(start, end)]
+        async with in_flight(jobs, self._max_in_flight) as windows:
+            return tuple(sorted([window async for window in windows], key=lambda window: window.start_date))
+
+    async def _usage_window(self, start_date: date, end_date: date) -> UsageWindow:
+        request = usage_request(start_date, end_date)
+        return UsageWindow(start_date, end_date, read_mapping(request, await self._sender.send(request)))
+
+    async def limits(self) -> Mapping[str, Any]:
+        """Return the account's credits and research-run limits, as the service words them (spec 4.5). One request."""
+        request = limits_request()
+        return read_mapping(request, await self._sender.send(request))
+
+
+def _day(name: str, value: date | str) -> date:
+    """Return a day; a datetime is none, since its time of day would be lost."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    try:
+        if isinstance(value, str) and len(value) == 10:
+            return date.fromisoformat(value)
+    except ValueError:
+        pass
+    raise SelectionError(f"{name} must be a date, or its text YYYY-MM-DD, not {value!r}")

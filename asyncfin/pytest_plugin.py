@@ -1,6 +1,7 @@
-"""A fixture for users' own tests: a running service with the demo datasets, on a loop and a thread of its own.
+"""A fixture for users' own tests: a running service with the demo datasets.
 
-So it serves tests of every kind, synchronous ones and those on whatever loop, and needs no other plugin.
+It has a loop and a thread of its own, so it serves tests of every kind, synchronous or on whatever loop, and
+needs no other plugin.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from asyncfin.sandbox import Sandbox
 
 @pytest.fixture
 def asyncfin_sandbox() -> Iterator[Sandbox]:
-    """A running `Sandbox.demo()`: its base_url, token and entities; publish, inject and log work from the test."""
+    """A running `Sandbox.demo()`: base_url, token, entities, publish, inject."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="asyncfin-sandbox", daemon=True)
     thread.start()

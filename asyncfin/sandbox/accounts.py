@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
-from asyncfin.sandbox.request import Refusal
+from asyncfin.sandbox.request import RefusedError
 
 if TYPE_CHECKING:
     from asyncfin.sandbox.store import Store
@@ -23,8 +23,9 @@ PERMISSIONS = (DATASETS_READ, USAGE_READ)
 class Account:
     """An account: its tokens share one allowance (spec 5.5).
 
-    allowance: data requests a UTC day, None: no limit. rate, burst: data requests a second and how many at once, rate
-    None: no limit. entities: those it can see, None: all. access False: the account lacks access (403).
+    allowance: data requests a UTC day; None: no limit.
+    rate, burst: data requests a second, and how many at once; rate None: no limit.
+    entities: those it can see; None: all. access: False when the account lacks access (403).
     """
 
     name: str
@@ -65,7 +66,7 @@ class Meter:
         return self.clock().astimezone(UTC)
 
     def check(self, account: Account) -> None:
-        """Raises Refusal 429 with whole seconds of Retry-After when the day's allowance or the rate is spent."""
+        """Raises RefusedError 429, Retry-After in whole seconds, when the allowance or the rate is spent."""
         now = self.now()
         spent = self.store.requests(account.name, now.date())
         if account.allowance is not None and spent >= account.allowance:
@@ -87,12 +88,12 @@ class Meter:
             self._due[account.name] = max(self._due.get(account.name, now), now) + 1 / account.rate
 
     def _wait(self, account: Account) -> float:
-        """Seconds until the rate admits another request (GCRA: `_due` is when a full burst has grown back)."""
+        """Seconds until the rate admits another request (GCRA: at `_due` a full burst has grown back)."""
         if account.rate is None:
             return 0.0
         earliest = self._due.get(account.name, -math.inf) - (account.burst - 1) / account.rate
         return earliest - self.time() - 1e-9
 
 
-def _too_many(code: str, message: str, seconds: float) -> Refusal:
-    return Refusal(429, code, message, headers={"Retry-After": str(max(1, math.ceil(seconds)))})
+def _too_many(code: str, message: str, seconds: float) -> RefusedError:
+    return RefusedError(429, code, message, headers={"Retry-After": str(max(1, math.ceil(seconds)))})

@@ -8,12 +8,12 @@ from typing import Any
 
 from attrs import frozen
 
-from asyncfin.sandbox.cursor import dataset_changed, fingerprint, seal, unseal
+from asyncfin.sandbox.cursor import dataset_changed, fingerprint, unseal
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.encode import open_json, period_object
 from asyncfin.sandbox.extras import extended, extra_member
 from asyncfin.sandbox.fields import Issues, query_parameters, whole_number
-from asyncfin.sandbox.query import cursor_member, cut_page
+from asyncfin.sandbox.query import cursor_member, cut_page, next_cursor
 from asyncfin.sandbox.request import Request, encode
 from asyncfin.sandbox.selection import DEFAULT_LIMIT, MAX_LIMIT
 from asyncfin.sandbox.store import Current, Store
@@ -29,7 +29,7 @@ class CatalogueRequest:
 
 
 def read_catalogue_request(request: Request) -> CatalogueRequest:
-    """The parameters; raises Refusal 400 naming every wrong one."""
+    """The parameters; raises RefusedError 400 naming every wrong one."""
     issues = Issues()
     given = query_parameters(request.query, ("expected_dataset_id", "limit", "cursor"), issues)
     expected, limit = given.get("expected_dataset_id"), given.get("limit", str(DEFAULT_LIMIT))
@@ -43,14 +43,14 @@ def read_catalogue_request(request: Request) -> CatalogueRequest:
 
 
 def catalogue_page(asked: CatalogueRequest, current: Current, store: Store, dialect: Dialect) -> bytes:
-    """The JSON of one page; raises Refusal 409 for an old pin or cursor, 400 for a cursor of something else."""
+    """The JSON of one page; raises RefusedError 409 for an old pin or cursor, 400 for a foreign cursor."""
     if asked.expected_dataset_id not in (None, current.dataset_id):
         raise dataset_changed(current.dataset_id)
     bound_to = fingerprint(f"catalogue {current.entity_id}")
     position = unseal(asked.cursor, bound_to, current.dataset_id)
     page = cut_page(position, store.size(current.number), asked.limit, dialect)
     rows = store.catalogue_series(current.number, page.series.start, page.series.stop - page.series.start)
-    cursor = page.following and seal(page.following, bound_to, current.dataset_id)
+    cursor = next_cursor(page, bound_to, current.dataset_id)
     scope_groups = _scope_groups([row[1] for row in rows], position.page, current, dialect)
     periods = [period_object(period) for period in current.periods]
     return b'%b,"periods":%b,"scope_groups":%b,"groups":[%b]%b%b}' % (
@@ -82,9 +82,7 @@ def _series(encoded: bytes, dialect: Dialect) -> bytes:
     return encode(extended(json.loads(encoded))) if dialect.extras else encoded
 
 
-def _scope_groups(
-    series: list[bytes], page: int, current: Current, dialect: Dialect
-) -> list[dict[str, Any]]:
+def _scope_groups(series: list[bytes], page: int, current: Current, dialect: Dialect) -> list[dict[str, Any]]:
     if dialect.scope_groups == "first":
         return list(current.scope_groups) if page == 0 else []
     if dialect.scope_groups == "used":

@@ -1,4 +1,4 @@
-"""The cursor: where the next page starts, for which entity, publication and selection, sealed so that nothing else passes.
+"""The cursor: where the next page starts, and for which entity, publication and selection; sealed.
 
 It is stateless and in plain base64 with padding, so it must be percent-encoded in a URL like any opaque text.
 """
@@ -11,7 +11,7 @@ import hashlib
 
 from attrs import frozen
 
-from asyncfin.sandbox.request import Refusal
+from asyncfin.sandbox.request import RefusedError
 
 _KEY = b"asyncfin sandbox cursor"
 _SEAL = 12
@@ -43,7 +43,7 @@ def seal(position: Position, selection: str, dataset_id: str) -> str:
 def unseal(text: str | None, selection: str, dataset_id: str) -> Position:
     """The position a cursor leads to; None leads to the start.
 
-    Raises Refusal: 400 for a cursor that is none or was made for another selection, 409 `dataset_changed` for one of
+    Raises RefusedError: 400 for a cursor that is none or was made for another selection, 409 for one of
     another publication.
     """
     if text is None:
@@ -65,10 +65,10 @@ def unseal(text: str | None, selection: str, dataset_id: str) -> Position:
     return Position(int(offset), int(page))
 
 
-def dataset_changed(dataset_id: str) -> Refusal:
+def dataset_changed(dataset_id: str) -> RefusedError:
     """spec 4.2 rule 3, 4.3 rule 6."""
-    return Refusal(409, "dataset_changed", f"The current publication is {dataset_id}.")
+    return RefusedError(409, "dataset_changed", f"The current publication is {dataset_id}.")
 
 
-def _invalid(message: str) -> Refusal:
-    return Refusal(400, "validation_failed", f"cursor {message}.", issues=(("cursor", message),))
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(400, "validation_failed", f"cursor {message}.", issues=(("cursor", message),))

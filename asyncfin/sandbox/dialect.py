@@ -1,4 +1,4 @@
-"""The dialect: every choice that the service description leaves to the service, as a switch with a default."""
+"""The dialect: what the service description leaves to the service, as switches with defaults."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ def _switch(default: bool) -> Any:
 class Dialect:
     """How the sandbox speaks where spec leaves it open. A wrong choice raises ValueError or TypeError.
 
-    periods: which of the selected periods a query page lists: those populated in the whole "answer", all that were
-        "asked" for (Exact: as sent; otherwise the dataset's periods in the range), or those populated on this "page".
-    order: of the periods: "oldest" first, "newest" first, or "shuffled" (another order on every page, repeatable).
+    periods: which of the selected periods a query page lists: those populated in the whole "answer", all
+        that were "asked" for (exact: as sent; otherwise the dataset's in the range), or those populated on
+        this "page".
+    order: of the periods: "oldest" first, "newest" first, or "shuffled" (anew on every page, repeatable).
     empty_series: whether matching series without an observation in the selected periods are listed.
     last_cursor: on the last page `next_cursor` is "absent" or "null".
-    pages: "full"; "short": pages hold fewer series than `limit`; "empty": every page with series is preceded by an
-        empty one that has a cursor.
-    scope_groups: of the catalogue: on "every" page, on the "first" only, or only those "used" by the page's series.
-    unrestated: the `value_version` that a never restated value carries when "latest_restated" is asked.
-    extras: every object carries a field that spec does not name, and role, basis, cadence and period_meaning have
-        values that the dataset does not ("x-" before the dataset's).
+    pages: "full"; "short": pages hold half as many series as `limit`; "empty": every page with series is
+        preceded by an empty one that has a cursor.
+    scope_groups: of the catalogue: on "every" page, on the "first" only, or only those "used" by its series.
+    unrestated: the `value_version` of a never restated value when "latest_restated" is asked.
+    extras: every object carries a field that spec does not name, and role, basis, cadence and period_meaning
+        have unknown values ("x-" before the dataset's).
     gzip: compress answers for clients that accept it.
     """
 

@@ -1,6 +1,6 @@
-"""A publication as the store keeps it: every piece of an answer as JSON bytes, made once when it is published.
+"""A publication as the store keeps it: the pieces of its answers as JSON bytes, made when it is published.
 
-A cell is a value object without its end: `value_version` follows when the page is joined, for it depends on the query.
+A cell is the JSON of a value object that ends in its own `value_version`; a page may relabel it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from asyncfin.sandbox.request import encode
 
 Period = tuple[int, int, int]
 
+NULL = b"null"
+# Between cells: no JSON string holds a line break, and all cells of a series together are an array's inside.
+BETWEEN = b",\n"
+
 
 @frozen
 class EncodedSeries:
     """catalogue: the catalogue series; head: the query series without its `values` and its end.
 
-    populated: a bit for every period, little endian. original, restated: one line for every period, empty where there
-    is no value; restated is None when nothing was restated.
+    populated: a bit for every period, little endian.
+    original: a cell for every period, null where there is no value.
+    latest: likewise with the restated values in their places; None when nothing was restated.
     """
 
     metric_id: str
@@ -31,7 +36,7 @@ class EncodedSeries:
     catalogue: bytes
     head: bytes
     original: bytes
-    restated: bytes | None
+    latest: bytes | None
 
 
 def period_object(period: Period) -> dict[str, int]:
@@ -69,8 +74,8 @@ def encoded_series(publication: Publication) -> Iterator[EncodedSeries]:
 
 
 def _encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedSeries:
-    originals = {index: open_json(value) for index, value, _ in rows}
-    restated = {index: open_json(value) for index, _, value in rows if value is not None}
+    originals = {index: _cell(value, "original") for index, value, _ in rows}
+    restated = {index: _cell(value, "latest_restated") for index, _, value in rows if value is not None}
     populated = sum(1 << index for index in originals)
     head = {name: value for name, value in series.items() if name != "description"}
     return EncodedSeries(
@@ -81,9 +86,18 @@ def _encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> Encoded
         catalogue=encode(series),
         head=open_json(head),
         original=_lines(originals, count),
-        restated=_lines(restated, count) if restated else None,
+        latest=_lines(originals | restated, count) if restated else None,
     )
 
 
+def _cell(value: dict[str, Any], value_version: str) -> bytes:
+    return open_json(value) + version_end(value_version)
+
+
+def version_end(value_version: str) -> bytes:
+    """The last member of a value object, and its end."""
+    return b',"value_version":"%b"}' % value_version.encode()
+
+
 def _lines(cells: dict[int, bytes], count: int) -> bytes:
-    return b"\n".join(cells.get(index, b"") for index in range(count))
+    return BETWEEN.join(cells.get(index, NULL) for index in range(count))

@@ -12,7 +12,7 @@ from attrs import define, evolve, field, frozen
 from attrs.validators import ge, gt, instance_of, le, optional
 
 from asyncfin.sandbox.dataset import DatasetFile, Publication
-from asyncfin.sandbox.request import Refusal, Reply
+from asyncfin.sandbox.request import RefusedError, Reply
 
 
 def _share(default: Any) -> Any:
@@ -27,7 +27,7 @@ def _numbers(nth: int | Iterable[int] | None) -> frozenset[int] | None:
 class Fault:
     """Which requests a fault meets. The rest of a fault is in its subclasses.
 
-    operation: "dataset", "catalogue", "query", "usage", "limits" or "openapi"; None: every request is counted.
+    operation: "dataset", "catalogue", "query", "usage", "limits"; None: every request is counted.
     nth: those of the counted requests, one number or several, from 1, since the fault was set; None: all.
     share: the part of those that it meets, 0 to 1, drawn by `seed`.
     """
@@ -60,7 +60,7 @@ class Status(Fault):
 
     def reply(self, reply: Reply, request_id: str) -> Reply:
         """The answer that goes out in place of the given one."""
-        refusal = Refusal(self.status, self.code, "A fault that was asked for.")
+        refusal = RefusedError(self.status, self.code, "A fault that was asked for.")
         headers = dict(reply.headers)
         headers.pop("Content-Encoding", None)
         if self.retry_after is not None:
@@ -111,7 +111,7 @@ class Armed:
     _random: random.Random = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._random = random.Random(self.fault.seed)
+        self._random = random.Random(self.fault.seed)  # noqa: S311
 
     def meets(self, operation: str | None) -> bool:
         """Count a request and say whether the fault meets it."""
@@ -140,10 +140,9 @@ async def deliver(
         if isinstance(fault, Hang):
             await pause(None, closing)
             return _reset(http, web.Response())
-        if isinstance(fault, Drop) and fault.after is None:
-            return _reset(http, web.Response())
         if isinstance(fault, Drop):
-            return _reset(http, await _begin(http, reply, fault.after))
+            begun = web.Response() if fault.after is None else await _begin(http, reply, fault.after)
+            return _reset(http, begun)
         if isinstance(fault, Truncate):
             return _closed(http, await _begin(http, reply, fault.after))
         if isinstance(fault, Slow):

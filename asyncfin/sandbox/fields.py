@@ -1,4 +1,4 @@
-"""Reading the fields of a request strictly: a wrong one is noted with its place, and all are refused together."""
+"""Reading the fields of a request strictly: wrong ones are noted with their places and refused together."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from urllib.parse import parse_qsl
 
 from attrs import define, field
 
-from asyncfin.sandbox.request import Refusal
+from asyncfin.sandbox.request import RefusedError
 
-MISSING: Any = object()
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -26,10 +25,10 @@ class Issues:
         self.found.append((place, message))
 
     def refuse(self) -> None:
-        """Raises Refusal 400 `validation_failed` naming every field noted; returns when there is none."""
+        """Raises RefusedError 400 `validation_failed` naming every field noted, if there is one."""
         if self.found:
             text = "; ".join(f"{place} {message}" for place, message in self.found[:5])
-            raise Refusal(400, "validation_failed", f"{text}.", issues=tuple(self.found))
+            raise RefusedError(400, "validation_failed", f"{text}.", issues=tuple(self.found))
 
     def unknown(self, given: Collection[str], known: Collection[str], prefix: str = "") -> None:
         """Note the names that this request does not have."""

@@ -1,4 +1,4 @@
-"""Running a query (spec 4.3): which series match, which periods are selected, and the page joined from stored bytes."""
+"""Running a query (spec 4.3): which series match, which periods are selected, and the joined page."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import random
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
-from typing import Any
 
 from attrs import frozen
 
 from asyncfin.sandbox.cursor import Position, dataset_changed, seal, unseal
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.encode import Period, fiscal_end, open_json, period_object
+from asyncfin.sandbox.encode import BETWEEN, NULL, Period, fiscal_end, open_json, period_object, version_end
 from asyncfin.sandbox.extras import extra_member, renamed
 from asyncfin.sandbox.fields import Issues
 from asyncfin.sandbox.request import encode
 from asyncfin.sandbox.selection import Exact, FiscalRange, Selection, Trailing
-from asyncfin.sandbox.store import Current, Match, Store
+from asyncfin.sandbox.store import Current, Match, Store, Stored
 
 Column = tuple[Period, int | None]
 
@@ -31,7 +30,7 @@ class Page:
 
 
 def query_page(selection: Selection, current: Current, store: Store, dialect: Dialect) -> bytes:
-    """The JSON of one page; raises Refusal 409 for an old pin or cursor, 400 for unknown ids or a foreign cursor."""
+    """The JSON of one page; raises RefusedError: 409 for an old pin or cursor, 400 for unknown ids."""
     if selection.expected_dataset_id not in (None, current.dataset_id):
         raise dataset_changed(current.dataset_id)
     bound_to = selection.fingerprint(current.entity_id)
@@ -47,9 +46,9 @@ def query_page(selection: Selection, current: Current, store: Store, dialect: Di
     on_page = matches[page.series]
     listed = _listed(columns, answer, _populated(on_page), dialect)
     _order(listed, dialect, f"{bound_to} {position.page}")
-    cursor = page.following and seal(page.following, bound_to, current.dataset_id)
-    series = _joined_series(on_page, listed, selection.value_version, current, store, dialect)
-    return join_page(current, [period for period, _ in listed], series, cursor, dialect)
+    cursor = next_cursor(page, bound_to, current.dataset_id)
+    stored = store.encoded([match.series for match in on_page])
+    return _joined(current, listed, stored, cursor, selection.value_version, dialect)
 
 
 def _populated(matches: Sequence[Match]) -> int:
@@ -59,8 +58,8 @@ def _populated(matches: Sequence[Match]) -> int:
 def _check_ids(selection: Selection, current: Current, store: Store) -> None:
     """spec 4.3 rule 5."""
     asked = {
-        "metric_ids": (selection.metric_ids, store.known(current.number, "metric_id", selection.metric_ids)),
-        "scope_combinations": (selection.paths, store.known(current.number, "path", selection.paths)),
+        "metric_ids": (selection.metric_ids, store.known_metrics(current.number, selection.metric_ids)),
+        "scope_combinations": (selection.paths, store.known_paths(current.number, selection.paths)),
         "reporting_group_ids": (selection.group_ids or (), current.groups),
     }
     issues = Issues()
@@ -76,8 +75,8 @@ def selected_columns(
 ) -> list[Column]:
     """The selected periods, each with its index in the dataset (None: not there), oldest first (spec 4.3).
 
-    populated: the periods, as bits, in which a matching series has a value. Trailing ends at the latest of them, and
-    holds what ends in the window whatever its duration; without any there is no window.
+    populated: the periods, as bits, in which a matching series has a value. Trailing ends at the latest of
+    them and holds what ends in the window, whatever its duration; without any there is no window.
     """
     if isinstance(choice, Exact):
         places = {period: index for index, period in enumerate(periods)}
@@ -103,6 +102,11 @@ def cut_page(position: Position, total: int, limit: int, dialect: Dialect) -> Pa
     return Page(slice(start, end), Position(end, number + 1) if end < total else None)
 
 
+def next_cursor(page: Page, bound_to: str, dataset_id: str) -> str | None:
+    """The cursor to what comes after a page, or None."""
+    return None if page.following is None else seal(page.following, bound_to, dataset_id)
+
+
 def _listed(columns: list[Column], answer: int, page: int, dialect: Dialect) -> list[Column]:
     if dialect.periods == "asked":
         return columns
@@ -114,57 +118,63 @@ def _order(columns: list[Column], dialect: Dialect, seed: str) -> None:
     if dialect.order == "newest":
         columns.reverse()
     elif dialect.order == "shuffled":
-        random.Random(seed).shuffle(columns)
+        random.Random(seed).shuffle(columns)  # noqa: S311
 
 
-def _joined_series(
-    matches: Sequence[Match],
-    columns: list[Column],
-    value_version: str,
+def _joined(
     current: Current,
-    store: Store,
+    columns: list[Column],
+    series: Sequence[Stored],
+    cursor: str | None,
+    value_version: str,
     dialect: Dialect,
-) -> list[bytes]:
-    absent = len(current.periods)
-    places = [absent if index is None else index for _, index in columns]
-    tail, restated_tail = _tails(value_version, dialect)
-    extra = extra_member(dialect)
-    series = []
-    for head, original, restated in store.cells([match.series for match in matches]):
-        cells = [line + tail if line else b"null" for line in original.split(b"\n")]
-        if restated is not None and value_version == "latest_restated":
-            for at, line in enumerate(restated.split(b"\n")):
-                if line:
-                    cells[at] = line + restated_tail
-        cells.append(b"null")
-        values = b",".join([cells[place] for place in places])
-        series.append(b'%b,"values":[%b]%b}' % (renamed(head, dialect), values, extra))
-    return series
-
-
-def _tails(value_version: str, dialect: Dialect) -> tuple[bytes, bytes]:
-    """The ends of the value objects that were never restated, and of the restated ones."""
-    plain = "original" if value_version == "original" else dialect.unrestated
-    extra = extra_member(dialect)
-    return (
-        b',"value_version":"%b"%b}' % (plain.encode(), extra),
-        b',"value_version":"latest_restated"%b}' % extra,
-    )
-
-
-def join_page(
-    current: Current, periods: Sequence[Period], series: Sequence[bytes], cursor: str | None, dialect: Dialect
 ) -> bytes:
-    """A query result (spec 2.4)."""
+    """A query result (spec 2.4), in one join: its megabytes are copied once."""
     extra = extra_member(dialect)
-    listed = b",".join(open_json(period_object(period)) + extra + b"}" for period in periods)
-    return b'%b,"periods":[%b],"series":[%b]%b%b}' % (
-        current.head,
-        listed,
-        b",".join(series),
-        cursor_member(cursor, dialect),
-        extra,
-    )
+    periods = b",".join(open_json(period_object(period)) + extra + b"}" for period, _ in columns)
+    absent = len(current.periods)
+    places: list[int] | None = [absent if index is None else index for _, index in columns]
+    if places == list(range(absent)):
+        places = None
+    parts = [current.head, b',"periods":[', periods, b'],"series":[']
+    for at, stored in enumerate(series):
+        values = _values(stored, places, value_version, dialect)
+        parts += (
+            b"," if at else b"",
+            renamed(stored.head, dialect),
+            b',"values":[',
+            values,
+            b"]",
+            extra,
+            b"}",
+        )
+    parts += (b"]", cursor_member(cursor, dialect), extra, b"}")
+    return b"".join(parts)
+
+
+def _values(stored: Stored, places: Sequence[int] | None, value_version: str, dialect: Dialect) -> bytes:
+    """The cells at these places, joined (None: all as stored); the place after the last is an absent one."""
+    latest = stored.latest if value_version == "latest_restated" else None
+    values = latest or stored.original
+    if places is not None:
+        cells = [*values.split(BETWEEN), NULL]
+        values = b",".join([cells[place] for place in places])
+    return _labelled(values, value_version, dialect)
+
+
+def _labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
+    """The cells with the `value_version` and the extra member that the dialect gives them.
+
+    The end of a cell cannot stand inside one: in a JSON string its quotes would be escaped.
+    """
+    extra = extra_member(dialect)
+    unrestated = "original" if value_version == "original" else dialect.unrestated
+    for own, shown in (("latest_restated", "latest_restated"), ("original", unrestated)):
+        end = version_end(own)
+        shown_end = version_end(shown)[:-1] + extra + b"}"
+        if end != shown_end:
+            values = values.replace(end, shown_end)
+    return values
 
 
 def cursor_member(cursor: str | None, dialect: Dialect) -> bytes:

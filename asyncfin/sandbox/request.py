@@ -1,4 +1,4 @@
-"""What goes into the rules and what comes out: request, reply and the refusal with its error object (spec 7)."""
+"""What goes into the rules and what comes out: request, reply, refusal with its error object (spec 7)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ JSON_TYPE = "application/json"
 
 @frozen
 class Request:
-    """One request as it came: path and query string still percent-encoded, header names in lower case."""
+    """One request as it came: path and query string still percent-encoded, header names in lower case.
+
+    body: None when it is larger than the service takes.
+    """
 
     method: str
     path: str
     query: str
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes | None
     request_id: str
 
 
@@ -42,7 +45,7 @@ class Reply:
     counted: bool = False
 
 
-class Refusal(Exception):
+class RefusedError(Exception):
     """A request refused with a status and a code of spec 7; `issues` are pairs of field and message."""
 
     def __init__(

@@ -19,7 +19,7 @@ from asyncfin.sandbox.extras import extra_member
 from asyncfin.sandbox.fields import Issues, query_parameters
 from asyncfin.sandbox.openapi import openapi_document
 from asyncfin.sandbox.query import query_page
-from asyncfin.sandbox.request import JSON_TYPE, Refusal, Reply, Request, encode
+from asyncfin.sandbox.request import JSON_TYPE, RefusedError, Reply, Request, encode
 from asyncfin.sandbox.selection import read_selection
 from asyncfin.sandbox.store import Current, Store
 from asyncfin.sandbox.usage import limits, usage
@@ -84,17 +84,19 @@ def answer(request: Request, service: Service) -> Reply:
             service.meter.check(account)
             counted = True
         status, headers, body = 200, {}, _body(call, request, account, service)
-    except Refusal as refusal:
+    except RefusedError as refusal:
         status, headers, body = refusal.status, refusal.headers, refusal.body(request.request_id)
     return _reply(request, service, status, body, headers, operation, account, counted)
 
 
 def _allowed_call(call: Call | None, request: Request) -> Call:
     if call is None:
-        raise Refusal(404, "not_found", "There is nothing at this path.")
+        raise RefusedError(404, "not_found", "There is nothing at this path.")
     method = _OPERATIONS[call.operation][0]
     if request.method != method:
-        raise Refusal(405, "method_not_allowed", f"This path takes {method}.", headers={"Allow": method})
+        raise RefusedError(405, "method_not_allowed", f"This path takes {method}.", headers={"Allow": method})
+    if request.body is None:
+        raise RefusedError(413, "request_too_large", "The body is larger than 1 MiB.")
     return call
 
 
@@ -102,9 +104,9 @@ def _authorised(call: Call, request: Request, service: Service) -> Account:
     """The account that asks (spec 5.1 to 5.4)."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     token = service.store.token(text.strip()) if scheme.lower() == "bearer" else None
-    account = token and service.store.account(token.account)
+    account = service.store.account(token.account) if token else None
     if token is None or account is None or token.audience != "rest":
-        raise Refusal(
+        raise RefusedError(
             401,
             "unauthorized",
             "The access token is missing, invalid or not issued for the REST API.",
@@ -112,9 +114,9 @@ def _authorised(call: Call, request: Request, service: Service) -> Account:
         )
     permission = _OPERATIONS[call.operation][1]
     if permission is not None and not token.grants(permission, service.base_url):
-        raise Refusal(403, "forbidden", f"The token lacks the permission {permission}.")
+        raise RefusedError(403, "forbidden", f"The token lacks the permission {permission}.")
     if not account.access:
-        raise Refusal(403, "forbidden", "The account lacks access.")
+        raise RefusedError(403, "forbidden", "The account lacks access.")
     return account
 
 
@@ -139,7 +141,7 @@ def _visible(entity_id: str, account: Account, store: Store) -> Current:
     """The entity's current publication (spec 4.1, 404)."""
     current = store.current(entity_id)
     if current is None or (account.entities is not None and entity_id not in account.entities):
-        raise Refusal(404, "not_found", "No published dataset of this entity is available to the account.")
+        raise RefusedError(404, "not_found", "No published dataset here is available to the account.")
     return current
 
 

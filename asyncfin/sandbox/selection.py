@@ -1,4 +1,4 @@
-"""The body of a query, read and checked against spec 4.3 and 8; whether its ids exist is asked of the dataset later."""
+"""The body of a query, checked against spec 4.3 and 8 as far as that goes without the dataset."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from attrs import evolve, frozen
 
 from asyncfin.sandbox.cursor import fingerprint
 from asyncfin.sandbox.encode import Period, fiscal_end, path_text
-from asyncfin.sandbox.fields import MISSING, Issues
-from asyncfin.sandbox.request import JSON_TYPE, Refusal, Request
+from asyncfin.sandbox.fields import Issues
+from asyncfin.sandbox.request import JSON_TYPE, RefusedError, Request
 
 VALUE_VERSIONS = ("original", "latest_restated")
 MAX_METRICS = MAX_PATHS = MAX_GROUPS = 50
@@ -70,7 +70,7 @@ class Selection:
 
 
 def read_selection(request: Request) -> Selection:
-    """The selection in the body of a request; raises Refusal 400 naming every wrong field."""
+    """The selection in the body of a request; raises RefusedError 400 naming every wrong field."""
     body = _json_object(request)
     issues = Issues()
     issues.unknown(body, _FIELDS)
@@ -87,7 +87,7 @@ def _json_object(request: Request) -> dict[str, Any]:
     if content_type != JSON_TYPE:
         raise _refused("Content-Type", f"is not {JSON_TYPE}")
     try:
-        body = json.loads(request.body, parse_constant=_refuse_constant)
+        body = json.loads(request.body or b"", parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
@@ -99,8 +99,8 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _refused(place: str, message: str) -> Refusal:
-    return Refusal(400, "validation_failed", f"{place} {message}.", issues=((place, message),))
+def _refused(place: str, message: str) -> RefusedError:
+    return RefusedError(400, "validation_failed", f"{place} {message}.", issues=((place, message),))
 
 
 def _selection(body: dict[str, Any], issues: Issues) -> Selection:
@@ -115,9 +115,7 @@ def _selection(body: dict[str, Any], issues: Issues) -> Selection:
             (),
         ),
         periods=given("periods", lambda v, at: _periods(v, at, issues)),
-        group_ids=given(
-            "reporting_group_ids", lambda v, at: issues.array(v, at, 0, MAX_GROUPS, issues.text)
-        ),
+        group_ids=given("reporting_group_ids", lambda v, at: issues.array(v, at, 0, MAX_GROUPS, issues.text)),
         value_version=given(
             "value_version", lambda v, at: issues.choice(v, at, VALUE_VERSIONS), VALUE_VERSIONS[0]
         ),
@@ -149,13 +147,12 @@ def _ref(value: Any, place: str, issues: Issues) -> dict[str, str] | None:
 
 
 def _periods(value: Any, place: str, issues: Issues) -> Any:
-    mode = value.get("mode", MISSING) if isinstance(value, dict) else None
-    if mode is MISSING:
-        issues.add(f"{place}.mode", "is missing")
+    if not isinstance(value, dict) or "mode" not in value:
+        return issues.object(value, place, ("mode",))
+    mode = issues.choice(value["mode"], f"{place}.mode", _MODES)
+    if mode is None:
         return None
-    if isinstance(value, dict) and not issues.choice(mode, f"{place}.mode", _MODES):
-        return None
-    fields = issues.object(value, place, ("mode", *_MODES.get(mode, ())))
+    fields = issues.object(value, place, ("mode", *_MODES[mode]))
     return fields and _READERS[mode](fields, place, issues)
 
 

@@ -21,13 +21,13 @@ from asyncfin.sandbox.accounts import PERMISSIONS, Account, Meter, Token
 from asyncfin.sandbox.dataset import DatasetFile, Publication, load
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver, pause
-from asyncfin.sandbox.request import JSON_TYPE, Refusal, Reply, Request
+from asyncfin.sandbox.request import Reply, Request
 from asyncfin.sandbox.rules import Service, answer, find_call
 from asyncfin.sandbox.store import Store
 
 DEFAULT_ACCOUNT = "sandbox"
-MAX_BODY_BYTES = 1024 * 1024
 _LOG_LENGTH = 10_000
+_PLAIN = Dialect()
 
 
 class SandboxError(Exception):
@@ -41,8 +41,9 @@ class PortInUseError(SandboxError):
 class Served(NamedTuple):
     """One request that was answered: for assertions, so without the token.
 
-    operation: None for a path of no operation. params: of the query string. body: the decoded JSON, the bytes when it
-    was none, or None without a body. account: None without a valid token. faults: the names of those it met.
+    operation: None for a path of no operation. params: of the query string.
+    body: the decoded JSON, the bytes when it was none, or None without a body.
+    account: None without a valid token. faults: the names of those it met.
     """
 
     operation: str | None
@@ -71,13 +72,14 @@ class Sandbox:
     faults: set from the start, see `inject`.
     store: ":memory:", or the name of a SQLite file that keeps publications, tokens, accounts and counts.
     port: 0 for a free one.
-    clock: aware UTC time; the day of the allowance and the Date header go by it. Waits go by the loop's clock.
+    clock: aware UTC time; the day of the allowance and the Date header go by it. Waits go by the
+        loop's clock.
     """
 
     def __init__(
         self,
         *datasets: Any,
-        dialect: Dialect = Dialect(),
+        dialect: Dialect = _PLAIN,
         faults: Iterable[Fault] = (),
         allowance: int | None = None,
         rate: float | None = None,
@@ -195,7 +197,7 @@ class Sandbox:
         permissions: Iterable[str] = PERMISSIONS,
         audience: str = "rest",
     ) -> str:
-        """A new access token of an account; with another audience than "rest" the service answers it with 401.
+        """A new access token of an account; one of another audience than "rest" gets 401.
 
         Raises SandboxError when there is no such account.
         """
@@ -250,12 +252,16 @@ def _publication(source: Any) -> Publication:
 
 async def _read(http: web.BaseRequest) -> Request:
     path, _, query = http.raw_path.partition("?")
+    try:
+        body: bytes | None = await http.read()
+    except web.HTTPRequestEntityTooLarge:
+        body = None
     return Request(
         method=http.method,
         path=path,
         query=query,
         headers={name.lower(): value for name, value in http.headers.items()},
-        body=await http.read(),
+        body=body,
         request_id=f"req-{secrets.token_hex(8)}",
     )
 

@@ -1,7 +1,7 @@
 """The store: publications, tokens, accounts and daily request counts in SQLite, in memory or in a file.
 
-Series stand in it encoded: the JSON of a series' head, and one line of JSON for each of its cells, so that a page is
-joined from pieces and nothing is rendered anew. One connection serves the loop; every read goes by an index.
+Series stand in it encoded, so that a page is joined from pieces and nothing is rendered anew. One connection
+serves the loop; every read goes by an index.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,26 +22,44 @@ from asyncfin.sandbox.encode import EncodedSeries, Period, encoded_series, head_
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS publication (
-    number INTEGER PRIMARY KEY, entity_id TEXT UNIQUE, dataset_id TEXT, head BLOB, periods TEXT, scope_groups TEXT,
-    groups TEXT);
+    number INTEGER PRIMARY KEY, entity_id TEXT UNIQUE, dataset_id TEXT, head BLOB,
+    periods TEXT, scope_groups TEXT, groups TEXT);
 CREATE TABLE IF NOT EXISTS series (
-    id INTEGER PRIMARY KEY, publication INTEGER, position INTEGER, metric_id TEXT, path TEXT, reporting_group_id TEXT,
-    populated BLOB);
+    id INTEGER PRIMARY KEY, publication INTEGER, position INTEGER,
+    metric_id TEXT, path TEXT, reporting_group_id TEXT, populated BLOB);
 CREATE INDEX IF NOT EXISTS series_by_position ON series (publication, position);
 CREATE INDEX IF NOT EXISTS series_by_metric ON series (publication, metric_id, path);
 CREATE INDEX IF NOT EXISTS series_by_path ON series (publication, path);
 CREATE TABLE IF NOT EXISTS encoded (
-    series INTEGER PRIMARY KEY, catalogue BLOB, head BLOB, original BLOB, restated BLOB);
+    series INTEGER PRIMARY KEY, catalogue BLOB, head BLOB, original BLOB, latest BLOB);
 CREATE TABLE IF NOT EXISTS account (name TEXT PRIMARY KEY, settings TEXT);
 CREATE TABLE IF NOT EXISTS token (digest BLOB PRIMARY KEY, account TEXT, permissions TEXT, audience TEXT);
 CREATE TABLE IF NOT EXISTS request_count (
     account TEXT, day TEXT, operation TEXT, requests INTEGER, PRIMARY KEY (account, day, operation));
 """
 
+# Lists of ids come as JSON arrays, so that every statement is constant.
+_KNOWN_METRICS = """
+SELECT DISTINCT metric_id FROM series WHERE publication = ? AND metric_id IN (SELECT value FROM json_each(?))
+"""
+_KNOWN_PATHS = """
+SELECT DISTINCT path FROM series WHERE publication = ? AND path IN (SELECT value FROM json_each(?))
+"""
+_MATCHING = """
+SELECT id, populated FROM series
+WHERE publication = ?1 AND metric_id IN (SELECT value FROM json_each(?2))
+    AND path IN (SELECT value FROM json_each(?3))
+    AND (?4 IS NULL OR reporting_group_id IN (SELECT value FROM json_each(?4)))
+ORDER BY position
+"""
+_ENCODED = """
+SELECT head, original, latest FROM encoded WHERE series IN (SELECT value FROM json_each(?)) ORDER BY series
+"""
+
 
 @frozen
 class Current:
-    """The current publication of an entity, without its series. head: the members of spec 2.2 as open JSON."""
+    """The current publication of an entity, without its series. head: the open JSON of spec 2.2."""
 
     number: int
     entity_id: str
@@ -58,6 +76,15 @@ class Match:
 
     series: int
     populated: int
+
+
+@frozen
+class Stored:
+    """The pieces of a query series, as in EncodedSeries."""
+
+    head: bytes
+    original: bytes
+    latest: bytes | None
 
 
 class Store:
@@ -79,7 +106,7 @@ class Store:
     # publications
 
     def publish(self, publication: Publication) -> None:
-        """Make a publication the entity's current one, in one transaction; the same one again changes nothing."""
+        """Make a publication the current one, in one transaction; the same one again changes nothing."""
         before = self._current.get(publication.entity_id)
         if before is not None and before.dataset_id == publication.dataset_id:
             return
@@ -132,7 +159,7 @@ class Store:
         )
         self._db.execute(
             "INSERT INTO encoded VALUES (?, ?, ?, ?, ?)",
-            (added.lastrowid, series.catalogue, series.head, series.original, series.restated),
+            (added.lastrowid, series.catalogue, series.head, series.original, series.latest),
         )
 
     def entities(self) -> tuple[str, ...]:
@@ -158,13 +185,16 @@ class Store:
             (number, offset, limit),
         ).fetchall()
 
-    def known(self, number: int, column: str, ids: Sequence[str]) -> set[str]:
-        """Those of the ids (column "metric_id" or "path") that some series of the publication has."""
-        rows = self._db.execute(
-            f"SELECT DISTINCT {column} FROM series WHERE publication = ? AND {column} IN ({_marks(ids)})",
-            (number, *ids),
-        )
-        return {row[0] for row in rows}
+    def known_metrics(self, number: int, metric_ids: Sequence[str]) -> set[str]:
+        """Those of the metrics that some series of the publication has."""
+        return self._column(_KNOWN_METRICS, number, json.dumps(metric_ids))
+
+    def known_paths(self, number: int, paths: Sequence[str]) -> set[str]:
+        """Those of the scope paths that some series of the publication has."""
+        return self._column(_KNOWN_PATHS, number, json.dumps(paths))
+
+    def _column(self, statement: str, *values: Any) -> set[str]:
+        return {row[0] for row in self._db.execute(statement, values)}
 
     def matching(
         self,
@@ -174,20 +204,13 @@ class Store:
         groups: Sequence[str] | None,
     ) -> list[Match]:
         """The series of these metrics, paths and groups (None: all groups), in catalogue order."""
-        chosen = "" if groups is None else f" AND reporting_group_id IN ({_marks(groups)})"
-        rows = self._db.execute(
-            "SELECT id, populated FROM series WHERE publication = ?"
-            f" AND metric_id IN ({_marks(metric_ids)}) AND path IN ({_marks(paths)}){chosen} ORDER BY position",
-            (number, *metric_ids, *paths, *(groups or ())),
-        )
+        chosen = (json.dumps(metric_ids), json.dumps(paths), groups if groups is None else json.dumps(groups))
+        rows = self._db.execute(_MATCHING, (number, *chosen))
         return [Match(series, int.from_bytes(mask, "little")) for series, mask in rows]
 
-    def cells(self, series: Sequence[int]) -> list[tuple[bytes, bytes, bytes | None]]:
-        """(head, original cells, restated cells or None) of each series, in catalogue order."""
-        return self._db.execute(
-            f"SELECT head, original, restated FROM encoded WHERE series IN ({_marks(series)}) ORDER BY series",
-            series,
-        ).fetchall()
+    def encoded(self, series: Sequence[int]) -> list[Stored]:
+        """The pieces of these series, in catalogue order."""
+        return [Stored(*row) for row in self._db.execute(_ENCODED, (json.dumps(series),))]
 
     # accounts, tokens and counts
 
@@ -235,15 +258,11 @@ class Store:
         return sum(requests for _, _, requests in self.counts(account, day, day))
 
     def counts(self, account: str, start: date, end: date) -> list[tuple[str, str, int]]:
-        """(day, operation, data requests) from start to end, both included; days without requests are left out."""
+        """(day, operation, data requests) from start to end, both included; days without any are left out."""
         return self._db.execute(
             "SELECT day, operation, requests FROM request_count WHERE account = ? AND day BETWEEN ? AND ?",
             (account, start.isoformat(), end.isoformat()),
         ).fetchall()
-
-
-def _marks(values: Iterable[object]) -> str:
-    return ",".join("?" for _ in values)
 
 
 def _digest(token: str) -> bytes:

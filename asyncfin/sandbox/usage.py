@@ -1,4 +1,4 @@
-"""Daily usage (spec 4.4) and account limits (spec 4.5); the shapes of both bodies are ours, in docs/sandbox.md."""
+"""Daily usage (spec 4.4) and account limits (spec 4.5); spec shows neither body, docs/sandbox.md does."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ MAX_DAYS = 92
 
 
 def usage(request: Request, account: Account, store: Store, today: date) -> bytes:
-    """The account's data requests of every day of the range; raises Refusal 400 for a wrong range."""
+    """The account's data requests of every day of the range; raises RefusedError 400 for a wrong range."""
     start, end = _read_range(request, today)
-    days = {start + timedelta(days=at): {} for at in range((end - start).days + 1)}
+    length = (end - start).days + 1
+    days: dict[date, dict[str, int]] = {start + timedelta(days=at): {} for at in range(length)}
     for day, operation, requests in store.counts(account.name, start, end):
         days[date.fromisoformat(day)][operation] = requests
     listed = [

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from itertools import compress
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from attrs import field, frozen
@@ -23,6 +23,7 @@ from asyncfin.model.value import Value
 from asyncfin.wire.codec import DECODE_ERRORS, aware_timestamp, malformed
 
 T = TypeVar("T")
+Json: TypeAlias = bytes | memoryview | msgspec.Raw
 
 
 class RawSeries(msgspec.Struct, gc=False, frozen=True):
@@ -76,9 +77,7 @@ class QueryPage(Dataset):
 
     def _series(self, index: int, raw: RawSeries) -> Series:
         at = place(index, raw.series_id)
-        return series_of(
-            raw, self.periods, partial(decode_values, raw.values, len(self.periods), at)
-        )
+        return series_of(raw, self.periods, partial(decode_values, raw.values, len(self.periods), at))
 
 
 def series_of(
@@ -153,9 +152,7 @@ _values = msgspec.json.Decoder(tuple[Value | None, ...])
 _number = attrgetter("number")
 
 
-def decode_numbers(
-    raw: bytes | msgspec.Raw, count: int, at: str
-) -> "tuple[array[int], array[float]]":
+def decode_numbers(raw: Json, count: int, at: str) -> "tuple[array[int], array[float]]":
     """Return the positions of a series' observations in its `values`, ascending, and their numbers.
 
     Args:
@@ -174,7 +171,7 @@ def decode_numbers(
     raise MalformedAnswerError(problems)
 
 
-def decode_values(raw: bytes | msgspec.Raw, count: int, at: str) -> tuple[Value | None, ...]:
+def decode_values(raw: Json, count: int, at: str) -> tuple[Value | None, ...]:
     """Return a series' values, None where there is no observation. Arguments as for `decode_numbers`.
 
     Raises:
@@ -183,7 +180,7 @@ def decode_values(raw: bytes | msgspec.Raw, count: int, at: str) -> tuple[Value 
     return _checked(_values, raw, count, at)
 
 
-def _checked(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, count: int, at: str) -> T:
+def _checked(decoder: msgspec.json.Decoder[T], raw: Json, count: int, at: str) -> T:
     try:
         entries: Any = decoder.decode(raw)
     except DECODE_ERRORS as error:

@@ -1,0 +1,179 @@
+"""Pages of any batches, in any order, with whatever `periods` arrays -> one Panel (design: exactness).
+
+Each page lists its own periods, so values are placed by period, never by position. Here is decided
+which series of a page are kept, which values may be in it, and which periods a panel has.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Set
+
+from asyncfin.errors import MalformedAnswerError
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, describe
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.table.block import Axis, Block, Store, pack
+from asyncfin.table.grid import Grid
+from asyncfin.table.panel import Panel
+from asyncfin.wire.answer import QueryPage, RawSeries, place
+from asyncfin.wire.turn import decoding_turn
+
+
+class Stitch:
+    """The answer to one question while it arrives.
+
+    Args:
+        catalogue: of the publication that all pages are of.
+        series: the wanted series, in catalogue order.
+        periods: what the question selects. None: a rule that means no period here, so nothing is asked.
+        asked: what its batches ask for, where that differs: a range that a `Trailing` is cut from.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        series: tuple[CatalogueSeries, ...],
+        periods: Resolved | None,
+        *,
+        asked: Resolved | None = None,
+    ) -> None:
+        self._catalogue = catalogue
+        self._series = series
+        self._periods = periods
+        self._asked = asked or periods
+        self._blocks: list[Block] = []
+        self._arrived: set[str] = set()
+        self._known: dict[Period, Period] = {}
+        self._populated: set[Period] = set()
+        self._reach: dict[frozenset[str], tuple[Period, Period]] = {}
+
+    @property
+    def arrived(self) -> Set[str]:
+        """The ids of the wanted series that have come, also of those with only nulls."""
+        return self._arrived
+
+    @property
+    def anchor(self) -> Period | None:
+        """The latest period with a value so far."""
+        return max(self._populated, default=None)
+
+    async def add(self, page: QueryPage, *, home: frozenset[str]) -> None:
+        """Keep those series of a page that are at home in its batch; drop the foreign ones.
+
+        Decodes the numbers in slices of about half a millisecond, one page at a time.
+
+        Raises:
+            MalformedAnswerError: a series came before, is another one than in the catalogue, or has
+                too few or too many values; or there is a value outside what the batch asked for.
+        """
+        mine = [(at, raw) for at, raw in enumerate(page.raw_series) if raw.series_id in home]
+        for at, raw in mine:
+            self._refuse_stranger(at, raw)
+        axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))
+        blocks = []
+        async with decoding_turn():
+            for block in pack(axis, mine):
+                blocks.append(block)
+                await asyncio.sleep(0)
+        self._take(blocks, home)
+
+    def _refuse_stranger(self, at: int, raw: RawSeries) -> None:
+        """Refuse a series that came before, or that the catalogue describes as another one."""
+        if raw.series_id in self._arrived:
+            raise MalformedAnswerError(f"the series came before @ {place(at, raw.series_id)}")
+        listed = self._catalogue[raw.series_id]
+        for name in ("metric_id", "reporting_group_id", "scopes"):
+            if getattr(raw, name) != getattr(listed, name):
+                raise MalformedAnswerError(
+                    f"expected {getattr(listed, name)!r} as in the catalogue, got {getattr(raw, name)!r}"
+                    f" @ {place(at, raw.series_id)}.{name}"
+                )
+
+    def _take(self, blocks: list[Block], home: frozenset[str]) -> None:
+        """Make blocks part of the answer, if their values may be there."""
+        populated = {period for block in blocks for period in _populated(block)}
+        if outside := self._outside(populated, home):
+            raise MalformedAnswerError(
+                f"series {_first_at(blocks, period)} has a value at {period}, outside of"
+                f" {describe(self._asked)} @ $.series"
+                for period in sorted(outside)
+            )
+        self._blocks += blocks
+        self._arrived.update(series_id for block in blocks for series_id in block.series_ids)
+        self._populated |= populated
+
+    def _outside(self, populated: set[Period], home: frozenset[str]) -> set[Period]:
+        """Return the periods with a value that the batch of these home series did not ask for."""
+        match self._asked:
+            case Exact(periods=exact):
+                return populated.difference(exact)
+            case FiscalRange(start=Period() as start, end=Period() as end):
+                return {
+                    each for each in populated if not start.fiscal_end <= each.fiscal_end <= end.fiscal_end
+                }
+            case Trailing() as trailing if populated:
+                return self._out_of_reach(trailing, populated, home)
+        return set()
+
+    def _out_of_reach(self, trailing: Trailing, populated: set[Period], home: frozenset[str]) -> set[Period]:
+        """Return the periods outside a batch's own window, which ends at the batch's own anchor."""
+        known = {*populated, *self._reach.get(home, ())}
+        anchor = max(known)
+        self._reach[home] = (min(known), anchor)
+        return {period for period in known if not trailing.reaches(period, anchor)}
+
+    def panel(
+        self,
+        *,
+        select: Select,
+        value_version: str,
+        requests: int = 0,
+        anchor: Period | None = None,
+    ) -> Panel:
+        """Return what has come so far as a Panel. The wanted series that have not come are its `unlisted`.
+
+        Args:
+            anchor: where the window of a `Trailing` ends, if other pieces of the answer decide it;
+                None: at the latest period with a value here.
+        """
+        window = None
+        if isinstance(self._periods, Trailing):
+            window = anchor or self.anchor
+        return Panel(
+            Grid(self._catalogue, self._series, self._shown(window), Store(self._blocks)),
+            select,
+            value_version,
+            self._unlisted(),
+            window,
+            requests,
+        )
+
+    def _unlisted(self) -> tuple[str, ...]:
+        if self._periods is None:
+            return ()
+        return tuple(each.series_id for each in self._series if each.series_id not in self._arrived)
+
+    def _shown(self, window: Period | None) -> tuple[Period, ...]:
+        """Return the panel's periods, oldest first."""
+        match self._periods:
+            case Exact(periods=exact):
+                return tuple(sorted(exact))
+            case Trailing() as trailing:
+                return tuple(
+                    sorted(each for each in self._populated if window and trailing.reaches(each, window))
+                )
+        return tuple(sorted(self._populated))
+
+
+def _populated(block: Block) -> Iterator[Period]:
+    return (block.axis.periods[position] for position in set(block.positions))
+
+
+def _first_at(blocks: Iterable[Block], period: Period) -> str:
+    """Return the id of a series with a value at a period."""
+    for block in blocks:
+        for row, series_id in enumerate(block.series_ids):
+            start, end = block.starts[row : row + 2]
+            if any(block.axis.periods[at] == period for at in block.positions[start:end]):
+                return series_id
+    return "of an earlier page"

@@ -1,0 +1,83 @@
+"""A view of stored series: which of them, and at which periods. Cutting a panel makes a new view."""
+
+from array import array
+from collections.abc import Iterator
+from functools import cached_property
+
+from attrs import field, frozen
+
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import Period
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.value import Value
+from asyncfin.table.block import Axis, Store, Stored
+
+
+@frozen(eq=False)
+class Grid:
+    """Series by periods.
+
+    Attributes:
+        catalogue: the publication that the series are of.
+        series: in catalogue order.
+        periods: oldest first.
+        store: where the observations are; it may hold more series and periods.
+    """
+
+    catalogue: Catalogue
+    series: tuple[CatalogueSeries, ...]
+    periods: tuple[Period, ...]
+    store: Store
+    _indices: dict[Axis, tuple[int, ...]] = field(init=False, factory=dict)
+
+    @cached_property
+    def by_id(self) -> dict[str, CatalogueSeries]:
+        return {series.series_id: series for series in self.series}
+
+    def path_names(self, series: CatalogueSeries) -> str:
+        """Return the names of a series' scopes, for people."""
+        return " / ".join(self.catalogue.scope_names(series.scopes))
+
+    def indices(self, axis: Axis) -> tuple[int, ...]:
+        """Return the index in `periods` for each of an axis's periods; -1 where it is not among them."""
+        if axis not in self._indices:
+            index = {period: at for at, period in enumerate(self.periods)}
+            self._indices[axis] = tuple(index.get(period, -1) for period in axis.periods)
+        return self._indices[axis]
+
+    def observations(self, series_id: str) -> "tuple[array[int], array[float]]":
+        """Return the indices of the periods in which a series has a value, ascending, and the numbers."""
+        stored = self.store.find(series_id)
+        if stored is None:
+            return array("I"), array("d")
+        positions, numbers = stored.observations()
+        indices = self.indices(stored.axis)
+        at = [indices[position] for position in positions]
+        if -1 in at:
+            numbers = array("d", (number for i, number in zip(at, numbers, strict=True) if i >= 0))
+            at = [i for i in at if i >= 0]
+        return array("I", at), numbers
+
+    def values(self, series_id: str) -> tuple[Value | None, ...]:
+        """Return a series' values, one entry a period.
+
+        Raises:
+            MalformedAnswerError: one breaks the spec.
+        """
+        aligned: list[Value | None] = [None] * len(self.periods)
+        if (stored := self.store.find(series_id)) is not None:
+            for index, value in zip(self.indices(stored.axis), stored.values(), strict=True):
+                if index >= 0:
+                    aligned[index] = value
+        return tuple(aligned)
+
+    def stored(self) -> Iterator[Stored]:
+        """Yield the series that came, block by block."""
+        for block in self.store.blocks:
+            for series_id in block.series_ids:
+                if series_id in self.by_id and (found := self.store.find(series_id)) is not None:
+                    yield found
+
+    def value_count(self) -> int:
+        """Return how many values there are."""
+        return sum(len(self.observations(series.series_id)[0]) for series in self.series)

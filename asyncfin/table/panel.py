@@ -1,0 +1,212 @@
+"""The Panel: what a question comes to, as series by periods; what users see of it, and how it is cut."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeAlias
+
+from attrs import evolve, frozen
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.period import (
+    Annual,
+    Exact,
+    FiscalRange,
+    Period,
+    Quarterly,
+    resolve,
+)
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries, Series
+from asyncfin.table.grid import Grid
+from asyncfin.table.notebook import panel_html
+from asyncfin.wire.answer import series_of
+
+Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Iterable[Period | str]
+
+
+@frozen(eq=False, repr=False)
+class Panel:
+    """The answer to one question: series in catalogue order, each with its values by period.
+
+    Iterating gives a `Series` each, ``len`` counts them, ``series_id in panel`` and
+    ``panel[series_id]`` find one by its id. Numbers are at hand; all other parts of the values are
+    decoded when looked at, and MalformedAnswerError is raised then if they break the spec (`check`
+    looks at all of them). A Series keeps the values it has decoded, and the panel keeps no Series:
+    looking at one after the other holds the values of one.
+
+    A panel can be pickled if its parts can: not where `select` holds a lambda as its predicate.
+
+    Attributes:
+        select: what was asked for.
+        value_version: which values were asked for, ``"original"`` or ``"latest_restated"``.
+        unlisted: the ids of asked series that the service left out of its answers. They are in the
+            panel, without values.
+        anchor: the latest period with a value, at which the window of a `Trailing` question ends.
+            None for other questions, and without any value.
+        requests: how many requests were spent, everything counted.
+    """
+
+    _grid: Grid
+    select: Select
+    value_version: str
+    unlisted: tuple[str, ...] = ()
+    anchor: Period | None = None
+    requests: int = 0
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue of the publication."""
+        return self._grid.catalogue
+
+    @property
+    def dataset(self) -> Dataset:
+        """The publication's metadata."""
+        return self.catalogue.dataset
+
+    @property
+    def periods(self) -> tuple[Period, ...]:
+        """The periods of all values, oldest first.
+
+        For `Exact` (and rules) all that were asked for; otherwise those in which a series has a value.
+        """
+        return self._grid.periods
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """The series, in catalogue order. They are made anew at each access."""
+        return tuple(self)
+
+    @property
+    def series_ids(self) -> tuple[str, ...]:
+        """The ids of the series, in catalogue order."""
+        return tuple(series.series_id for series in self._grid.series)
+
+    @property
+    def anchored_by(self) -> tuple[str, ...]:
+        """The ids of the series that have a value at the anchor. One stray late value is enough to set it."""
+        if self.anchor not in self.periods:
+            return ()
+        index = self.periods.index(self.anchor)
+        return tuple(
+            series_id for series_id in self.series_ids if index in self._grid.observations(series_id)[0]
+        )
+
+    @property
+    def value_count(self) -> int:
+        """How many values there are. A reported zero counts, a gap does not."""
+        return self._grid.value_count()
+
+    def __len__(self) -> int:
+        return len(self._grid.series)
+
+    def __iter__(self) -> Iterator[Series]:
+        return map(self._series, self._grid.series)
+
+    def __contains__(self, series_id: object) -> bool:
+        return series_id in self._grid.by_id
+
+    def __getitem__(self, series_id: str) -> Series:
+        return self._series(self._grid.by_id[series_id])
+
+    def _series(self, head: CatalogueSeries) -> Series:
+        return series_of(head, self.periods, partial(self._grid.values, head.series_id))
+
+    def one(self) -> Series:
+        """Return the only series.
+
+        Raises:
+            SelectionError: there are several, which the message names, or none.
+        """
+        if len(self) == 1:
+            return next(iter(self))
+        named = "; ".join(
+            f"{head.series_id} ({head.label}, {self._grid.path_names(head)}, {head.reporting_group_id})"
+            for head in self._grid.series[:5]
+        )
+        more = f"; and {len(self) - 5} more" if len(self) > 5 else ""
+        raise SelectionError(
+            f"one series was expected, the panel has {len(self)}{': ' if named else ''}{named}{more}"
+        )
+
+    def check(self) -> None:
+        """Decode every value and discard it.
+
+        Raises:
+            MalformedAnswerError: one breaks the spec.
+        """
+        for stored in self._grid.stored():
+            stored.values()
+
+    def where(self, predicate: Callable[[Series], bool]) -> "Panel":
+        """Return the panel of those series that a predicate is true of, at the same periods."""
+        kept = tuple(head for head in self._grid.series if predicate(self._series(head)))
+        ids = {head.series_id for head in kept}
+        return evolve(
+            self,
+            grid=evolve(self._grid, series=kept),
+            unlisted=tuple(series_id for series_id in self.unlisted if series_id in ids),
+        )
+
+    def during(self, periods: Cut) -> "Panel":
+        """Return the panel of the same series at fewer periods.
+
+        Args:
+            periods: a Period or its label, several of them, or a selection: `Exact`, `FiscalRange`,
+                `Annual`, `Quarterly`. Rules are resolved against this panel's periods.
+
+        Raises:
+            SelectionError: a period is named that the panel does not have.
+        """
+        return evolve(self, grid=evolve(self._grid, periods=_cut(self.periods, periods)))
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return panel_html(self._grid, self._lines())
+
+    def _lines(self) -> list[str]:
+        """Return what the panel is, a line each."""
+        count, cells = self.value_count, len(self) * len(self.periods)
+        first, last = (self.periods[0], self.periods[-1]) if self.periods else ("none", "none")
+        lines = [
+            f"{self.catalogue.name} ({self.catalogue.entity_id}), {self.value_version} values",
+            f"publication {self.dataset.dataset_id} of {self.dataset.created_timestamp:%Y-%m-%d %H:%M} UTC",
+            f"{len(self)} series by {len(self.periods)} periods, {first} to {last}",
+            f"{count} values" + (f", {count / cells:.0%} of the cells" if cells else ""),
+        ]
+        if self.anchor is not None:
+            lines.append(f"the window ends at {self.anchor}, set by {_listed(self.anchored_by)}")
+        if self.unlisted:
+            lines.append(f"{len(self.unlisted)} series were left out by the service")
+        return lines
+
+
+def _listed(ids: tuple[str, ...]) -> str:
+    if len(ids) <= 3:
+        return ", ".join(ids)
+    return f"{', '.join(ids[:2])} and {len(ids) - 2} other series"
+
+
+def _cut(have: tuple[Period, ...], cut: Cut) -> tuple[Period, ...]:
+    """Return which periods are meant, oldest first."""
+    if isinstance(cut, (Period, str)):
+        cut = (cut,)
+    selection = cut if isinstance(cut, (Exact, FiscalRange, Annual, Quarterly)) else Exact(cut)
+    match resolve(selection, have):
+        case None:
+            return ()
+        case Exact(periods=exact):
+            if absent := [period.label for period in exact if period not in have]:
+                raise SelectionError(f"the panel has no period {', '.join(absent)}; it has {_span(have)}")
+            return tuple(sorted(exact))
+        case FiscalRange(start=Period() as start, end=Period() as end):
+            return tuple(each for each in have if start.fiscal_end <= each.fiscal_end <= end.fiscal_end)
+    raise SelectionError(f"periods must be a selection of periods, not {cut!r}")
+
+
+def _span(periods: tuple[Period, ...]) -> str:
+    return f"{len(periods)} periods, {periods[0]} to {periods[-1]}" if periods else "none"

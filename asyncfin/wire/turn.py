@@ -1,0 +1,17 @@
+"""Who may decode now. msgspec holds the GIL, so decoding in threads would stop the loop just the same:
+it goes in slices on the loop instead, one answer at a time, and others run between the slices.
+"""
+
+import asyncio
+
+_turns: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+
+
+def decoding_turn() -> asyncio.Lock:
+    """Return the running loop's lock for whoever decodes an answer; hold it and yield between slices."""
+    loop = asyncio.get_running_loop()
+    if loop not in _turns:
+        for ended in [each for each in _turns if each.is_closed()]:
+            del _turns[ended]
+        _turns[loop] = asyncio.Lock()
+    return _turns[loop]

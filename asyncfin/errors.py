@@ -72,12 +72,13 @@ class _AttemptedError(AsyncfinError):
             "code": getattr(self, "code", None),
             "request id": self.request_id,
             "attempts": self.attempts,
-            "versions": f"asyncfin {_own_version()}, Python {platform.python_version()}",
+            "versions": f"asyncfin {own_version()}, Python {platform.python_version()}",
         }
         return "\n".join(f"{name}: {value}" for name, value in facts.items() if value is not None)
 
 
-def _own_version() -> str:
+def own_version() -> str:
+    """Return the installed version of this library; "unknown" where it is not installed."""
     try:
         return version("asyncfin")
     except PackageNotFoundError:

@@ -1,0 +1,49 @@
+"""Where the service is: which base URLs are taken, and by which proxy they are reached."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from urllib.request import getproxies, proxy_bypass
+
+from yarl import URL
+
+from asyncfin.errors import SelectionError
+
+
+def checked_base_url(base_url: str) -> str:
+    """Return `base_url` without its trailing slash.
+
+    Raises:
+        SelectionError: it is not https, nor http to this machine; or it holds credentials, a query, a
+            fragment or blanks.
+    """
+    try:
+        url = URL(base_url)
+    except (TypeError, ValueError) as error:
+        raise SelectionError(f"base_url must be a URL, not {base_url!r}: {error}") from None
+    if url.user is not None or url.password is not None:
+        raise SelectionError("base_url must hold no credentials; its value is not shown")
+    if url.scheme not in ("http", "https") or not url.host or re.search(r"[\s\x00-\x1f?#]", base_url):
+        raise SelectionError(
+            f"base_url must be https://host, with a port and a path at most, not {base_url!r}"
+        )
+    if url.scheme == "http" and not _is_loopback(url.host):
+        raise SelectionError(f"base_url must be https unless the host is this machine, not {base_url!r}")
+    return str(url).rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host.lower() == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def environment_proxy(base_url: str) -> str | None:
+    """Return the proxy that the environment names for `base_url`.
+
+    It is aiohttp's trust_env without the netrc file, whose passwords are none of ours.
+    """
+    url = URL(base_url)
+    return None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)

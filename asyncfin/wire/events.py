@@ -1,0 +1,217 @@
+"""What can be observed of a client: frozen events, who is told, and the figures that they add up to.
+
+Everything that a client shows of its work goes through here, its own log and its own figures too:
+both are observers like any other. No event holds a header, a body or a token.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
+
+from attrs import asdict, fields, frozen
+
+_log = logging.getLogger("asyncfin")
+
+
+@frozen
+class RequestStarted:
+    """An attempt is sent. Exactly one `RequestAnswered` or `RequestFailed` of the same `serial` follows.
+
+    Attributes:
+        operation: which endpoint, e.g. ``"query"``.
+        entity_id: whose; None for usage and limits.
+        serial: the attempt's number within the client; no two attempts share one.
+        attempt: its number within the request, from 1.
+    """
+
+    operation: str
+    entity_id: str | None
+    serial: int
+    attempt: int
+
+
+@frozen
+class RequestAnswered:
+    """A complete answer came, of whatever status.
+
+    Attributes:
+        status: the HTTP status.
+        received: bytes of the body, after inflating.
+        seconds: from sending to the complete answer.
+        request_id: the service's id of the request, where the answer is an error that names one.
+    """
+
+    operation: str
+    entity_id: str | None
+    serial: int
+    attempt: int
+    status: int
+    received: int
+    seconds: float
+    request_id: str | None
+
+
+@frozen
+class RequestFailed:
+    """No complete answer came.
+
+    Attributes:
+        failure: the name of the error's class, e.g. ``"RequestTimeoutError"``, ``"CancelledError"``
+            where the caller left.
+        seconds: from sending to the failure.
+    """
+
+    operation: str
+    entity_id: str | None
+    serial: int
+    attempt: int
+    failure: str
+    seconds: float
+
+
+@frozen
+class Waited:
+    """A request has waited.
+
+    Attributes:
+        reason: ``"turn"``: for a free connection and the bucket, shared pauses included;
+            ``"retry"``: before trying again.
+        seconds: how long.
+    """
+
+    operation: str
+    entity_id: str | None
+    reason: str
+    seconds: float
+
+
+@frozen
+class Retrying:
+    """An attempt failed, and the request will be sent again.
+
+    Attributes:
+        attempt: the attempt that failed, from 1.
+        failure: the name of its error's class.
+        wait: seconds before the next one. After a 429, what everybody waits.
+        request_id: the service's id of the failed request, where it gave one.
+    """
+
+    operation: str
+    entity_id: str | None
+    attempt: int
+    failure: str
+    wait: float
+    request_id: str | None
+
+
+@frozen
+class Restarted:
+    """The dataset changed during a whole read, which starts over from the new catalogue.
+
+    Attributes:
+        operation: which read, e.g. ``"query"``.
+        restart: its number within the read, from 1.
+    """
+
+    operation: str
+    entity_id: str | None
+    restart: int
+
+
+Event: TypeAlias = RequestStarted | RequestAnswered | RequestFailed | Waited | Retrying | Restarted
+
+
+class Observer(Protocol):
+    """Whatever can be called with an event: a function, or an object with ``__call__``.
+
+    It is called on the event loop, in the task whose request the event is about, and must not block.
+    What it raises is logged, and disturbs neither the request nor the other observers.
+    """
+
+    def __call__(self, event: Event, /) -> None: ...
+
+
+class Announcer:
+    """Tells every observer of each event, in the order in which they were given."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def __call__(self, event: Event) -> None:
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception:  # noqa: BLE001  an observer's mistake is not the request's
+                _log.exception("an observer failed on %s", type(event).__name__)
+
+
+_INFORMATIVE = (Retrying, Restarted)
+
+
+def log(event: Event) -> None:
+    """Write an event to the logger ``asyncfin``, its fields as extras of the record.
+
+    Retries and restarts are of level INFO, all else of DEBUG.
+    """
+    level = logging.INFO if isinstance(event, _INFORMATIVE) else logging.DEBUG
+    if _log.isEnabledFor(level):
+        facts = asdict(event)
+        told = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
+        _log.log(level, "%s %s", type(event).__name__, told, extra=facts)
+
+
+@frozen
+class Counts:
+    """What requests have cost so far.
+
+    Attributes:
+        requests: attempts sent; each counts against the account's allowance.
+        retries: attempts beyond the first of their request.
+        refused: attempts that the service answered with 429.
+        waits: seconds that requests have waited, for their turn and between attempts.
+        received: bytes of bodies, after inflating.
+    """
+
+    requests: int = 0
+    retries: int = 0
+    refused: int = 0
+    waits: float = 0.0
+    received: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, a.name) + getattr(other, a.name) for a in fields(Counts)))
+
+
+@frozen
+class Stats:
+    """The counts of a client at one moment: in total, and by operation."""
+
+    total: Counts
+    by_operation: Mapping[str, Counts]
+
+
+class Tally:
+    """An observer that counts."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counts] = {}
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case RequestStarted():
+                self._add(event.operation, Counts(requests=1, retries=int(event.attempt > 1)))
+            case RequestAnswered():
+                refused = int(event.status == 429)
+                self._add(event.operation, Counts(refused=refused, received=event.received))
+            case Waited():
+                self._add(event.operation, Counts(waits=event.seconds))
+
+    def _add(self, operation: str, counts: Counts) -> None:
+        self._counts[operation] = self._counts.get(operation, Counts()) + counts
+
+    def stats(self) -> Stats:
+        """Return the counts so far."""
+        return Stats(sum(self._counts.values(), Counts()), MappingProxyType(dict(self._counts)))

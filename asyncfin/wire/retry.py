@@ -1,0 +1,309 @@
+"""Whether and when to try again, and the small loop that does it.
+
+`Retry` and `Quota` decide without waiting or sending. `Sender` is the one way of every request: a
+token, a connection, the bucket's grant, an attempt, and what the decision says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from math import isfinite
+from typing import Any
+
+from attrs import Attribute, define, field, frozen
+
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AuthenticationError,
+    MalformedAnswerError,
+    RateLimitedError,
+    SelectionError,
+    ServerFailureError,
+    ServiceError,
+    TransportError,
+)
+from asyncfin.wire.bucket import TokenBucket
+from asyncfin.wire.events import (
+    Announcer,
+    Observer,
+    RequestAnswered,
+    RequestFailed,
+    RequestStarted,
+    Retrying,
+    Stats,
+    Tally,
+    Waited,
+    log,
+)
+from asyncfin.wire.protocol import Answer, Request, failure, retry_after
+from asyncfin.wire.transport import Transport
+
+_PASSING_STATUSES = (500, 502, 503, 504)
+# A shorter wait, in seconds, is the loop's own business.
+_NOTICEABLE = 0.001
+
+
+def _check_count(_: Any, attribute: Attribute[int], value: int) -> None:
+    if type(value) is not int or value < 1:
+        raise SelectionError(f"{attribute.name} must be a whole number above 0, not {value!r}")
+
+
+def _check_seconds(_: Any, attribute: Attribute[float], value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (isfinite(value) and value >= 0):
+        raise SelectionError(
+            f"{attribute.name} must be a finite number of seconds, at least 0, not {value!r}"
+        )
+
+
+@frozen
+class Retry:
+    """Whether to send a request again after an attempt failed, and when.
+
+    Tried again are lost, late and incomplete answers, 500, 502, 503, 504 and 429; nothing else.
+
+    Args:
+        attempts: how often a request is sent at most, the first time included. Sending again with a
+            renewed token after a 401 does not count.
+        max_elapsed: seconds from the first sending after which no more is tried. Waiting for a
+            connection, for the bucket and for the end of shared pauses is left out.
+        wait_initial: the longest wait before the second attempt, in seconds. It doubles with each
+            attempt; the wait is drawn evenly from nought to that.
+        wait_max: where the doubling ends, in seconds.
+        max_retry_after: the longest Retry-After to sit out, in seconds. A longer one is
+            `AllowanceExhaustedError` after a 429, and the end of trying after a 5xx.
+
+    Raises:
+        SelectionError: a number is out of its range.
+    """
+
+    attempts: int = field(default=5, validator=_check_count)
+    max_elapsed: float = field(default=120.0, validator=_check_seconds)
+    wait_initial: float = field(default=0.5, validator=_check_seconds)
+    wait_max: float = field(default=20.0, validator=_check_seconds)
+    max_retry_after: float = field(default=60.0, validator=_check_seconds)
+
+    def wait(self, attempt: int, asked: float | None, source: random.Random) -> float | None:
+        """Return the seconds between attempt number `attempt` and the next; None: too long to sit out.
+
+        Where the service `asked` for a time it is that and a little more, never less.
+        """
+        if asked is None:
+            return source.uniform(0, min(self.wait_max, self.wait_initial * 2.0 ** min(attempt - 1, 60)))
+        return None if asked > self.max_retry_after else asked + source.uniform(0, self.wait_initial)
+
+    def gives_up(self, error: Exception, *, attempt: int, elapsed: float, wait: float | None) -> bool:
+        """Tell whether attempt number `attempt`, which ended in `error`, is the last.
+
+        Args:
+            elapsed: seconds since the first sending, without what `max_elapsed` leaves out.
+            wait: what the method `wait` returned.
+        """
+        if attempt >= self.attempts or wait is None or not _may_pass(error):
+            return True
+        shared = isinstance(error, RateLimitedError)  # then the wait is a pause of the bucket
+        return elapsed + (0 if shared else wait) > self.max_elapsed
+
+
+def _may_pass(error: Exception) -> bool:
+    if isinstance(error, ServerFailureError):
+        return error.status in _PASSING_STATUSES
+    return isinstance(error, (TransportError, RateLimitedError))
+
+
+@define
+class Quota:
+    """What all requests of a client may spend on retries, so that an outage does not multiply traffic.
+
+    A retry costs 1; a success gives `gain` back. In the long run one retry comes on five successes.
+    """
+
+    capacity: float = 100.0
+    gain: float = 0.2
+    _held: float = field(init=False)
+
+    @_held.default
+    def _full(self) -> float:
+        return self.capacity
+
+    def spend(self) -> bool:
+        """Take one retry, if there is one left."""
+        if self._held < 1:
+            return False
+        self._held -= 1
+        return True
+
+    def earn(self) -> None:
+        """Take in that a request succeeded."""
+        self._held = min(self.capacity, self._held + self.gain)
+
+
+@define
+class _Course:
+    """How far one request has come.
+
+    `sent` counts all attempts and `counted` those that `Retry.attempts` bounds; `elapsed` is what
+    `Retry.max_elapsed` bounds; `sent_at` is the loop time of the last attempt; `asked` is its
+    Retry-After.
+    """
+
+    request: Request
+    sent: int = 0
+    counted: int = 0
+    elapsed: float = 0.0
+    sent_at: float = 0.0
+    asked: float | None = None
+    renewed: bool = False
+
+
+class Sender:
+    """Sends the requests of one client, each until it is answered or given up.
+
+    Args:
+        transport: makes the attempts.
+        bucket: grants them; may be shared with other clients.
+        retry: the bounds of trying again.
+        lane: which lane of the bucket to wait in.
+        observers: who is told of each event.
+        source: of the waits' randomness.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        bucket: TokenBucket,
+        retry: Retry = Retry(),
+        lane: str = "interactive",
+        observers: Iterable[Observer] = (),
+        source: random.Random | None = None,
+    ) -> None:
+        self._transport = transport
+        self._bucket = bucket
+        self._retry = retry
+        self._lane = lane
+        self._source = source or random.Random()  # noqa: S311  it spreads waits, it guards nothing
+        self._quota = Quota()
+        self._tally = Tally()
+        self._serials = count(1)
+        self.announce = Announcer(self._tally, log, *observers)
+
+    def stats(self) -> Stats:
+        """Return what the requests have cost so far."""
+        return self._tally.stats()
+
+    async def send(self, request: Request) -> Answer:
+        """Return the 2xx answer to `request`.
+
+        Raises:
+            ServiceError: the service answered with an error that does not pass, or did not pass in time.
+            TransportError: no complete answer came, again and again.
+            MalformedAnswerError: the body is larger than allowed, or in a coding not asked for.
+            RuntimeError: the client is closed, or belongs to another event loop that is not closed.
+        """
+        course = _Course(request)
+        try:
+            while not isinstance(outcome := await self._attempt(course), Answer):
+                await self._recover(course, outcome)
+        except (ServiceError, TransportError, MalformedAnswerError) as error:
+            error.operation = request.operation
+            error.attempts = course.sent
+            error.at = error.at or self._transport.clock()
+            raise
+        self._quota.earn()
+        return outcome
+
+    async def _attempt(self, course: _Course) -> Answer | ServiceError | TransportError:
+        """Send once. An error returned is the attempt's; one raised is final."""
+        loop, request = asyncio.get_running_loop(), course.request
+        queued_at = loop.time()
+        await self._transport.tokens.current()  # a token callable that fails is to cost no grant
+        async with self._transport.slot():
+            course.sent_at = await self._bucket.acquire(lane=self._lane)
+            self._waited(request, "turn", loop.time() - queued_at)
+            course.sent += 1
+            course.counted += 1
+            try:
+                return await self._observed(course)
+            except TransportError as error:
+                return error
+            finally:
+                course.elapsed += loop.time() - course.sent_at
+
+    async def _observed(self, course: _Course) -> Answer | ServiceError:
+        """Make the attempt, and announce its beginning and its end."""
+        time, request = asyncio.get_running_loop().time, course.request
+        facts = (request.operation, request.entity_id, next(self._serials), course.sent)
+        self.announce(RequestStarted(*facts))
+        try:
+            answer = await self._transport.attempt(request)
+        except BaseException as error:
+            course.asked = None
+            self.announce(RequestFailed(*facts, type(error).__name__, time() - course.sent_at))
+            raise
+        course.asked = retry_after(answer)
+        refusal = None if 200 <= answer.status < 300 else failure(request, answer)
+        request_id = refusal.request_id if refusal else None
+        seconds = time() - course.sent_at
+        self.announce(RequestAnswered(*facts, answer.status, len(answer.body), seconds, request_id))
+        return refusal or answer
+
+    async def _recover(self, course: _Course, error: ServiceError | TransportError) -> None:
+        """Wait for the next attempt, or raise what ends the request."""
+        if isinstance(error, AuthenticationError) and self._transport.tokens.renewable and not course.renewed:
+            course.renewed = True
+            course.counted -= 1
+            self._retrying(course, error, 0.0)
+            return
+        wait = self._retry.wait(course.counted, course.asked, self._source)
+        refused = isinstance(error, RateLimitedError)
+        if isinstance(error, RateLimitedError):
+            self._hold_back(course, error, wait)
+        if self._retry.gives_up(error, attempt=course.counted, elapsed=course.elapsed, wait=wait) or not (
+            refused or self._quota.spend()
+        ):
+            raise error
+        assert wait is not None
+        self._retrying(course, error, wait)
+        if not refused:
+            await asyncio.sleep(wait)
+            course.elapsed += wait
+            self._waited(course.request, "retry", wait)
+
+    def _hold_back(self, course: _Course, error: RateLimitedError, wait: float | None) -> None:
+        """Tell the bucket, and so all who share it, of a 429 (spec 8)."""
+        if wait is not None:
+            self._bucket.refused(sent_at=course.sent_at, retry_after=wait)
+            return
+        assert course.asked is not None
+        resume_at = _later(error.at or self._transport.clock(), course.asked)
+        self._bucket.exhaust(resume_at)
+        raise AllowanceExhaustedError(
+            resume_at=resume_at,
+            retry_after=course.asked,
+            status=error.status,
+            code=error.code,
+            message=error.message,
+            request_id=error.request_id,
+            at=error.at,
+        )
+
+    def _retrying(self, course: _Course, error: ServiceError | TransportError, wait: float) -> None:
+        request, kind = course.request, type(error).__name__
+        self.announce(
+            Retrying(request.operation, request.entity_id, course.sent, kind, wait, error.request_id)
+        )
+
+    def _waited(self, request: Request, reason: str, seconds: float) -> None:
+        if seconds >= _NOTICEABLE:
+            self.announce(Waited(request.operation, request.entity_id, reason, seconds))
+
+
+def _later(moment: datetime, seconds: float) -> datetime:
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)

@@ -1,0 +1,311 @@
+"""One attempt over HTTP: a request in, a complete answer or a `TransportError` out.
+
+Decided here: what a connection may be (TLS, timeouts, proxies, how many), what counts as a complete
+answer, and what of a failure is told. It is the only module of the client that imports aiohttp, and
+nothing of aiohttp leaves it: the repr of its exceptions holds the request's headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl as tls
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from math import inf, isfinite
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from attrs import Attribute, field, frozen
+from yarl import URL
+
+from asyncfin.errors import (
+    ConnectionFailedError,
+    MalformedAnswerError,
+    RequestTimeoutError,
+    SelectionError,
+    TruncatedAnswerError,
+    own_version,
+)
+from asyncfin.wire.address import checked_base_url, environment_proxy
+from asyncfin.wire.inflate import (
+    ACCEPTED,
+    BrokenStreamError,
+    OversizedError,
+    UnknownCodingError,
+    UnreadableError,
+    inflate,
+)
+from asyncfin.wire.protocol import Answer, Request
+from asyncfin.wire.token import AskToken, Secret, Tokens
+
+# Inflating less than this is quicker than handing it to a thread.
+_INLINE_BYTES = 64 * 1024
+_CLOSED = "the client is closed"
+_HEADERS = {
+    "Accept": "application/json",
+    "Accept-Encoding": ACCEPTED,
+    "User-Agent": f"asyncfin/{own_version()}",
+}
+
+
+def _check_seconds(_: Any, attribute: Attribute[float], value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (isfinite(value) and value > 0):
+        raise SelectionError(f"{attribute.name} must be a finite number of seconds above 0, not {value!r}")
+
+
+@frozen
+class Timeouts:
+    """How long one attempt may take, in seconds.
+
+    Args:
+        connect: until there is a connection, TLS included.
+        read: between two arrivals of bytes.
+        total: for all of it, to the last byte of the answer. Waiting for the bucket, for a token and
+            between attempts is not counted.
+
+    Raises:
+        SelectionError: one is no finite number above 0.
+    """
+
+    connect: float = field(default=10.0, validator=_check_seconds)
+    read: float = field(default=30.0, validator=_check_seconds)
+    total: float = field(default=60.0, validator=_check_seconds)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Transport:
+    """Sends requests to one service, in one event loop at a time.
+
+    It opens at the first attempt. When its loop ends properly (`asyncio.run` does) or `aclose` is
+    called it closes; after the loop's end it opens again in the next one, after `aclose` never.
+
+    Args:
+        base_url: where the service is. https, or http to this machine; a path may follow the host.
+        token: the access token, or an async callable that returns it.
+        timeouts: of one attempt.
+        max_in_flight: connections at most.
+        ssl: how to verify the service. None: by the system's authorities.
+        trust_env: whether to go through the proxies that the environment names.
+        max_body_bytes: the largest body taken, before and after inflating.
+        clock: gives the wall time, aware UTC.
+
+    Raises:
+        SelectionError: an argument is not as said.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        token: str | AskToken,
+        *,
+        timeouts: Timeouts = Timeouts(),
+        max_in_flight: int = 8,
+        ssl: tls.SSLContext | None = None,
+        trust_env: bool = False,
+        max_body_bytes: int = 64 * 1024 * 1024,
+        clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self.base_url = checked_base_url(base_url)
+        self.tokens = Tokens(token)
+        self._timeouts = timeouts
+        self._max_in_flight = _checked_count("max_in_flight", max_in_flight)
+        self._max_body_bytes = _checked_count("max_body_bytes", max_body_bytes)
+        self._ssl = _checked_ssl(ssl)
+        self._trust_env = trust_env
+        self.clock = clock
+        self._open: _Open | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Transport({self.base_url!r})"
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Hold one of the `max_in_flight` connections; wait for it outside of all timeouts.
+
+        Raises:
+            RuntimeError: as `attempt`.
+        """
+        async with (await self._opened()).slots:
+            yield
+
+    async def attempt(self, request: Request) -> Answer:
+        """Send `request` once and return the complete answer, whatever its status.
+
+        An answer that is not 2xx shows no token, even where the service echoed one. A 401 makes
+        `tokens` forget the token, if it can be replaced.
+
+        Raises:
+            TransportError: no complete answer came; its class says why.
+            MalformedAnswerError: the body is larger than allowed, or in a coding not asked for.
+            AuthenticationError: the token callable failed.
+            RuntimeError: this is closed, or belongs to another event loop that is not closed.
+        """
+        session = (await self._opened()).session
+        token = await self.tokens.current()
+        try:
+            async with asyncio.timeout(self._timeouts.total):
+                status, headers, raw = await self._exchange(session, request, token)
+            body = await self._inflated(raw, headers.get("content-encoding", ""))
+        except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
+            failure = self._failure(error)
+        else:
+            return self._answer(token, status, headers, body)
+        # Raised out here, so that its context does not lead to an exception of aiohttp's.
+        raise failure
+
+    async def aclose(self) -> None:
+        """Close all connections. Requests in flight fail with a RuntimeError; a second call does nothing."""
+        self._closed = True
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened.life.aclose()
+
+    async def _opened(self) -> _Open:
+        if self._closed:
+            raise RuntimeError(_CLOSED)
+        loop = asyncio.get_running_loop()
+        if self._open is not None and self._open.loop is not loop:
+            if not self._open.loop.is_closed():
+                raise RuntimeError(
+                    "this client belongs to another event loop, which is not closed: use one client per loop"
+                )
+            stale, self._open = self._open, None
+            await stale.life.aclose()
+        if self._open is None:
+            session = self._new_session()
+            self._open = _Open(loop, session, asyncio.Semaphore(self._max_in_flight), _kept(session))
+            await anext(self._open.life)
+        return self._open
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._max_in_flight, ssl=self._ssl or True),
+            headers=_HEADERS,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            middlewares=(_once,),
+            proxy=environment_proxy(self.base_url) if self._trust_env else None,
+            timeout=aiohttp.ClientTimeout(
+                total=None,
+                connect=self._timeouts.connect,
+                sock_read=self._timeouts.read,
+                ceil_threshold=inf,
+            ),
+        )
+
+    async def _exchange(
+        self, session: aiohttp.ClientSession, request: Request, token: Secret
+    ) -> tuple[int, dict[str, str], bytes]:
+        headers = {"Authorization": token.bearer()}
+        if request.body is not None:
+            headers["Content-Type"] = "application/json"
+        query = f"?{urlencode(request.params)}" if request.params else ""
+        async with session.request(
+            request.method,
+            URL(f"{self.base_url}{request.path}{query}", encoded=True),
+            data=request.body,
+            headers=headers,
+            allow_redirects=False,
+        ) as response:
+            body = await self._read(response)
+            return response.status, {name.lower(): text for name, text in response.headers.items()}, body
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        pieces, size = [], 0
+        async for piece in response.content.iter_any():
+            pieces.append(piece)
+            size += len(piece)
+            if size > self._max_body_bytes:
+                raise OversizedError
+        return b"".join(pieces)
+
+    async def _inflated(self, raw: bytes, coding: str) -> bytes:
+        if len(raw) < _INLINE_BYTES:
+            return inflate(raw, coding, self._max_body_bytes)
+        return await asyncio.to_thread(inflate, raw, coding, self._max_body_bytes)
+
+    def _answer(self, token: Secret, status: int, headers: dict[str, str], body: bytes) -> Answer:
+        if status == 401:
+            self.tokens.refused(token)
+        if not 200 <= status < 300:
+            headers = {name: self.tokens.redacted(text) for name, text in headers.items()}
+            body = self.tokens.redacted(body.decode("latin-1")).encode("latin-1")
+        return Answer(status, headers, body, self.clock())
+
+    def _failure(self, error: Exception) -> Exception:
+        """Say in our own words what went wrong; the text of `error` may hold headers."""
+        limits = self._timeouts
+        match error:
+            case _ if self._closed:
+                return RuntimeError(_CLOSED)
+            case OversizedError():
+                return MalformedAnswerError(f"the body is larger than {self._max_body_bytes} bytes")
+            case UnknownCodingError():
+                return MalformedAnswerError(f"the body is in a content coding other than {ACCEPTED}")
+            case aiohttp.ClientPayloadError() | BrokenStreamError():
+                return TruncatedAnswerError("the answer ended before it was whole")
+            case aiohttp.ConnectionTimeoutError():
+                return RequestTimeoutError(f"no connection to {self.base_url} within {limits.connect:g} s")
+            case aiohttp.SocketTimeoutError():
+                return RequestTimeoutError(f"nothing arrived from {self.base_url} for {limits.read:g} s")
+            case TimeoutError():
+                return RequestTimeoutError(f"no complete answer from {self.base_url} in {limits.total:g} s")
+            case aiohttp.ClientConnectorCertificateError():
+                return ConnectionFailedError(f"the certificate of {self.base_url} does not verify")
+            case aiohttp.ClientConnectorError():
+                return ConnectionFailedError(f"no connection to {self.base_url}: {error.os_error.strerror}")
+            case aiohttp.ClientHttpProxyError():
+                return ConnectionFailedError(f"the proxy refused the connection with status {error.status}")
+            case aiohttp.ClientResponseError():
+                return ConnectionFailedError(f"what came from {self.base_url} is not HTTP")
+        return ConnectionFailedError(f"{self.base_url} closed the connection before it answered")
+
+
+class _Dropped(Exception):  # noqa: N818  never seen outside
+    """The connection broke before an answer began."""
+
+
+@frozen
+class _Open:
+    """What belongs to one event loop."""
+
+    loop: asyncio.AbstractEventLoop
+    session: aiohttp.ClientSession
+    slots: asyncio.Semaphore
+    life: AsyncGenerator[None, None]
+
+
+async def _kept(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+    """Close the session with its loop: a loop closes its asynchronous generators before it ends."""
+    try:
+        yield
+    finally:
+        await session.close()
+
+
+async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Send once. Of a dropped GET aiohttp hides the first drop, unless the error is not one of its own."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+        raise _Dropped from None
+
+
+def _checked_count(name: str, value: int) -> int:
+    if type(value) is not int or value < 1:
+        raise SelectionError(f"{name} must be a whole number above 0, not {value!r}")
+    return value
+
+
+def _checked_ssl(ssl: tls.SSLContext | None) -> tls.SSLContext | None:
+    if ssl is not None and not isinstance(ssl, tls.SSLContext):
+        raise SelectionError(f"ssl must be an ssl.SSLContext, or None to verify by default, not {ssl!r}")
+    return ssl

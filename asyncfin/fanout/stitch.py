@@ -26,7 +26,6 @@ class Stitch:
         catalogue: of the publication that all pages are of.
         series: the wanted series, in catalogue order.
         periods: what the question selects. None: a rule that means no period here, so nothing is asked.
-        asked: what its batches ask for, where that differs: a range that a `Trailing` is cut from.
     """
 
     def __init__(
@@ -34,13 +33,10 @@ class Stitch:
         catalogue: Catalogue,
         series: tuple[CatalogueSeries, ...],
         periods: Resolved | None,
-        *,
-        asked: Resolved | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._series = series
         self._periods = periods
-        self._asked = asked or periods
         self._blocks: list[Block] = []
         self._arrived: set[str] = set()
         self._known: dict[Period, Period] = {}
@@ -57,8 +53,10 @@ class Stitch:
         """The latest period with a value so far."""
         return max(self._populated, default=None)
 
-    async def add(self, page: QueryPage, *, home: frozenset[str]) -> None:
+    async def add(self, page: QueryPage, *, home: frozenset[str], asked: Resolved) -> None:
         """Keep those series of a page that are at home in its batch; drop the foreign ones.
+
+        `asked` is what the batch asked for, which for a `Trailing` question can be a range to cut from.
 
         Decodes the numbers in slices of about half a millisecond, one page at a time.
 
@@ -75,7 +73,7 @@ class Stitch:
             for block in pack(axis, mine):
                 blocks.append(block)
                 await asyncio.sleep(0)
-        self._take(blocks, home)
+        self._take(blocks, home, asked)
 
     def _refuse_stranger(self, at: int, raw: RawSeries) -> None:
         """Refuse a series that came before, or that the catalogue describes as another one."""
@@ -89,22 +87,22 @@ class Stitch:
                     f" @ {place(at, raw.series_id)}.{name}"
                 )
 
-    def _take(self, blocks: list[Block], home: frozenset[str]) -> None:
+    def _take(self, blocks: list[Block], home: frozenset[str], asked: Resolved) -> None:
         """Make blocks part of the answer, if their values may be there."""
         populated = {period for block in blocks for period in _populated(block)}
-        if outside := self._outside(populated, home):
+        if outside := self._outside(populated, home, asked):
             raise MalformedAnswerError(
                 f"series {_first_at(blocks, period)} has a value at {period}, outside of"
-                f" {describe(self._asked)} @ $.series"
+                f" {describe(asked)} @ $.series"
                 for period in sorted(outside)
             )
         self._blocks += blocks
         self._arrived.update(series_id for block in blocks for series_id in block.series_ids)
         self._populated |= populated
 
-    def _outside(self, populated: set[Period], home: frozenset[str]) -> set[Period]:
+    def _outside(self, populated: set[Period], home: frozenset[str], asked: Resolved) -> set[Period]:
         """Return the periods with a value that the batch of these home series did not ask for."""
-        match self._asked:
+        match asked:
             case Exact(periods=exact):
                 return populated.difference(exact)
             case FiscalRange(start=Period() as start, end=Period() as end):

@@ -37,9 +37,10 @@ class Issues:
                 self.add(prefix + name, "is not a field here: there are " + (", ".join(known) or "none"))
 
     def integer(self, value: Any, place: str, low: int, high: int) -> int | None:
-        """The value if it is an integer within bounds, both included."""
-        if type(value) is int and low <= value <= high:
-            return value
+        """The value if it is an integer within bounds, both included; JSON does not tell 1.0 from 1."""
+        whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+        if whole and low <= value <= high:
+            return int(value)
         self.add(place, f"is {shown(value)}, not an integer from {low} to {high}")
         return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from math import isfinite
@@ -45,6 +45,8 @@ from asyncfin.wire.transport import Transport
 _PASSING_STATUSES = (500, 502, 503, 504)
 # A shorter wait, in seconds, is the loop's own business.
 _NOTICEABLE = 0.001
+# Of the whole process, so that one observer may watch several clients.
+_serials = count(1)
 
 
 def _check_count(_: Any, attribute: Attribute[int], value: int) -> None:
@@ -151,6 +153,7 @@ class _Course:
     """
 
     request: Request
+    attempting: Callable[[], None]
     sent: int = 0
     counted: int = 0
     elapsed: float = 0.0
@@ -188,15 +191,14 @@ class Sender:
         self._source = source or random.Random()  # noqa: S311  it spreads waits, it guards nothing
         self._quota = Quota()
         self._tally = Tally()
-        self._serials = count(1)
         self.announce = Announcer(self._tally, log, *observers)
 
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
         return self._tally.stats()
 
-    async def send(self, request: Request) -> Answer:
-        """Return the 2xx answer to `request`.
+    async def send(self, request: Request, *, attempting: Callable[[], None] = lambda: None) -> Answer:
+        """Return the 2xx answer to `request`; `attempting` is called at each attempt.
 
         Raises:
             ServiceError: the service answered with an error that does not pass, or did not pass in time.
@@ -204,7 +206,7 @@ class Sender:
             MalformedAnswerError: the body is larger than allowed, or in a coding not asked for.
             RuntimeError: the client is closed, or belongs to another event loop that is not closed.
         """
-        course = _Course(request)
+        course = _Course(request, attempting)
         try:
             while not isinstance(outcome := await self._attempt(course), Answer):
                 await self._recover(course, outcome)
@@ -226,6 +228,7 @@ class Sender:
             self._waited(request, "turn", loop.time() - queued_at)
             course.sent += 1
             course.counted += 1
+            course.attempting()
             try:
                 return await self._observed(course)
             except TransportError as error:
@@ -236,7 +239,7 @@ class Sender:
     async def _observed(self, course: _Course) -> Answer | ServiceError:
         """Make the attempt, and announce its beginning and its end."""
         time, request = asyncio.get_running_loop().time, course.request
-        facts = (request.operation, request.entity_id, next(self._serials), course.sent)
+        facts = (request.operation, request.entity_id, next(_serials), course.sent)
         self.announce(RequestStarted(*facts))
         try:
             answer = await self._transport.attempt(request)

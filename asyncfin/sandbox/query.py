@@ -47,7 +47,7 @@ def query_page(selection: Selection, current: Current, store: Store, dialect: Di
     listed = _listed(columns, answer, _populated(on_page), dialect)
     _order(listed, dialect, f"{bound_to} {position.page}")
     cursor = next_cursor(page, bound_to, current.dataset_id)
-    stored = store.encoded([match.series for match in on_page])
+    stored = store.encoded([match.series for match in on_page], selection.value_version)
     return _joined(current, listed, stored, cursor, selection.value_version, dialect)
 
 
@@ -154,8 +154,7 @@ def _joined(
 
 def _values(stored: Stored, places: Sequence[int] | None, value_version: str, dialect: Dialect) -> bytes:
     """The cells at these places, joined (None: all as stored); the place after the last is an absent one."""
-    latest = stored.latest if value_version == "latest_restated" else None
-    values = latest or stored.original
+    values = stored.cells
     if places is not None:
         cells = [*values.split(BETWEEN), NULL]
         values = b",".join([cells[place] for place in places])

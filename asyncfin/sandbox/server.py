@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -104,9 +105,7 @@ class Sandbox:
     @classmethod
     def demo(cls, **options: Any) -> Self:
         """A sandbox of the demo companies; options as for Sandbox."""
-        from asyncfin.sandbox.demo import demo_datasets
-
-        return cls(*demo_datasets(), **options)
+        return cls(*_demo(), **options)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -241,6 +240,13 @@ class Sandbox:
             self._meter.count(reply.account, reply.operation)
         self._log.append(_served(request, reply, faults))
         return reply
+
+
+@cache
+def _demo() -> tuple[DatasetFile, ...]:
+    from asyncfin.sandbox.demo import demo_datasets
+
+    return demo_datasets()
 
 
 def _publication(source: Any) -> Publication:

@@ -53,7 +53,8 @@ WHERE publication = ?1 AND metric_id IN (SELECT value FROM json_each(?2))
 ORDER BY position
 """
 _ENCODED = """
-SELECT head, original, latest FROM encoded WHERE series IN (SELECT value FROM json_each(?)) ORDER BY series
+SELECT head, CASE ?2 WHEN 'original' THEN original ELSE coalesce(latest, original) END FROM encoded
+WHERE series IN (SELECT value FROM json_each(?1)) ORDER BY series
 """
 
 
@@ -80,11 +81,10 @@ class Match:
 
 @frozen
 class Stored:
-    """The pieces of a query series, as in EncodedSeries."""
+    """The pieces of a query series: its head, and its cells in one value version, as in EncodedSeries."""
 
     head: bytes
-    original: bytes
-    latest: bytes | None
+    cells: bytes
 
 
 class Store:
@@ -208,9 +208,9 @@ class Store:
         rows = self._db.execute(_MATCHING, (number, *chosen))
         return [Match(series, int.from_bytes(mask, "little")) for series, mask in rows]
 
-    def encoded(self, series: Sequence[int]) -> list[Stored]:
+    def encoded(self, series: Sequence[int], value_version: str) -> list[Stored]:
         """The pieces of these series, in catalogue order."""
-        return [Stored(*row) for row in self._db.execute(_ENCODED, (json.dumps(series),))]
+        return [Stored(*row) for row in self._db.execute(_ENCODED, (json.dumps(series), value_version))]
 
     # accounts, tokens and counts
 

@@ -5,7 +5,8 @@ which series of a page are kept, which values may be in it, and which periods a 
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import Catalogue
@@ -35,7 +36,7 @@ class Stitch:
         periods: Resolved | None,
     ) -> None:
         self._catalogue = catalogue
-        self._series = series
+        self.series = series
         self._periods = periods
         self._blocks: list[Block] = []
         self._arrived: set[str] = set()
@@ -44,9 +45,14 @@ class Stitch:
         self._reach: dict[frozenset[str], tuple[Period, Period]] = {}
 
     @property
-    def arrived(self) -> Set[str]:
-        """The ids of the wanted series that have come, also of those with only nulls."""
-        return self._arrived
+    def absent(self) -> tuple[CatalogueSeries, ...]:
+        """The wanted series that have not come."""
+        return tuple(each for each in self.series if each.series_id not in self._arrived)
+
+    @property
+    def lists_empty(self) -> bool:
+        """Whether a series has come with only nulls."""
+        return any(start == end for block in self._blocks for start, end in pairwise(block.starts))
 
     @property
     def anchor(self) -> Period | None:
@@ -138,18 +144,12 @@ class Stitch:
         if isinstance(self._periods, Trailing):
             window = anchor or self.anchor
         return Panel(
-            Grid(self._catalogue, self._series, self._shown(window), Store(self._blocks)),
+            Grid(self._catalogue, value_version, self.series, self._shown(window), Store(self._blocks)),
             select,
-            value_version,
-            self._unlisted(),
+            tuple(each.series_id for each in self.absent) if self._periods is not None else (),
             window,
             requests,
         )
-
-    def _unlisted(self) -> tuple[str, ...]:
-        if self._periods is None:
-            return ()
-        return tuple(each.series_id for each in self._series if each.series_id not in self._arrived)
 
     def _shown(self, window: Period | None) -> tuple[Period, ...]:
         """Return the panel's periods, oldest first."""

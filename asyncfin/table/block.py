@@ -10,14 +10,16 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from operator import attrgetter, lt
-from typing import Any
+from itertools import accumulate, pairwise
+from operator import attrgetter, itemgetter, lt
+from typing import Any, TypeVar
 
+import msgspec
 from attrs import field, frozen
 
 from asyncfin.model.period import Period
 from asyncfin.model.value import Value
-from asyncfin.wire.answer import RawSeries, decode_numbers, decode_values, place
+from asyncfin.wire.answer import Numbers, RawSeries, decode_entries, decode_numbers
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -30,6 +32,7 @@ _FAST = 1
 # Blocks whose bytes stay unpacked while a panel is looked at: at most 8 MiB, single large series apart.
 _UNPACKED_BLOCKS = 64
 
+T = TypeVar("T")
 _order = attrgetter("year", "end_month", "duration_months")
 
 
@@ -106,36 +109,31 @@ def pack(axis: Axis, series: Iterable[tuple[int, RawSeries]]) -> Iterator[Block]
 
 
 def _packed(axis: Axis, series: list[tuple[int, RawSeries]]) -> Block:
-    starts, text_starts = array("I", [0]), array("I", [0])
-    positions, numbers = array("I"), array("d")
-    texts = []
-    for index, raw in series:
-        at, found = decode_numbers(raw.values, len(axis.periods), place(index, raw.series_id))
-        if axis.rank is not None:
-            at, found = _ranked(axis.rank, at, found)
-        positions += at
-        numbers += found
-        texts.append(raw.values)
-        starts.append(len(positions))
-        text_starts.append(text_starts[-1] + len(raw.values))
+    found = decode_numbers(series, len(axis.periods))
+    if axis.rank is not None:
+        found = _ranked(axis.rank, found)
+    texts = [raw.values for _, raw in series]
     return Block(
         axis,
         tuple(raw.series_id for _, raw in series),
         array("I", (index for index, _ in series)),
-        starts,
-        positions,
-        numbers,
-        text_starts,
+        found.starts,
+        found.positions,
+        found.numbers,
+        array("I", accumulate(map(len, texts), initial=0)),
         zstd.compress(b"".join(texts), _FAST),
     )
 
 
-def _ranked(
-    rank: tuple[int, ...], positions: "array[int]", numbers: "array[float]"
-) -> "tuple[array[int], array[float]]":
-    """Return a series' observations oldest first."""
-    pairs = sorted(zip((rank[position] for position in positions), numbers, strict=True))
-    return array("I", (at for at, _ in pairs)), array("d", (number for _, number in pairs))
+def _ranked(rank: tuple[int, ...], found: Numbers) -> Numbers:
+    """Return the same numbers, the observations of each series oldest first."""
+    positions, numbers = array("i"), array("d")
+    for start, end in pairwise(found.starts):
+        at = [rank[position] for position in found.positions[start:end]]
+        order = sorted(range(len(at)), key=at.__getitem__)
+        positions.extend(at[place] for place in order)
+        numbers.extend(found.numbers[start + place] for place in order)
+    return Numbers(found.starts, positions, numbers)
 
 
 class Store:
@@ -174,33 +172,30 @@ class Stored:
     def axis(self) -> Axis:
         return self.block.axis
 
-    @property
-    def place(self) -> str:
-        """How problems name the series."""
-        return place(self.block.places[self.row], self.block.series_ids[self.row])
-
     def observations(self) -> "tuple[array[int], array[float]]":
         """Return the indices of the observed periods on the axis, ascending, and the numbers."""
         start, end = self.block.starts[self.row : self.row + 2]
         return self.block.positions[start:end], self.block.numbers[start:end]
 
-    def text(self) -> memoryview:
-        """Return the bytes of the `values` array."""
-        return self._store.text(self.block, self.row)
-
-    def values(self) -> tuple[Value | None, ...]:
-        """Return the values by the axis.
+    def entries(self, decoder: msgspec.json.Decoder[list[T]]) -> list[T]:
+        """Return the entries of the `values` array as a decoder reads them, by the axis.
 
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        values = decode_values(self.text(), len(self.axis.periods), self.place)
-        return values if self.axis.rank is None else in_order(self.axis.rank, values)
+        block, row = self.block, self.row
+        text = self._store.text(block, row)
+        entries = decode_entries(
+            decoder, text, len(self.axis.periods), block.places[row], block.series_ids[row]
+        )
+        if self.axis.rank is None:
+            return entries
+        return [entry for _, entry in sorted(zip(self.axis.rank, entries, strict=True), key=itemgetter(0))]
 
+    def values(self) -> tuple[Value | None, ...]:
+        """Return the values, by the axis.
 
-def in_order(rank: tuple[int, ...], entries: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the entries of a `values` array, oldest first."""
-    ordered: list[Any] = [None] * len(rank)
-    for index, entry in zip(rank, entries, strict=True):
-        ordered[index] = entry
-    return tuple(ordered)
+        Raises:
+            MalformedAnswerError: one breaks the spec.
+        """
+        return tuple(self.entries(values_decoder))

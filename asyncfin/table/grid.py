@@ -19,12 +19,14 @@ class Grid:
 
     Attributes:
         catalogue: the publication that the series are of.
+        value_version: which values were asked for.
         series: in catalogue order.
         periods: oldest first.
         store: where the observations are; it may hold more series and periods.
     """
 
     catalogue: Catalogue
+    value_version: str
     series: tuple[CatalogueSeries, ...]
     periods: tuple[Period, ...]
     store: Store
@@ -49,14 +51,14 @@ class Grid:
         """Return the indices of the periods in which a series has a value, ascending, and the numbers."""
         stored = self.store.find(series_id)
         if stored is None:
-            return array("I"), array("d")
+            return array("i"), array("d")
         positions, numbers = stored.observations()
         indices = self.indices(stored.axis)
         at = [indices[position] for position in positions]
         if -1 in at:
             numbers = array("d", (number for i, number in zip(at, numbers, strict=True) if i >= 0))
             at = [i for i in at if i >= 0]
-        return array("I", at), numbers
+        return array("i", at), numbers
 
     def values(self, series_id: str) -> tuple[Value | None, ...]:
         """Return a series' values, one entry a period.

@@ -39,7 +39,6 @@ class Panel:
 
     Attributes:
         select: what was asked for.
-        value_version: which values were asked for, ``"original"`` or ``"latest_restated"``.
         unlisted: the ids of asked series that the service left out of its answers. They are in the
             panel, without values.
         anchor: the latest period with a value, at which the window of a `Trailing` question ends.
@@ -49,7 +48,6 @@ class Panel:
 
     _grid: Grid
     select: Select
-    value_version: str
     unlisted: tuple[str, ...] = ()
     anchor: Period | None = None
     requests: int = 0
@@ -63,6 +61,11 @@ class Panel:
     def dataset(self) -> Dataset:
         """The publication's metadata."""
         return self.catalogue.dataset
+
+    @property
+    def value_version(self) -> str:
+        """Which values were asked for, ``"original"`` or ``"latest_restated"``."""
+        return self._grid.value_version
 
     @property
     def periods(self) -> tuple[Period, ...]:

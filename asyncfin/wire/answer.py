@@ -4,8 +4,9 @@ The scan leaves the `values` arrays as the bytes they are. Numbers are read from
 whole Value objects only on demand; both are as strict as the head.
 """
 
+import sys
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import compress
 from operator import attrgetter
@@ -76,8 +77,9 @@ class QueryPage(Dataset):
         return tuple(self._series(index, raw) for index, raw in enumerate(self.raw_series))
 
     def _series(self, index: int, raw: RawSeries) -> Series:
-        at = place(index, raw.series_id)
-        return series_of(raw, self.periods, partial(decode_values, raw.values, len(self.periods), at))
+        return series_of(
+            raw, self.periods, partial(decode_values, raw.values, len(self.periods), index, raw.series_id)
+        )
 
 
 def series_of(
@@ -96,11 +98,6 @@ def series_of(
         periods,
         decode,
     )
-
-
-def place(index: int, series_id: str) -> str:
-    """Return how the problems of a series name it: its JSON path in the page, and its id."""
-    return f"$.series[{index}] ({series_id})"
 
 
 _answer = msgspec.json.Decoder(_QueryAnswer)
@@ -148,66 +145,98 @@ class _Observation(msgspec.Struct, gc=False):
 
 
 _observations = msgspec.json.Decoder(list[_Observation | None])
-_values = msgspec.json.Decoder(tuple[Value | None, ...])
+values_decoder = msgspec.json.Decoder(list[Value | None])
 _number = attrgetter("number")
 
 
-def decode_numbers(raw: Json, count: int, at: str) -> "tuple[array[int], array[float]]":
-    """Return the positions of a series' observations in its `values`, ascending, and their numbers.
+@frozen
+class Numbers:
+    """The numbers of several series, one series after another.
+
+    Attributes:
+        starts: where the observations of each series begin; one more for the end.
+        positions: the place of each observation in its `values` array, ascending within a series.
+        numbers: the number of each observation.
+    """
+
+    starts: "array[int]"
+    positions: "array[int]"
+    numbers: "array[float]"
+
+
+def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbers:
+    """Return the numbers of a page's series, each given with its place there.
+
+    Args:
+        count: how many periods the page has.
+
+    Raises:
+        MalformedAnswerError: a `values` array is of another length, or a number is none.
+    """
+    starts: list[int] = [0]
+    positions: list[int] = []
+    observations: list[_Observation | None] = []
+    for index, raw in series:
+        entries = decode_entries(_observations, raw.values, count, index, raw.series_id)
+        positions.extend(compress(range(count), entries))
+        observations.extend(filter(None, entries))
+        starts.append(len(positions))
+    try:
+        numbers = array("d", list(map(_number, observations)))
+    except OverflowError:
+        failure = MalformedAnswerError(_out_of_range(series, count))
+    else:
+        return Numbers(array("I", starts), array("i", positions), numbers)
+    raise failure
+
+
+def _out_of_range(series: Iterable[tuple[int, RawSeries]], count: int) -> Iterator[str]:
+    """Name the numbers that no float can stand for."""
+    for index, raw in series:
+        for at, value in enumerate(_decode_values(raw.values, count, index, raw.series_id)):
+            if value is not None and abs(value.number) > sys.float_info.max:
+                yield f"number is out of range @ {place(index, raw.series_id)}.values[{at}].number"
+
+
+def _decode_values(raw: Json, count: int, index: int, series_id: str) -> tuple[Value | None, ...]:
+    return tuple(decode_entries(values_decoder, raw, count, index, series_id))
+
+
+def decode_entries(decoder: msgspec.json.Decoder[T], raw: Json, count: int, index: int, series_id: str) -> T:
+    """Return a series' `values` array as a decoder reads it.
 
     Args:
         count: how many entries the array must have.
-        at: how problems name the series, as by `place`.
-
-    Raises:
-        MalformedAnswerError: the array is of another length, or a number is none.
-    """
-    entries = _checked(_observations, raw, count, at)
-    positions = array("I", compress(range(count), entries))
-    try:
-        return positions, array("d", map(_number, filter(None, entries)))
-    except OverflowError:
-        problems = _too_large(entries, at)
-    raise MalformedAnswerError(problems)
-
-
-def decode_values(raw: Json, count: int, at: str) -> tuple[Value | None, ...]:
-    """Return a series' values, None where there is no observation. Arguments as for `decode_numbers`.
+        index: the series' place in its page, to name it in errors.
 
     Raises:
         MalformedAnswerError: the array is of another length, or an entry breaks the spec.
     """
-    return _checked(_values, raw, count, at)
-
-
-def _checked(decoder: msgspec.json.Decoder[T], raw: Json, count: int, at: str) -> T:
     try:
         entries: Any = decoder.decode(raw)
-    except DECODE_ERRORS as error:
-        failure = _explained(bytes(raw), at, error)
-    else:
         if len(entries) == count:
             return entries  # type: ignore[no-any-return]
-        failure = MalformedAnswerError(
-            f"expected an entry for each of the {count} periods, got {len(entries)} @ {at}.values"
-        )
+        failure = _miscounted(len(entries), count, place(index, series_id))
+    except DECODE_ERRORS as error:
+        failure = _explained(bytes(raw), place(index, series_id), error)
     raise failure
+
+
+def place(index: int, series_id: str) -> str:
+    """Return the JSON path of a series in its page, and its id."""
+    return f"$.series[{index}] ({series_id})"
+
+
+def _miscounted(found: int, count: int, at: str) -> MalformedAnswerError:
+    return MalformedAnswerError(
+        f"expected an entry for each of the {count} periods, got {found} @ {at}.values"
+    )
 
 
 def _explained(raw: bytes, at: str, error: Exception) -> MalformedAnswerError:
     """Return the error for a `values` array, each problem with its path from the page's root."""
     found = malformed(b'{"values":' + raw + b"}", _DetailedValues, error)
     return MalformedAnswerError(problem.replace("@ $.", f"@ {at}.") for problem in found.problems)
-
-
-def _too_large(entries: Iterable[_Observation | None], at: str) -> list[str]:
-    problems = []
-    for index, entry in enumerate(entries):
-        try:
-            float(entry.number if entry else 0)
-        except OverflowError:
-            problems.append(f"number out of range @ {at}.values[{index}].number")
-    return problems
 
 
 @frozen

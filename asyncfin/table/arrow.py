@@ -1,0 +1,189 @@
+"""Columns -> Arrow. Here is decided how the columns of the long table and of the wide one are built."""
+
+import json
+from array import array
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from itertools import accumulate, chain
+from operator import attrgetter
+from typing import Any
+
+from asyncfin.model.scope import format_path
+from asyncfin.table.columns import Column, OfPeriod, OfSeries, OfValue, chosen, decoded
+from asyncfin.table.grid import Grid
+
+# Observations whose decoded fields are held at a time.
+_ROWS = 20_000
+METADATA = b"asyncfin"
+
+
+def library(name: str, extra: str) -> Any:
+    """Return a module that one of the extras installs.
+
+    Raises:
+        ImportError: it is not installed; the message names the extra.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        missing = ImportError(f"this needs {name}: pip install 'asyncfin[{extra}]'", name=name)
+    raise missing
+
+
+def arrow() -> Any:
+    return library("pyarrow", "arrow")
+
+
+def _type(name: str) -> Any:
+    """Return the Arrow type that the schema calls so."""
+    pa = arrow()
+    match name:
+        case "word":
+            return pa.dictionary(pa.int32(), pa.string())
+        case "words":
+            return pa.list_(pa.string())
+        case "scopes":
+            return pa.list_(pa.struct([("scope_group_id", pa.string()), ("scope_id", pa.string())]))
+        case "sources":
+            indices = [("row_index", pa.int64()), ("column_index", pa.int64())]
+            return pa.list_(pa.struct([("item_id", pa.string()), *indices]))
+    return getattr(pa, name)()
+
+
+def long_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -> Any:
+    """Return one row an observation: series in catalogue order, each oldest first.
+
+    Args:
+        names: the columns wanted, in their order; None: all.
+        about: what the schema's metadata says of the question.
+    """
+    pa = arrow()
+    columns = chosen(names)
+    rows = _Rows(grid)
+    made = {column.name: rows.column(column) for column in columns if not isinstance(column.origin, OfValue)}
+    made.update(_decoded_columns(grid, [each for each in columns if isinstance(each.origin, OfValue)]))
+    schema = pa.schema([(column.name, _type(column.type)) for column in columns])
+    arrays = [made[column.name] for column in columns]
+    return pa.Table.from_arrays(arrays, schema=schema.with_metadata(_metadata([about])))
+
+
+class _Rows:
+    """The observations of a grid, as the series, the period and the number of each."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._series, self._periods, self._numbers = array("i"), array("i"), array("d")
+        for index, series in enumerate(grid.series):
+            periods, numbers = grid.observations(series.series_id)
+            self._series.extend(array("i", [index]) * len(periods))
+            self._periods.extend(periods)
+            self._numbers.extend(numbers)
+
+    def column(self, column: Column) -> Any:
+        """Return a column that needs no decoding."""
+        match column.origin:
+            case OfSeries(read=read):
+                entries = [read(self._grid, series) for series in self._grid.series]
+                return _array(entries, column.type).take(_buffer(self._series, "int32"))
+            case OfPeriod(read=read):
+                entries = [read(period) for period in self._grid.periods]
+                return _array(entries, column.type).take(_buffer(self._periods, "int32"))
+        return _buffer(self._numbers, "float64")
+
+
+def _buffer(values: "array[Any]", type_name: str) -> Any:
+    """Return an Arrow array that shares an array's memory."""
+    pa = arrow()
+    return pa.Array.from_buffers(_type(type_name), len(values), [None, pa.py_buffer(values)])
+
+
+def _array(entries: list[Any], type_name: str) -> Any:
+    pa = arrow()
+    if type_name == "word":
+        return pa.array(entries, pa.string()).dictionary_encode()
+    return pa.array(entries, _type(type_name))
+
+
+def _decoded_columns(grid: Grid, columns: list[Column]) -> dict[str, Any]:
+    """Return the columns that stand in the values' fields."""
+    pa = arrow()
+    chunks: dict[str, list[Any]] = {column.name: [] for column in columns}
+    for some in _portions(grid, columns):
+        for column in columns:
+            assert isinstance(column.origin, OfValue)
+            entries = list(map(column.origin.read, some))
+            chunks[column.name].append(
+                _sources(entries) if column.type == "sources" else _array(entries, column.type)
+            )
+    return {
+        column.name: pa.chunked_array(chunks[column.name], _type(column.type)).unify_dictionaries()
+        for column in columns
+    }
+
+
+def _portions(grid: Grid, columns: list[Column]) -> Iterator[list[Any]]:
+    """Yield the decoded observations, in order, some at a time."""
+    some: list[Any] = []
+    for series in grid.series if columns else ():
+        some.extend(decoded(grid, series.series_id, columns))
+        if len(some) >= _ROWS:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def _sources(entries: list[Any]) -> Any:
+    """Return the column of sources; building it by its parts is many times faster than from objects."""
+    pa = arrow()
+    sources = list(chain.from_iterable(entries))
+    kind = _type("sources")
+    parts = [pa.array(list(map(attrgetter(field.name), sources)), field.type) for field in kind.value_type]
+    structs = pa.StructArray.from_arrays(parts, fields=list(kind.value_type))
+    offsets = array("i", accumulate(map(len, entries), initial=0))
+    return pa.ListArray.from_arrays(_buffer(offsets, "int32"), structs)
+
+
+def wide_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -> Any:
+    """Return one row a period: year, end_month, duration_months, then a column of numbers a series.
+
+    A series' column is named by its id, and tells in its metadata what the series is.
+    """
+    pa = arrow()
+    fields = [pa.field(name, pa.int32()) for name in _PERIOD_NAMES]
+    arrays = [
+        pa.array([getattr(period, name) for period in grid.periods], pa.int32()) for name in _PERIOD_NAMES
+    ]
+    for series in grid.series:
+        fields.append(pa.field(series.series_id, pa.float64(), metadata=_described(series)))
+        arrays.append(pa.array(dense(grid, series.series_id), pa.float64()))
+    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=_metadata([about])))
+    return table if names is None else table.select(list(names))
+
+
+_PERIOD_NAMES = ("year", "end_month", "duration_months")
+
+
+def dense(grid: Grid, series_id: str) -> list[float | None]:
+    """Return the numbers of a series, one entry a period."""
+    row: list[float | None] = [None] * len(grid.periods)
+    for index, number in zip(*grid.observations(series_id), strict=True):
+        row[index] = number
+    return row
+
+
+def _described(series: Any) -> dict[str, str]:
+    names = ("label", "metric_id", "reporting_group_id", "basis", "number_format", "period_meaning")
+    return {**{name: getattr(series, name) for name in names}, "scope_path": format_path(series.scopes)}
+
+
+def _metadata(panels: list[dict[str, Any]]) -> dict[bytes, bytes]:
+    return {METADATA: json.dumps({"panels": panels}).encode()}
+
+
+def joined(tables: list[Any]) -> Any:
+    """Return the rows of several long tables as one, and what their metadata says."""
+    pa = arrow()
+    panels = [about for table in tables for about in json.loads(table.schema.metadata[METADATA])["panels"]]
+    whole = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
+    return whole.unify_dictionaries().replace_schema_metadata(_metadata(panels))

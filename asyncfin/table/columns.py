@@ -1,0 +1,170 @@
+"""The long table's schema: one row an observation, and where each column comes from.
+
+The schema is the same whatever was asked and however little came. A column of words is
+dictionary-encoded. Columns of a series or a period cost a lookup a row; columns of a value make its
+bytes be decoded, and only the chosen fields of it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from operator import attrgetter
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from attrs import frozen
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.period import Period
+from asyncfin.model.scope import format_path
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.table.grid import Grid
+
+_Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _ReportPeriod(msgspec.Struct, gc=False):
+    year: Annotated[int, msgspec.Meta(ge=1, le=9999)]
+    end_month: Annotated[int, msgspec.Meta(ge=1, le=12)]
+    duration_months: Annotated[int, msgspec.Meta(ge=0, le=9999)]
+
+
+class _Source(msgspec.Struct, gc=False):
+    item_id: str
+    row_index: _Int64
+    column_index: _Int64
+
+
+@frozen
+class OfSeries:
+    """A column that follows from the series."""
+
+    read: Callable[[Grid, CatalogueSeries], Any]
+
+
+@frozen
+class OfPeriod:
+    """A column that follows from the period."""
+
+    read: Callable[[Period], Any]
+
+
+@frozen
+class OfValue:
+    """A column that stands in a field of the value, which is decoded as `kind`."""
+
+    field: str
+    kind: Any
+    read: Callable[[Any], Any]
+
+
+class OfNumber:
+    """The number itself, which needs no decoding."""
+
+
+Origin: TypeAlias = OfSeries | OfPeriod | OfValue | OfNumber
+
+
+def _value(field: str, kind: Any = str, part: str | None = None) -> OfValue:
+    return OfValue(field, kind, attrgetter(f"{field}.{part}" if part else field))
+
+
+def _series(name: str) -> OfSeries:
+    return OfSeries(lambda _, series: getattr(series, name))
+
+
+def _group(name: str) -> OfSeries:
+    return OfSeries(lambda grid, series: getattr(grid.catalogue.by_group[series.reporting_group_id], name))
+
+
+def _dataset(name: str) -> OfSeries:
+    return OfSeries(lambda grid, _: getattr(grid.catalogue, name))
+
+
+def _period(name: str) -> OfPeriod:
+    return OfPeriod(attrgetter(name))
+
+
+@frozen
+class Column:
+    """A column of the long table. `type` is the name of its Arrow type, as in docs/schema.md."""
+
+    name: str
+    type: str
+    origin: Origin
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("entity_id", "word", _dataset("entity_id")),
+    Column("entity_name", "word", _dataset("name")),
+    Column("dataset_id", "word", _dataset("dataset_id")),
+    Column("series_id", "word", _series("series_id")),
+    Column("metric_id", "word", _series("metric_id")),
+    Column("reporting_group_id", "word", _series("reporting_group_id")),
+    Column("reporting_group_name", "word", _group("name")),
+    Column(
+        "scopes",
+        "scopes",
+        OfSeries(lambda _, series: [(ref.scope_group_id, ref.scope_id) for ref in series.scopes]),
+    ),
+    Column("scope_path", "word", OfSeries(lambda _, series: format_path(series.scopes))),
+    Column("scope_names", "words", OfSeries(lambda grid, series: grid.catalogue.scope_names(series.scopes))),
+    Column("series_label", "word", _series("label")),
+    Column("description", "word", _series("description")),
+    Column("basis", "word", _series("basis")),
+    Column("cadence", "word", _group("cadence")),
+    Column("period_meaning", "word", _series("period_meaning")),
+    Column("year", "int32", _period("year")),
+    Column("end_month", "int32", _period("end_month")),
+    Column("duration_months", "int32", _period("duration_months")),
+    Column("period_label", "word", _period("label")),
+    Column("number", "float64", OfNumber()),
+    Column("text", "string", _value("text")),
+    Column("series_number_format", "word", _series("number_format")),
+    Column("value_number_format", "word", _value("number_format")),
+    Column("fill_type", "word", _value("fill_type")),
+    Column("value_version", "word", _value("value_version")),
+    Column("asked_version", "word", OfSeries(lambda grid, _: grid.value_version)),
+    Column("report_year", "int32", _value("report_period", _ReportPeriod, "year")),
+    Column("report_end_month", "int32", _value("report_period", _ReportPeriod, "end_month")),
+    Column("report_duration_months", "int32", _value("report_period", _ReportPeriod, "duration_months")),
+    Column("sources", "sources", _value("sources", tuple[_Source, ...])),
+)
+_BY_NAME = {column.name: column for column in COLUMNS}
+
+
+@lru_cache
+def _decoder(fields: tuple[tuple[str, Any], ...]) -> msgspec.json.Decoder[list[Any]]:
+    """Return the decoder that reads only these fields of values."""
+    some = msgspec.defstruct("Observation", fields, gc=False)
+    return msgspec.json.Decoder(list[some | None])  # type: ignore[valid-type]
+
+
+def decoded(grid: Grid, series_id: str, columns: Iterable[Column]) -> Iterator[Any]:
+    """Return a series' observations, oldest first, with the fields that these columns need.
+
+    Raises:
+        MalformedAnswerError: one of the fields breaks the spec.
+    """
+    stored = grid.store.find(series_id)
+    if stored is None:
+        return iter(())
+    needed = {each.origin.field: each.origin.kind for each in columns if isinstance(each.origin, OfValue)}
+    entries = stored.entries(_decoder(tuple(needed.items())))
+    indices = grid.indices(stored.axis)
+    if -1 in indices:
+        entries = [entry for index, entry in zip(indices, entries, strict=True) if index >= 0]
+    return filter(None, entries)
+
+
+def chosen(names: Iterable[str] | None) -> tuple[Column, ...]:
+    """Return the columns of these names, in this order; None: all.
+
+    Raises:
+        SelectionError: there is no such column.
+    """
+    if names is None:
+        return COLUMNS
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    if unknown := [name for name in wanted if name not in _BY_NAME]:
+        raise SelectionError(f"columns must be among {', '.join(_BY_NAME)}, not {unknown[0]!r}")
+    return tuple(_BY_NAME[name] for name in dict.fromkeys(wanted))

@@ -1,0 +1,142 @@
+"""Cut wanted series into parts, each the home of one batch of one page (spec 4.3).
+
+Batches are grown (see `grow`) in several views of the cells: one of all groups that are asked for, then one
+for each set of groups that never share a cell, where naming the groups keeps foreign series out. Either a
+view is used up before the next is opened, or each batch is taken from the view where it houses most.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from asyncfin.fanout.cells import Cell, Cells, Part
+from asyncfin.fanout.grow import PAGE, Batch, Table
+from asyncfin.model.query import MAX_REPORTING_GROUP_IDS
+from asyncfin.model.series import CatalogueSeries
+
+Homes = dict[Cell, list[CatalogueSeries]]
+
+
+def pack(cells: Cells, *, enough: int, foreign: bool = True, limit: float = float("inf")) -> list[Part] | None:
+    """Return parts of a page each, and one for each triple of metric, path and group that is larger.
+
+    A batch that houses so many as `enough` is taken without a look at further views. None: a foreign
+    series can't be kept out, or there are more parts than the limit.
+    """
+    packing = _Packing(cells, foreign)
+    parts = packing.large()
+    while len(parts) <= limit and (homes := packing.batch(enough)):
+        parts.append([series for several in homes.values() for series in several])
+    return None if len(parts) > limit or packing.left() else parts
+
+
+class _View:
+    """The cells as a query sees them that names these groups. None: that names none."""
+
+    def __init__(self, cells: Cells, homeless: Homes, groups: set[str] | None, foreign: bool) -> None:
+        self._groups = groups
+        matched = {
+            (metric, path): count
+            for metric, row in cells.known.items()
+            for path, several in row.items()
+            if (count := self._count(several))
+        }
+        if not foreign:  # what can't be asked alone fits on no page
+            for cell in matched:
+                if matched[cell] > self._count(cells.wanted.get(cell, [])):
+                    matched[cell] = PAGE + 1
+        counts = {cell: self._count(several) for cell, several in homeless.items()}
+        self._table = Table(matched, {c: n for c, n in counts.items() if n and matched[c] <= PAGE})
+
+    def sees(self, series: CatalogueSeries) -> bool:
+        return self._groups is None or series.reporting_group_id in self._groups
+
+    def _count(self, several: list[CatalogueSeries]) -> int:
+        return sum(map(self.sees, several))
+
+    def homes(self, homeless: Homes) -> Homes:
+        """Return the series that find a home in the next batch."""
+        cells = Batch(self._table).cells()
+        return {cell: [series for series in homeless[cell] if self.sees(series)] for cell in cells}
+
+    def settle(self, homes: Homes) -> None:
+        for cell, several in homes.items():
+            self._table.settle(cell, self._count(several))
+
+
+class _Packing:
+    def __init__(self, cells: Cells, foreign: bool) -> None:
+        self._cells = cells
+        self._foreign = foreign
+        self._homeless = {cell: list(several) for cell, several in cells.wanted.items()}
+        self._views: list[_View] = []
+        self._unopened = iter(_views(cells))
+
+    def left(self) -> bool:
+        return any(self._homeless.values())
+
+    def large(self) -> list[Part]:
+        """House the triples that are larger than a page."""
+        parts: list[Part] = []
+        for (metric, path), several in self._homeless.items():
+            known = self._cells.known[metric][path]
+            if len(known) <= PAGE:
+                continue
+            counts = Counter(series.reporting_group_id for series in known)
+            for group in dict.fromkeys(series.reporting_group_id for series in several):
+                part = [series for series in several if series.reporting_group_id == group]
+                if counts[group] > PAGE and (self._foreign or counts[group] == len(part)):
+                    parts.append(part)
+                    several[:] = [series for series in several if series.reporting_group_id != group]
+        return parts
+
+    def batch(self, enough: int) -> Homes:
+        """Return the homes of the next batch, by cell; none when nothing more can be housed."""
+        best: Homes = {}
+        most = 0
+        for view in self._opened():
+            homes = view.homes(self._homeless)
+            if (count := sum(map(len, homes.values()))) > most:
+                best, most = homes, count
+            if most >= enough:
+                break
+        self._settle(best)
+        return best
+
+    def _opened(self) -> Iterator[_View]:
+        yield from self._views
+        for groups in self._unopened:
+            self._views.append(_View(self._cells, self._homeless, groups, self._foreign))
+            yield self._views[-1]
+
+    def _settle(self, homes: Homes) -> None:
+        for view in self._views:
+            view.settle(homes)
+        for cell, several in homes.items():
+            housed = {series.series_id for series in several}
+            self._homeless[cell] = [s for s in self._homeless[cell] if s.series_id not in housed]
+
+
+def _views(cells: Cells) -> list[set[str] | None]:
+    """Return the sets of groups to name: all wanted ones, then those that share no cell."""
+    wanted = dict.fromkeys(s.reporting_group_id for several in cells.wanted.values() for s in several)
+    together = None if len(wanted) > MAX_REPORTING_GROUP_IDS else set(wanted)
+    apart = _apart(cells, list(wanted))
+    return [together] if len(apart) == 1 else [together, *apart]
+
+
+def _apart(cells: Cells, groups: list[str]) -> list[set[str] | None]:
+    """Return the groups in few sets, none with two groups that share a cell."""
+    rivals: dict[str, set[str]] = {group: set() for group in groups}
+    for row in cells.known.values():
+        for several in row.values():
+            if len(several) > 1:
+                sharing = {series.reporting_group_id for series in several}
+                for group in sharing & rivals.keys():
+                    rivals[group] |= sharing - {group}
+    sets: list[set[str]] = []
+    for group in groups:
+        free = (s for s in sets if len(s) < MAX_REPORTING_GROUP_IDS and not s & rivals[group])
+        if (found := next(free, None)) is None:
+            sets.append(found := set())
+        found.add(group)
+    return list(sets)

@@ -1,0 +1,230 @@
+"""Plans a question: which batches to send, so that every wanted series comes, in the fewest requests.
+
+A batch is a cross product of metrics, paths and groups, and is one page where it matches at most 100
+series. `pack` finds such batches; where a plain grid of blocks should take fewer requests, it is taken
+instead. A question for trailing months is asked as it is only where no batch matches a foreign series,
+whose values would move the window; otherwise, or where that is dearer, the catalogue's whole span is
+asked for, and the window is cut out of the answer.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+from math import ceil
+
+from attrs import field, frozen
+
+from asyncfin.fanout.blocks import grids
+from asyncfin.fanout.cells import Cells, Part, groups_asked
+from asyncfin.fanout.pack import pack
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import FiscalRange, PeriodSelection, Resolved, Trailing, describe, resolve
+from asyncfin.model.query import MAX_METRIC_IDS, MAX_PAGE_SIZE, MAX_SCOPE_COMBINATIONS, Query
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries
+
+AS_ASKED = "as asked"
+AS_RANGE = "trailing as range"
+
+# Packing again costs as much as packing: it is left out where so little can be won.
+_CLOSE = 1.1
+
+
+@frozen
+class Batch(Query):
+    """One query of a plan (spec 4.3).
+
+    Attributes:
+        home: the ids of the series that it is sent for. Every wanted series is at home in one batch.
+        matched: the ids of all series of the catalogue that it matches. Those not at home are foreign
+            here, and dropped.
+    """
+
+    home: frozenset[str] = field(kw_only=True, repr=False)
+    matched: frozenset[str] = field(kw_only=True, repr=False)
+
+    @property
+    def requests(self) -> int:
+        """How many pages it takes: one, unless a single metric, path and group holds more than 100 series."""
+        return ceil(len(self.matched) / MAX_PAGE_SIZE)
+
+
+@frozen(repr=False)
+class Plan:
+    """What is sent for a question, known before anything is sent.
+
+    Attributes:
+        catalogue: the publication that is asked.
+        select: the series asked for, as asked.
+        period_selection: the periods asked for, as asked.
+        periods: what they come to in this catalogue. None: it has none of them, and there are no batches.
+        value_version: ``"original"`` or ``"latest_restated"``.
+        series: the wanted series, in catalogue order.
+        batches: the queries to send, each with its home series.
+        pinned: whether only this publication will do: if it is no longer the current one that is an error,
+            else the question is planned anew for the next one.
+    """
+
+    catalogue: Catalogue
+    select: Select
+    period_selection: PeriodSelection
+    periods: Resolved | None
+    value_version: str
+    series: tuple[CatalogueSeries, ...]
+    batches: tuple[Batch, ...]
+    pinned: bool
+
+    @property
+    def requests(self) -> int:
+        """How many requests it takes, when none has to be repeated."""
+        return sum(batch.requests for batch in self.batches)
+
+    @property
+    def way(self) -> str:
+        """How the batches ask for the periods: "as asked", or "trailing as range"."""
+        return AS_RANGE if any(batch.periods != self.periods for batch in self.batches) else AS_ASKED
+
+    @cached_property
+    def lower_bound(self) -> int:
+        """The requests that the caps make necessary, whatever the batches; some plans need more."""
+        return _lower_bound(self.series) if self.batches else 0
+
+    def __str__(self) -> str:
+        matched = sum(len(batch.matched) for batch in self.batches)
+        home = sum(len(batch.home) for batch in self.batches)
+        periods = describe(self.period_selection)
+        return "\n".join(
+            [
+                f"{self.catalogue.name} ({self.catalogue.entity_id}), publication {self.catalogue.dataset_id}",
+                f"{len(self.series)} series wanted, {matched - home} foreign",
+                f"{len(self.batches)} batches, {self.requests} requests (lower bound {self.lower_bound})",
+                f"periods: {periods}{'' if self.periods else ', of which the catalogue has none'}",
+                f"way: {self.way}; values: {self.value_version}",
+            ]
+        )
+
+    __repr__ = __str__
+
+
+def plan(
+    catalogue: Catalogue,
+    wanted: Iterable[CatalogueSeries],
+    periods: Resolved | None,
+    *,
+    select: Select,
+    period_selection: PeriodSelection,
+    value_version: str = "original",
+    pinned: bool = True,
+) -> Plan:
+    """Return the plan for wanted series of a catalogue.
+
+    It is the same for the same catalogue and the same wanted series, in whatever order they are given.
+
+    Args:
+        catalogue: the publication to ask.
+        wanted: series of this catalogue.
+        periods: what to ask for. None: the catalogue has no such periods, and there are no batches.
+        select, period_selection: the question, as asked; kept in the plan.
+        value_version: ``"original"`` or ``"latest_restated"``.
+        pinned: whether only this publication will do.
+
+    Raises:
+        SelectionError: the value version is unknown, or a wanted series can't be asked for: its scope path
+            is empty or has more than 20 entries.
+    """
+    ids = {series.series_id for series in wanted}
+    series = tuple(each for each in catalogue.series if each.series_id in ids)
+    batches: tuple[Batch, ...] = ()
+    if series and periods is not None and catalogue.periods:
+        cells = Cells.of(catalogue, series)
+        parts, asked = _parts(cells, series, periods, catalogue)
+        batches = tuple(_batch(cells, part, asked, catalogue.dataset_id, value_version) for part in parts)
+    return Plan(catalogue, select, period_selection, periods, value_version, series, batches, pinned)
+
+
+def _parts(
+    cells: Cells, series: Part, periods: Resolved, catalogue: Catalogue
+) -> tuple[list[Part], Resolved]:
+    """Return the home series of each batch, and the periods to ask for."""
+    parts = _fewest(cells, series)
+    if not isinstance(periods, Trailing) or not _foreign(cells, parts, series):
+        return parts, periods
+    requests = _requests(cells, parts)
+    for enough in (1, MAX_PAGE_SIZE):
+        pure = pack(cells, enough=enough, foreign=False, limit=requests)
+        if pure is not None and _requests(cells, pure) <= requests:
+            return pure, periods
+    span = resolve(FiscalRange(), catalogue.periods)
+    assert span is not None
+    return parts, span
+
+
+def _foreign(cells: Cells, parts: Iterable[Part], wanted: Part) -> bool:
+    """Say whether a batch matches a series that nobody wants."""
+    ids = {series.series_id for series in wanted}
+    return any(series.series_id not in ids for part in parts for series in cells.matched(part))
+
+
+def _fewest(cells: Cells, wanted: Part) -> list[Part]:
+    """Return the home series of each batch, foreign series allowed, for the fewest requests."""
+    parts, requests = _packed(cells, wanted)
+    if requests > _lower_bound(wanted):
+        for grid in grids(cells, fewer_than=requests):
+            blocks = [each for block in grid for each in _pages(cells, block)]
+            if (cost := _requests(cells, blocks)) < requests:
+                parts, requests = blocks, cost
+    return parts
+
+
+def _packed(cells: Cells, wanted: Part) -> tuple[list[Part], int]:
+    parts = pack(cells, enough=1)
+    assert parts is not None
+    requests = _requests(cells, parts)
+    if requests > _CLOSE * _lower_bound(wanted):
+        other = pack(cells, enough=MAX_PAGE_SIZE, limit=requests)
+        if other is not None and (cost := _requests(cells, other)) < requests:
+            return other, cost
+    return parts, requests
+
+
+def _pages(cells: Cells, block: Part) -> list[Part]:
+    """Return a block cut into batches of one page, or as it is where that takes fewer requests."""
+    requests = cells.requests(block)
+    if requests == 1:
+        return [block]
+    parts, cost = _packed(Cells(cells.matched(block), block), block)
+    return parts if cost <= requests else [block]
+
+
+def _requests(cells: Cells, parts: Iterable[Part]) -> int:
+    return sum(cells.requests(part) for part in parts)
+
+
+def _lower_bound(series: Part) -> int:
+    """Return how many requests the caps make necessary (spec 8).
+
+    A request brings at most 100 series, of at most 50 metrics and 50 paths, pages of a cursor included.
+    """
+    metrics_of = Counter(path for _, path in {(each.metric_id, each.scopes) for each in series})
+    paths_of = Counter(metric for metric, _ in {(each.metric_id, each.scopes) for each in series})
+    return max(
+        ceil(len(series) / MAX_PAGE_SIZE),
+        ceil(max(len(paths_of), *metrics_of.values()) / MAX_METRIC_IDS),
+        ceil(max(len(metrics_of), *paths_of.values()) / MAX_SCOPE_COMBINATIONS),
+    )
+
+
+def _batch(cells: Cells, part: Part, periods: Resolved, dataset_id: str, value_version: str) -> Batch:
+    groups = groups_asked(part)
+    metrics = dict.fromkeys(series.metric_id for series in part)
+    paths = dict.fromkeys(series.scopes for series in part)
+    return Batch(
+        metric_ids=tuple(sorted(metrics, key=cells.metrics.__getitem__)),
+        scope_combinations=tuple(sorted(paths, key=cells.paths.__getitem__)),
+        periods=periods,
+        reporting_group_ids=None if groups is None else tuple(groups),
+        value_version=value_version,
+        expected_dataset_id=dataset_id,
+        home=frozenset(series.series_id for series in part),
+        matched=frozenset(series.series_id for series in cells.matched(part)),
+    )

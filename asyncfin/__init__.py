@@ -1,1 +1,87 @@
-"""An asyncio client for a financial dataset service."""
+"""An asyncio client for a financial dataset service: any number of a company's series as one exact table."""
+
+from asyncfin.client import Client
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AsyncfinError,
+    AuthenticationError,
+    ConnectionFailedError,
+    DatasetChangedError,
+    IncompleteResultError,
+    MalformedAnswerError,
+    ManifestMismatchError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    RequestTimeoutError,
+    SelectionError,
+    ServerFailureError,
+    ServiceError,
+    TransportError,
+    TruncatedAnswerError,
+    ValidationFailedError,
+)
+from asyncfin.fanout.plan import Plan
+from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset, ReportingGroup, Scope, ScopeGroup
+from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
+from asyncfin.model.query import Query
+from asyncfin.model.scope import ScopeRef, format_path, parse_path
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries, Series
+from asyncfin.model.usage import UsageWindow
+from asyncfin.model.value import Source, Value
+from asyncfin.table.panel import Panel
+from asyncfin.wire.answer import QueryPage
+from asyncfin.wire.bucket import TokenBucket
+from asyncfin.wire.retry import Retry
+from asyncfin.wire.transport import Timeouts
+
+__all__ = [
+    "AllowanceExhaustedError",
+    "Annual",
+    "AsyncfinError",
+    "AuthenticationError",
+    "Catalogue",
+    "CataloguePage",
+    "CatalogueSeries",
+    "Client",
+    "ConnectionFailedError",
+    "Dataset",
+    "DatasetChangedError",
+    "Exact",
+    "FiscalRange",
+    "IncompleteResultError",
+    "MalformedAnswerError",
+    "ManifestMismatchError",
+    "NotFoundError",
+    "Panel",
+    "Period",
+    "PermissionDeniedError",
+    "Plan",
+    "Quarterly",
+    "Query",
+    "QueryPage",
+    "RateLimitedError",
+    "ReportingGroup",
+    "RequestTimeoutError",
+    "Retry",
+    "Scope",
+    "ScopeGroup",
+    "ScopeRef",
+    "Select",
+    "SelectionError",
+    "Series",
+    "ServerFailureError",
+    "ServiceError",
+    "Source",
+    "Timeouts",
+    "TokenBucket",
+    "Trailing",
+    "TransportError",
+    "TruncatedAnswerError",
+    "UsageWindow",
+    "ValidationFailedError",
+    "Value",
+    "format_path",
+    "parse_path",
+]

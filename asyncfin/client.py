@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from asyncfin.errors import SelectionError
-from asyncfin.fanout.catalogues import Catalogues, read_metadata
+from asyncfin.fanout.catalogues import Catalogues, Reading, read_metadata
 from asyncfin.fanout.flight import in_flight
 from asyncfin.fanout.plan import Plan
 from asyncfin.fanout.run import Runner
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
 from asyncfin.model.period import PeriodSelection
-from asyncfin.model.query import Query, check_page_size
+from asyncfin.model.query import Query, check_dataset_id, check_page_size
 from asyncfin.model.select import Select
 from asyncfin.model.usage import UsageWindow
 from asyncfin.table.panel import Panel
@@ -143,6 +143,7 @@ class Client:
                 series or a cursor.
         """
         check_entity_id(entity_id)
+        check_dataset_id(expected_dataset_id)
         check_page_size(page_size)
         return catalogue_pages(
             self._sender.send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size
@@ -158,7 +159,8 @@ class Client:
             SelectionError, NotFoundError: as for `dataset`.
             DatasetChangedError: the publication changed too often.
         """
-        return await self._catalogues.current(self._sender.send, entity_id)
+        check_entity_id(entity_id)
+        return await self._catalogues.current(entity_id, Reading(self._sender, "catalogue"))
 
     def query_pages(
         self, entity_id: str, query: Query, *, page_size: int = 100, prefetch: bool = False
@@ -201,7 +203,7 @@ class Client:
         Raises:
             SelectionError: an argument is not as said, or names what the catalogue lacks.
         """
-        return await self._runner.plan(source, select, periods, value_version=value_version)
+        return await self._runner.plan(source, select, periods, value_version)
 
     async def run(self, plan: Plan) -> Panel:
         """Return the answer to a planned question, as `query` does."""
@@ -231,7 +233,7 @@ class Client:
             MalformedAnswerError: an answer breaks the spec.
             ServiceError, TransportError: a request failed for good.
         """
-        return await self._runner.query(source, select, periods, value_version=value_version)
+        return await self._runner.query(source, select, periods, value_version)
 
     def stream(
         self,
@@ -251,7 +253,7 @@ class Client:
         publication, and each series is in exactly one. Arguments and errors as for `query`, but once
         a piece has been given a changed publication is a DatasetChangedError.
         """
-        return self._runner.stream(source, select, periods, value_version=value_version)
+        return self._runner.stream(source, select, periods, value_version)
 
     async def usage(self, start_date: date | str, end_date: date | str) -> tuple[UsageWindow, ...]:
         """Return the account's usage from one day to another, both included (spec 4.4).
@@ -285,7 +287,7 @@ def _day(name: str, value: date | str) -> date:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
     try:
-        if isinstance(value, str) and len(value) == 10:
+        if isinstance(value, str) and len(value) == 10 and "W" not in value:  # no week dates
             return date.fromisoformat(value)
     except ValueError:
         pass

@@ -6,14 +6,46 @@ A kept catalogue may be stale. The pin makes that harmless: what is asked with i
 
 from collections import OrderedDict
 
+from attrs import define
+
 from asyncfin.errors import DatasetChangedError
 from asyncfin.model.catalogue import Catalogue, Dataset
-from asyncfin.wire.shared import SharedReads
+from asyncfin.wire.events import Restarted
 from asyncfin.wire.pages import Send, read_catalogue
-from asyncfin.wire.protocol import dataset_request, read_dataset
+from asyncfin.wire.protocol import Answer, Request, dataset_request, read_dataset
+from asyncfin.wire.retry import Sender
+from asyncfin.wire.shared import SharedReads
 
 MAX_RESTARTS = 3
 MAX_KEPT_SERIES = 200_000
+
+
+@define
+class Reading:
+    """One whole read: what it sends, counts, and how often it has started over."""
+
+    _sender: Sender
+    operation: str
+    requests: int = 0
+    restarts: int = 0
+
+    async def send(self, request: Request) -> Answer:
+        """Send a request, and count each attempt."""
+        return await self._sender.send(request, attempting=self._count)
+
+    def _count(self) -> None:
+        self.requests += 1
+
+    def start_over(self, entity_id: str, error: DatasetChangedError) -> None:
+        """Note that the publication changed.
+
+        Raises:
+            DatasetChangedError: `error`, where it has changed too often.
+        """
+        if self.restarts == MAX_RESTARTS:
+            raise error
+        self.restarts += 1
+        self._sender.announce(Restarted(self.operation, entity_id, self.restarts))
 
 
 async def read_metadata(send: Send, entity_id: str) -> Dataset:
@@ -35,29 +67,30 @@ class Catalogues:
             self._kept.move_to_end(entity_id)
         return self._kept.get(entity_id)
 
-    async def current(self, send: Send, entity_id: str) -> Catalogue:
+    async def current(self, entity_id: str, reading: Reading) -> Catalogue:
         """Return the catalogue of the current publication, read only where it is not the kept one.
 
         One request for the metadata, and one for each hundred series of a new publication. Callers that
-        ask at the same time share one reading.
-        """
-        return await self._reads.share(entity_id, lambda: self._read(send, entity_id))
+        ask at the same time share the reading of the first.
 
-    async def _read(self, send: Send, entity_id: str) -> Catalogue:
-        for restarts in range(MAX_RESTARTS + 1):
-            dataset = await read_metadata(send, entity_id)
+        Raises:
+            DatasetChangedError: the publication changed too often meanwhile.
+        """
+        return await self._reads.share(entity_id, lambda: self._read(entity_id, reading))
+
+    async def _read(self, entity_id: str, reading: Reading) -> Catalogue:
+        while True:
+            dataset = await read_metadata(reading.send, entity_id)
             kept = self._kept.get(entity_id)
             if kept is not None and kept.dataset_id == dataset.dataset_id:
                 return kept
             try:
-                catalogue = await read_catalogue(send, dataset)
-            except DatasetChangedError:
-                if restarts == MAX_RESTARTS:
-                    raise
+                catalogue = await read_catalogue(reading.send, dataset)
+            except DatasetChangedError as error:
+                reading.start_over(entity_id, error)
             else:
                 self._keep(catalogue)
                 return catalogue
-        raise AssertionError("unreachable")
 
     def _keep(self, catalogue: Catalogue) -> None:
         self._kept.pop(catalogue.entity_id, None)

@@ -18,6 +18,8 @@ from asyncfin.model.series import CatalogueSeries
 K = TypeVar("K", bound=Hashable)
 Grouped: TypeAlias = dict[K, tuple[CatalogueSeries, ...]]
 
+_EXPLAINED = 3
+
 
 @frozen
 class Dataset:
@@ -224,7 +226,7 @@ class Catalogue(Dataset):
         first, last = (self.periods[0], self.periods[-1]) if self.periods else ("none", "none")
         lines = [
             f"{self.name} ({self.entity_id})",
-            f"publication {self.dataset_id} of {self.created_timestamp:%Y-%m-%d %H:%M} UTC",
+            f"publication {self.dataset_id} of {self.created_timestamp:%Y-%m-%d %H:%M %Z}",
             f"{len(self.series)} series: {len(self.by_metric)} metrics, {len(self.by_path)} scope paths,"
             f" {len(self.groups)} reporting groups",
             f"{len(self.periods)} periods: {first} to {last}",
@@ -262,10 +264,11 @@ def _absent(asked: Iterable[K] | None, known: Collection[K]) -> tuple[K, ...]:
     return tuple(each for each in asked or () if each not in known)
 
 
-def _complaint(field: str, ids: Iterable[str], known: list[str]) -> str:
-    """Name the unknown ids of a field, each with what comes close."""
+def _complaint(field: str, ids: tuple[str, ...], known: list[str]) -> str:
+    """Name the unknown ids of a field, the first ones with what comes close: looking for that is slow."""
     named = []
-    for each in ids:
+    for each in ids[:_EXPLAINED]:
         close = difflib.get_close_matches(each, known, n=3, cutoff=0.5)
         named.append(f"{each!r}" + (f" (close: {', '.join(close)})" if close else ""))
+    named += map(repr, ids[_EXPLAINED:])
     return f"{field} {', '.join(named)}"

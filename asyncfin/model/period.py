@@ -144,6 +144,8 @@ def _check_order(start: Period | None, end: Period | None) -> None:
 
 
 def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
+    if not isinstance(value, (Period, str, Iterable)):
+        raise SelectionError(f"periods must be Periods or their labels, not {value!r}")
     given = (value,) if isinstance(value, (Period, str)) else tuple(value)
     periods = tuple(Period.parse(each) if isinstance(each, str) else each for each in given)
     for period in periods:

@@ -33,9 +33,9 @@ def _check_ids(name: str, ids: tuple[Any, ...], cap: int) -> None:
     _check_distinct(name, ids)
 
 
-def _check_count(name: str, items: Sized, cap: int) -> None:
-    if not 1 <= len(items) <= cap:
-        raise SelectionError(f"{name} must have 1 to {cap} entries, not {len(items)} (spec 8)")
+def _check_count(name: str, items: Sized, cap: int, *, least: int = 1) -> None:
+    if not least <= len(items) <= cap:
+        raise SelectionError(f"{name} must have {least} to {cap} entries, not {len(items)} (spec 8)")
 
 
 def _check_distinct(name: str, items: tuple[Any, ...]) -> None:
@@ -55,6 +55,16 @@ def check_value_version(value_version: str) -> None:
         raise SelectionError(
             f"value_version must be {' or '.join(map(repr, VALUE_VERSIONS))}, not {value_version!r}"
         )
+
+
+def check_dataset_id(expected_dataset_id: str | None) -> None:
+    """Refuse what is no dataset id (spec 4.2, 4.3).
+
+    Raises:
+        SelectionError: it is neither a text nor None.
+    """
+    if expected_dataset_id is not None and not isinstance(expected_dataset_id, str):
+        raise SelectionError(f"expected_dataset_id must be a dataset_id or None, not {expected_dataset_id!r}")
 
 
 def check_page_size(page_size: int) -> None:
@@ -98,7 +108,7 @@ class Query:
         _check_count("scope_combinations", self.scope_combinations, MAX_SCOPE_COMBINATIONS)
         _check_distinct("scope_combinations", self.scope_combinations)
         for path in self.scope_combinations:
-            _check_count("a scope path", path, MAX_PATH_ENTRIES)
+            _check_count("a scope path", path, MAX_PATH_ENTRIES, least=0)
         if self.reporting_group_ids is not None:
             _check_ids("reporting_group_ids", self.reporting_group_ids, MAX_REPORTING_GROUP_IDS)
         if not isinstance(self.periods, (Exact, FiscalRange, Trailing)):
@@ -109,3 +119,4 @@ class Query:
         if isinstance(self.periods, FiscalRange) and None in (self.periods.start, self.periods.end):
             raise SelectionError(f"periods must have a start and an end in a Query, not {self.periods!r}")
         check_value_version(self.value_version)
+        check_dataset_id(self.expected_dataset_id)

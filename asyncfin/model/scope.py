@@ -66,10 +66,9 @@ def _parse_ref(part: str, whole: str) -> ScopeRef:
 
 
 def _is_ref(value: Any) -> bool:
-    """Tell a reference (or a pair of str standing for one) from a path."""
-    return isinstance(value, ScopeRef) or (
-        isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(each, str) for each in value)
-    )
+    """Tell a reference of str ids (or a pair of str standing for one) from a path and from all else."""
+    pair = (value.scope_group_id, value.scope_id) if isinstance(value, ScopeRef) else value
+    return isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(each, str) for each in pair)
 
 
 def as_path(value: Any) -> ScopePath:

@@ -81,8 +81,9 @@ class Select:
         for attribute in fields(type(self)):
             if getattr(self, attribute.name) == ():
                 raise SelectionError(f"{attribute.name} must not be empty; leave it out to take every one")
-        if self.label is not None and not isinstance(self.label, str):
-            raise SelectionError(f"label must be a str, not {self.label!r}")
+        for name, text in (("label", self.label), ("name", self.name)):
+            if text is not None and not isinstance(text, str):
+                raise SelectionError(f"{name} must be a str, not {text!r}")
         if self.where is not None and not callable(self.where):
             raise SelectionError(f"where must be a predicate on a CatalogueSeries, not {self.where!r}")
 
@@ -93,7 +94,10 @@ class Select:
         Kept are each one's metric, reporting group and scope path, and its id, which decides only
         where a catalogue holds several series of one such triple.
         """
-        several = (series,) if isinstance(series, (CatalogueSeries, Series)) else series
+        several = tuple(series) if isinstance(series, Iterable) else (series,)
+        for each in several:
+            if not isinstance(each, (CatalogueSeries, Series)):
+                raise SelectionError(f"series must be of a catalogue or a panel, not {each!r}")
         wanted = (Wanted(s.metric_id, s.reporting_group_id, s.scopes, s.series_id) for s in several)
         return cls(series=tuple(dict.fromkeys(wanted)))
 

@@ -19,7 +19,7 @@ from attrs import field, frozen
 
 from asyncfin.model.period import Period
 from asyncfin.model.value import Value
-from asyncfin.wire.answer import Numbers, RawSeries, decode_entries, decode_numbers
+from asyncfin.wire.answer import Numbers, RawSeries, decode_entries, decode_numbers, values_decoder
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -77,9 +77,8 @@ class QueryPage(Dataset):
         return tuple(self._series(index, raw) for index, raw in enumerate(self.raw_series))
 
     def _series(self, index: int, raw: RawSeries) -> Series:
-        return series_of(
-            raw, self.periods, partial(decode_values, raw.values, len(self.periods), index, raw.series_id)
-        )
+        decode = partial(_decode_values, raw.values, len(self.periods), index, raw.series_id)
+        return series_of(raw, self.periods, decode)
 
 
 def series_of(
@@ -199,7 +198,8 @@ def _out_of_range(series: Iterable[tuple[int, RawSeries]], count: int) -> Iterat
 
 
 def _decode_values(raw: Json, count: int, index: int, series_id: str) -> tuple[Value | None, ...]:
-    return tuple(decode_entries(values_decoder, raw, count, index, series_id))
+    values: list[Value | None] = decode_entries(values_decoder, raw, count, index, series_id)
+    return tuple(values)
 
 
 def decode_entries(decoder: msgspec.json.Decoder[T], raw: Json, count: int, index: int, series_id: str) -> T:

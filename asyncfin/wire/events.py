@@ -23,7 +23,7 @@ class RequestStarted:
     Attributes:
         operation: which endpoint, e.g. ``"query"``.
         entity_id: whose; None for usage and limits.
-        serial: the attempt's number within the client; no two attempts share one.
+        serial: the attempt's number; no two attempts in this process share one.
         attempt: its number within the request, from 1.
     """
 

@@ -1,0 +1,627 @@
+"""One attempt: what is sent, what counts as an answer, and what every failure turns into."""
+
+import asyncio
+import gc
+import gzip
+import inspect
+import random
+import ssl
+import sys
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from unittest.mock import Mock
+
+import aiohttp
+import pytest
+from aioresponses import aioresponses
+from aioresponses import core as mock_core
+from scripted import answer, dropping, hanging, resetting, scripted, trickling
+
+from asyncfin.errors import (
+    ConnectionFailedError,
+    MalformedAnswerError,
+    RequestTimeoutError,
+    SelectionError,
+    TransportError,
+    TruncatedAnswerError,
+)
+from asyncfin.wire.protocol import Request
+from asyncfin.wire.transport import Timeouts, Transport
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+TOKEN = "canary-token+/0="
+READ = Request("dataset", "GET", "/v1/entities/O-1/dataset", entity_id="O-1")
+QUERY = Request("query", "POST", "/v1/entities/O-1/dataset/query", body=b'{"limit":1}', entity_id="O-1")
+
+
+@asynccontextmanager
+async def connected(base_url: str, **options: Any) -> AsyncIterator[Transport]:
+    transport = Transport(base_url, TOKEN, **options)
+    try:
+        yield transport
+    finally:
+        await transport.aclose()
+
+
+@asynccontextmanager
+async def wired(*steps: Any, **options: Any) -> AsyncIterator[Transport]:
+    """A transport to a scripted server."""
+    async with scripted(*steps) as server, connected(server.base_url, **options) as transport:
+        yield transport
+
+
+async def failure_of(transport: Transport, request: Request = READ) -> Exception:
+    """Return what an attempt raises, after checking that nothing of aiohttp hangs on it."""
+    with pytest.raises(Exception) as caught:
+        await transport.attempt(request)
+    error = caught.value
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    assert TOKEN not in f"{error!r} {error}"
+    return error
+
+
+# --- what is sent
+
+
+async def test_a_request_carries_the_token_its_parameters_and_who_asks() -> None:
+    """The headers are those of spec 4 and 5; parameters are percent-encoded."""
+    async with scripted(answer()) as server, connected(server.base_url + "/api/") as transport:
+        await transport.attempt(
+            Request(
+                "catalogue", "GET", "/v1/entities/O-%2F/x", params=(("cursor", "a+b/=&ü"), ("limit", "5"))
+            )
+        )
+    (sent,) = server.requests
+    assert sent.method == "GET"
+    assert sent.target == "/api/v1/entities/O-%2F/x?cursor=a%2Bb%2F%3D%26%C3%BC&limit=5"
+    assert sent.headers["authorization"] == f"Bearer {TOKEN}"
+    assert sent.headers["accept"] == "application/json"
+    assert sent.headers["accept-encoding"] == "gzip, zstd"
+    assert sent.headers["user-agent"].startswith("asyncfin/")
+    assert "content-type" not in sent.headers
+    assert "cookie" not in sent.headers
+
+
+async def test_a_query_is_sent_as_json_byte_for_byte() -> None:
+    """The body goes out as it was built, as application/json (spec 4.3)."""
+    async with scripted(answer()) as server, connected(server.base_url) as transport:
+        await transport.attempt(QUERY)
+    (sent,) = server.requests
+    assert (sent.method, sent.body) == ("POST", QUERY.body)
+    assert sent.headers["content-type"] == "application/json"
+
+
+async def test_cookies_are_not_kept() -> None:
+    """What one answer sets is not sent with the next request."""
+    async with scripted(answer(set_cookie="a=b")) as server, connected(server.base_url) as transport:
+        await transport.attempt(READ)
+        await transport.attempt(READ)
+    assert "cookie" not in server.requests[1].headers
+
+
+async def test_connections_are_used_again() -> None:
+    """Three requests in a row share one connection."""
+    async with scripted(answer()) as server, connected(server.base_url) as transport:
+        for _ in range(3):
+            await transport.attempt(READ)
+    assert server.opened == 1
+
+
+# --- what counts as an answer
+
+
+@pytest.mark.parametrize("status", [200, 204, 299, 400, 401, 404, 409, 429, 500, 503, 599])
+async def test_every_complete_answer_is_returned_whatever_its_status(status: int) -> None:
+    """Status, headers in lower case, the body and the moment of arrival; judging them is others' work."""
+    moment = datetime(2026, 1, 2, tzinfo=UTC)
+    body = b"" if status == 204 else b'{"x":1}'
+    async with wired(answer(status, body, x_request_id="q"), clock=lambda: moment) as transport:
+        got = await transport.attempt(READ)
+    assert (got.status, got.body, got.at) == (status, body, moment)
+    assert got.headers["x-request-id"] == "q"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_not_followed(status: int) -> None:
+    """It is an answer like any other; the token goes nowhere else."""
+    async with (
+        scripted(answer()) as other,
+        wired(answer(status, location=other.base_url)) as transport,
+    ):
+        assert (await transport.attempt(READ)).status == status
+        assert other.requests == []
+
+
+def chunked(body: bytes) -> bytes:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+
+
+PLAIN = b'{"long": "' + b"x" * 300_000 + b'"}'
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        answer(body=PLAIN),
+        chunked(PLAIN),
+        answer(body=gzip.compress(PLAIN), content_encoding="gzip"),
+        answer(body=gzip.compress(PLAIN), content_encoding=" GZip"),
+        answer(body=gzip.compress(PLAIN[:9]) + gzip.compress(PLAIN[9:]), content_encoding="x-gzip"),
+        answer(body=zstd.compress(PLAIN), content_encoding="zstd"),
+        answer(body=zstd.compress(PLAIN[:9]) + zstd.compress(PLAIN[9:]), content_encoding="zstd"),
+        answer(body=PLAIN, content_encoding="identity"),
+    ],
+    ids=["plain", "chunked", "gzip", "gzip-named-oddly", "two-gzips", "zstd", "two-zstds", "identity"],
+)
+async def test_a_body_arrives_inflated_and_whole(raw: bytes) -> None:
+    """However it was coded and framed."""
+    async with wired(raw) as transport:
+        assert (await transport.attempt(READ)).body == PLAIN
+
+
+class CountingExecutor(ThreadPoolExecutor):
+    """Counts what it was given."""
+
+    jobs = 0
+
+    def submit(self, *args: Any, **options: Any) -> Any:
+        self.jobs += 1
+        return super().submit(*args, **options)
+
+
+@pytest.mark.parametrize(("size", "jobs"), [(1_000, 0), (1_000_000, 1)])
+async def test_only_a_large_body_is_inflated_in_a_thread(size: int, jobs: int) -> None:
+    """A large one would hold up the loop; for a small one the thread would cost more than it saves."""
+    executor = CountingExecutor(1)
+    asyncio.get_running_loop().set_default_executor(executor)
+    noise = random.Random(1).randbytes(size)
+    raw = answer(body=gzip.compress(noise), content_encoding="gzip")
+    async with wired(raw) as transport:
+        assert (await transport.attempt(READ)).body == noise
+    assert executor.jobs == jobs
+
+
+# --- what does not
+
+TRUNCATED = {
+    "short of its length": dropping(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345"),
+    "reset within the body": resetting(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345"),
+    "no body at all": dropping(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"),
+    "no last chunk": dropping(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"),
+    "within a chunk": dropping(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nabc"),
+    "gzip cut": answer(body=gzip.compress(PLAIN)[:-9], content_encoding="gzip"),
+    "second gzip cut": answer(body=(gzip.compress(PLAIN) * 2)[:-9], content_encoding="gzip"),
+    "zstd cut": answer(body=zstd.compress(PLAIN)[:-3], content_encoding="zstd"),
+    "no gzip": answer(body=b"no gzip", content_encoding="gzip"),
+    "no zstd": answer(body=b"no zstd", content_encoding="zstd"),
+}
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("step", TRUNCATED.values(), ids=TRUNCATED)
+async def test_an_answer_that_breaks_off_is_truncated(step: Any) -> None:
+    """Whether the framing or the compression tells."""
+    async with wired(step) as transport:
+        assert isinstance(await failure_of(transport), TruncatedAnswerError)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    "step",
+    [dropping(), dropping(b"HTTP/1.1 200"), dropping(b"HTTP/1.1 200 OK\r\nX: y\r\n"), resetting(b"")],
+    ids=["nothing", "half a line", "half a head", "reset"],
+)
+@pytest.mark.parametrize("request_", [READ, QUERY], ids=["GET", "POST"])
+async def test_a_connection_dropped_before_the_answer_is_one_failed_attempt(
+    step: Any, request_: Request
+) -> None:
+    """Nothing is sent a second time behind our back, for GET neither, on a fresh or a used connection."""
+    async with scripted(answer(), step) as server, connected(server.base_url) as transport:
+        await transport.attempt(request_)
+        assert isinstance(await failure_of(transport, request_), ConnectionFailedError)
+        assert isinstance(await failure_of(transport, request_), ConnectionFailedError)
+        assert len(server.requests) == 3
+
+
+NOT_HTTP = [
+    b"SSH-2.0-OpenSSH\r\n\r\n",
+    b"HTTP/1.1 abc OK\r\n\r\n",
+    b"\x16\x03\x01\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nSSH\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+]
+
+
+@pytest.mark.parametrize("raw", NOT_HTTP)
+async def test_what_is_not_http_is_a_failed_connection(raw: bytes) -> None:
+    """The message does not quote it: it could be anything."""
+    async with wired(dropping(raw)) as transport:
+        error = await failure_of(transport)
+        assert isinstance(error, ConnectionFailedError)
+        assert "SSH" not in str(error)
+
+
+async def test_nobody_listening_is_a_failed_connection_that_says_why() -> None:
+    """The message names the service and the system's reason."""
+    async with scripted(answer()) as server:
+        base_url = server.base_url
+    async with connected(base_url) as transport:
+        error = await failure_of(transport)
+    assert isinstance(error, ConnectionFailedError)
+    assert base_url in str(error)
+    assert "onnect" in str(error)
+
+
+async def test_an_unknown_host_is_a_failed_connection() -> None:
+    """A name that cannot be resolved is told like any other failure to connect."""
+    async with connected("https://nowhere.invalid") as transport:
+        assert isinstance(await failure_of(transport), ConnectionFailedError)
+
+
+async def test_speaking_tls_to_a_plain_port_is_a_failed_connection() -> None:
+    """TLS that does not come about is told without the library's words."""
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 some mail server\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with connected(f"https://127.0.0.1:{port}") as transport:
+            assert isinstance(await failure_of(transport), ConnectionFailedError)
+
+
+# --- the cap
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        answer(body=PLAIN),
+        chunked(PLAIN),
+        answer(body=gzip.compress(PLAIN), content_encoding="gzip"),
+        answer(body=zstd.compress(PLAIN), content_encoding="zstd"),
+        answer(body=gzip.compress(b"x" * 600) * 400, content_encoding="gzip"),
+    ],
+    ids=["length", "chunked", "gzip bomb", "zstd bomb", "many small gzips"],
+)
+async def test_a_body_larger_than_allowed_is_refused(raw: bytes) -> None:
+    """Before inflating and after; one byte less is taken."""
+    async with wired(raw, max_body_bytes=len(PLAIN) - 100_000) as transport:
+        error = await failure_of(transport)
+    assert isinstance(error, MalformedAnswerError)
+    assert str(len(PLAIN) - 100_000) in str(error)
+
+
+async def test_a_body_of_exactly_the_cap_is_taken() -> None:
+    """The cap is a bound, not a fence inside it."""
+    for raw in (answer(body=PLAIN), answer(body=gzip.compress(PLAIN), content_encoding="gzip")):
+        async with wired(raw, max_body_bytes=len(PLAIN)) as transport:
+            assert (await transport.attempt(READ)).body == PLAIN
+
+
+async def test_a_bomb_is_never_inflated_beyond_the_cap() -> None:
+    """64 MB of noughts in 64 KB: refused after the cap's worth, with no more than that in memory."""
+    packer = zlib.compressobj(wbits=31)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush()
+    raw = answer(body=bomb, content_encoding="gzip")
+    async with wired(raw, max_body_bytes=2 << 20) as transport:
+        tracemalloc.start()
+        try:
+            assert isinstance(await failure_of(transport), MalformedAnswerError)
+            assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        finally:
+            tracemalloc.stop()
+
+
+async def test_a_coding_not_asked_for_is_refused() -> None:
+    """Guessing at a body is worse than saying so."""
+    async with wired(answer(content_encoding="br")) as transport:
+        assert isinstance(await failure_of(transport), MalformedAnswerError)
+
+
+# --- time
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    "raw", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1"]
+)
+async def test_an_answer_that_stops_coming_ends_the_attempt_at_the_read_timeout(raw: bytes) -> None:
+    """Before the answer, within its head, and within its body."""
+    loop = asyncio.get_running_loop()
+    async with wired(hanging(raw), timeouts=Timeouts(read=7.5)) as transport:
+        began = loop.time()
+        assert isinstance(await failure_of(transport), RequestTimeoutError)
+        assert loop.time() - began == pytest.approx(7.5, abs=0.01)
+
+
+@pytest.mark.virtual
+async def test_an_answer_that_only_trickles_ends_the_attempt_at_the_total_timeout() -> None:
+    """Each byte comes in time for `read`, all of them too late."""
+    loop = asyncio.get_running_loop()
+    async with wired(trickling(answer(body=b"x" * 100), 5.0), timeouts=Timeouts(total=42.25)) as transport:
+        began = loop.time()
+        assert isinstance(await failure_of(transport), RequestTimeoutError)
+        assert loop.time() - began == pytest.approx(42.25, abs=0.01)
+
+
+@pytest.mark.virtual
+async def test_waiting_for_a_slot_is_in_no_timeout() -> None:
+    """With one connection, ten answers of 9 seconds each come within a total timeout of 10."""
+    loop = asyncio.get_running_loop()
+    raw = answer()
+    async with scripted(trickling(raw, 9 / len(raw))) as server:
+        timeouts = Timeouts(connect=1, read=10, total=10)
+        async with connected(server.base_url, timeouts=timeouts, max_in_flight=1) as transport:
+
+            async def ask() -> int:
+                async with transport.slot():
+                    return (await transport.attempt(READ)).status
+
+            assert await asyncio.gather(*(ask() for _ in range(10))) == [200] * 10
+    assert loop.time() == pytest.approx(90, abs=1)
+    assert server.opened == 1
+
+
+# --- whose loop
+
+
+def test_after_its_loop_has_ended_it_opens_again_in_the_next() -> None:
+    """Two runs of asyncio.run, the first left without closing: no warning, no leftover connection."""
+    transport = Transport("http://127.0.0.1:1", TOKEN)
+
+    async def once() -> int:
+        async with scripted(answer()) as server:
+            transport.base_url = server.base_url
+            return (await transport.attempt(READ)).status
+
+    assert asyncio.run(once()) == 200
+    gc.collect()
+    assert asyncio.run(once()) == 200
+    gc.collect()
+
+
+def test_in_a_second_loop_while_the_first_is_not_closed_it_says_so() -> None:
+    """A connection cannot be shared between loops; the error says what to do."""
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def once(transport: Transport) -> None:
+        async with scripted(answer()) as server:
+            transport.base_url = server.base_url
+            await transport.attempt(READ)
+
+    transport = Transport("http://127.0.0.1:1", TOKEN)
+    try:
+        first.run_until_complete(once(transport))
+        with pytest.raises(RuntimeError, match="one client per loop"):
+            second.run_until_complete(once(transport))
+        first.run_until_complete(transport.aclose())
+    finally:
+        for loop in (first, second):
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+
+async def test_after_closing_it_says_so_and_closing_again_does_nothing() -> None:
+    """Also when it was never opened."""
+    async with scripted(answer()) as server:
+        for used in (True, False):
+            transport = Transport(server.base_url, TOKEN)
+            if used:
+                await transport.attempt(READ)
+            await transport.aclose()
+            await transport.aclose()
+            with pytest.raises(RuntimeError, match="the client is closed"):
+                await transport.attempt(READ)
+
+
+@pytest.mark.virtual
+async def test_closing_ends_requests_in_flight_at_once() -> None:
+    """They fail with what is true: the client is closed. No time passes."""
+    loop = asyncio.get_running_loop()
+    async with scripted(hanging()) as server:
+        transport = Transport(server.base_url, TOKEN)
+        waiting = [asyncio.ensure_future(transport.attempt(READ)) for _ in range(3)]
+        await server.arrived(3)
+        began = loop.time()
+        await transport.aclose()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert loop.time() - began < 0.01
+    assert [str(end) for end in ends] == ["the client is closed"] * 3
+    assert all(end.__context__ is None for end in ends if isinstance(end, Exception))
+
+
+async def test_a_cancelled_attempt_leaves_the_transport_usable_and_nothing_behind() -> None:
+    """Its connection is closed, its slot free."""
+    async with (
+        scripted(hanging(), answer()) as server,
+        connected(server.base_url, max_in_flight=1) as transport,
+    ):
+
+        async def ask() -> int:
+            async with transport.slot():
+                return (await transport.attempt(READ)).status
+
+        leaving = asyncio.ensure_future(ask())
+        await server.arrived(1)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert await ask() == 200
+
+
+# --- arguments
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "http://example.com",
+        "http://127.0.0.1.example.com",
+        "http://10.0.0.1",
+        "http://localhost.example.com",
+        "ftp://example.com",
+        "example.com",
+        "//example.com",
+        "https://",
+        "https://example.com?x=1",
+        "https://example.com#x",
+        "https://example.com:99999",
+        "https://exam ple.com",
+        "https://example.com\n",
+        "",
+    ],
+)
+def test_a_base_url_that_will_not_do_is_refused_by_name(base_url: str) -> None:
+    """http is for this machine only; nothing but host, port and path has a meaning."""
+    with pytest.raises(SelectionError, match="base_url") as caught:
+        Transport(base_url, TOKEN)
+    assert repr(base_url) in str(caught.value)
+
+
+def test_a_base_url_with_a_password_is_refused_without_showing_it() -> None:
+    """The value would be a secret in an error message."""
+    with pytest.raises(SelectionError, match="base_url") as caught:
+        Transport("https://user:pass@example.com", TOKEN)
+    assert "pass" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("https://example.com/", "https://example.com"),
+        ("https://example.com:8443/a/b/", "https://example.com:8443/a/b"),
+        ("http://localhost:8080", "http://localhost:8080"),
+        ("http://127.8.9.1", "http://127.8.9.1"),
+        ("http://[::1]:9/", "http://[::1]:9"),
+    ],
+)
+def test_a_base_url_loses_its_trailing_slash(given: str, kept: str) -> None:
+    """A path prefix stays; all loopback addresses may use http."""
+    assert Transport(given, TOKEN).base_url == kept
+
+
+@pytest.mark.parametrize("name", ["connect", "read", "total"])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), None, "5", True])
+def test_a_timeout_that_is_no_positive_number_is_refused_by_name(name: str, value: Any) -> None:
+    """The error names the field and the value."""
+    with pytest.raises(SelectionError, match=f"{name} .* {value!r}"):
+        Timeouts(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["max_in_flight", "max_body_bytes"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
+def test_a_count_that_is_no_positive_whole_number_is_refused_by_name(name: str, value: Any) -> None:
+    """The error names the field and the value."""
+    with pytest.raises(SelectionError, match=f"{name} .* {value!r}"):
+        Transport("https://example.com", TOKEN, **{name: value})
+
+
+def test_verification_cannot_be_switched_off_by_a_false() -> None:
+    """Only a context, made on purpose, replaces the system's authorities."""
+    with pytest.raises(SelectionError, match="ssl"):
+        Transport("https://example.com", TOKEN, ssl=False)  # type: ignore[arg-type]
+    Transport("https://example.com", TOKEN, ssl=ssl.create_default_context())
+
+
+# --- proxies
+
+
+@pytest.mark.parametrize("trust_env", [True, False])
+async def test_the_environments_proxy_is_used_only_on_request(
+    trust_env: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With trust_env the request goes to the proxy, whole URL and all."""
+    for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with scripted(answer()) as server, scripted(answer()) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.base_url)
+        async with connected(server.base_url, trust_env=trust_env) as transport:
+            await transport.attempt(READ)
+    assert len(proxy.requests) == trust_env
+    assert len(server.requests) == (not trust_env)
+
+
+async def test_a_netrc_file_is_not_read_with_the_environments_proxy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """A password for the same host would stand in the way of the token."""
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login someone password something\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with scripted(answer()) as server, connected(server.base_url, trust_env=True) as transport:
+        assert (await transport.attempt(READ)).status == 200
+    assert server.requests[0].token == TOKEN
+
+
+async def test_a_proxy_that_refuses_is_a_failed_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its status is told; its answer is not the service's."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with scripted(answer(407)) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.base_url)
+        async with connected("https://service.invalid", trust_env=True) as transport:
+            error = await failure_of(transport)
+    assert isinstance(error, ConnectionFailedError)
+    assert "407" in str(error)
+
+
+# --- what only a mock can raise
+
+
+class _MockedResponse(aiohttp.ClientResponse):
+    """aioresponses 0.7.9 does not know the arguments that aiohttp 3.14 added."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        if "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters:
+            options.setdefault("stream_writer", Mock(output_size=0))
+        super().__init__(*args, **options)
+
+
+@pytest.fixture
+def mocked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(mock_core, "ClientResponse", _MockedResponse)
+    with aioresponses() as mock:
+        yield mock
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (aiohttp.ServerDisconnectedError(), ConnectionFailedError),
+        (aiohttp.ClientOSError(104, "reset"), ConnectionFailedError),
+        (aiohttp.ClientConnectionError("closed"), ConnectionFailedError),
+        (aiohttp.ClientPayloadError("cut"), TruncatedAnswerError),
+        (aiohttp.ConnectionTimeoutError(), RequestTimeoutError),
+        (aiohttp.SocketTimeoutError(), RequestTimeoutError),
+        (aiohttp.ServerTimeoutError(), RequestTimeoutError),
+        (TimeoutError(), RequestTimeoutError),
+        (aiohttp.ClientResponseError(Mock(), (), message=TOKEN), ConnectionFailedError),
+        (aiohttp.TooManyRedirects(Mock(), (), message=TOKEN), ConnectionFailedError),
+        (aiohttp.InvalidURL("http://x"), ConnectionFailedError),
+        (aiohttp.ClientError(TOKEN), ConnectionFailedError),
+        (OSError(24, "too many open files"), ConnectionFailedError),
+        (ssl.SSLError("handshake"), ConnectionFailedError),
+    ],
+    ids=lambda each: each.__name__ if isinstance(each, type) else type(each).__name__,
+)
+async def test_no_exception_of_the_library_below_comes_through(
+    raised: Exception, told: type[TransportError], mocked: Any
+) -> None:
+    """Each becomes one of ours, in our words."""
+    mocked.get("https://example.com/v1/entities/O-1/dataset", exception=raised)
+    async with connected("https://example.com") as transport:
+        assert type(await failure_of(transport)) is told

@@ -1,42 +1,27 @@
-"""Columns -> Arrow. Here is decided how the columns of the long table and of the wide one are built."""
+"""The long and the wide table in Arrow, built column by column from the grid. pyarrow is imported inside."""
 
 import json
 from array import array
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any
 
+from asyncfin.errors import SelectionError
 from asyncfin.model.scope import format_path
 from asyncfin.table.columns import Column, OfPeriod, OfSeries, OfValue, chosen, decoded
 from asyncfin.table.grid import Grid
+from asyncfin.table.library import library
 
 # Observations whose decoded fields are held at a time.
 _ROWS = 20_000
-METADATA = b"asyncfin"
-
-
-def library(name: str, extra: str) -> Any:
-    """Return a module that one of the extras installs.
-
-    Raises:
-        ImportError: it is not installed; the message names the extra.
-    """
-    try:
-        return import_module(name)
-    except ImportError:
-        missing = ImportError(f"this needs {name}: pip install 'asyncfin[{extra}]'", name=name)
-    raise missing
-
-
-def arrow() -> Any:
-    return library("pyarrow", "arrow")
+_METADATA = b"asyncfin"
+_PERIOD_FIELDS = ("year", "end_month", "duration_months")
 
 
 def _type(name: str) -> Any:
     """Return the Arrow type that the schema calls so."""
-    pa = arrow()
+    pa = library("pyarrow", "arrow")
     match name:
         case "word":
             return pa.dictionary(pa.int32(), pa.string())
@@ -57,7 +42,7 @@ def long_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
         names: the columns wanted, in their order; None: all.
         about: what the schema's metadata says of the question.
     """
-    pa = arrow()
+    pa = library("pyarrow", "arrow")
     columns = chosen(names)
     rows = _Rows(grid)
     made = {column.name: rows.column(column) for column in columns if not isinstance(column.origin, OfValue)}
@@ -93,12 +78,12 @@ class _Rows:
 
 def _buffer(values: "array[Any]", type_name: str) -> Any:
     """Return an Arrow array that shares an array's memory."""
-    pa = arrow()
+    pa = library("pyarrow", "arrow")
     return pa.Array.from_buffers(_type(type_name), len(values), [None, pa.py_buffer(values)])
 
 
 def _array(entries: list[Any], type_name: str) -> Any:
-    pa = arrow()
+    pa = library("pyarrow", "arrow")
     if type_name == "word":
         return pa.array(entries, pa.string()).dictionary_encode()
     return pa.array(entries, _type(type_name))
@@ -106,7 +91,7 @@ def _array(entries: list[Any], type_name: str) -> Any:
 
 def _decoded_columns(grid: Grid, columns: list[Column]) -> dict[str, Any]:
     """Return the columns that stand in the values' fields."""
-    pa = arrow()
+    pa = library("pyarrow", "arrow")
     chunks: dict[str, list[Any]] = {column.name: [] for column in columns}
     for some in _portions(grid, columns):
         for column in columns:
@@ -135,7 +120,7 @@ def _portions(grid: Grid, columns: list[Column]) -> Iterator[list[Any]]:
 
 def _sources(entries: list[Any]) -> Any:
     """Return the column of sources; building it by its parts is many times faster than from objects."""
-    pa = arrow()
+    pa = library("pyarrow", "arrow")
     sources = list(chain.from_iterable(entries))
     kind = _type("sources")
     parts = [pa.array(list(map(attrgetter(field.name), sources)), field.type) for field in kind.value_type]
@@ -147,29 +132,30 @@ def _sources(entries: list[Any]) -> Any:
 def wide_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -> Any:
     """Return one row a period: year, end_month, duration_months, then a column of numbers a series.
 
-    A series' column is named by its id, and tells in its metadata what the series is.
+    A series' column is named by its id; its metadata tells what the series is. `names` chooses among
+    the columns.
+
+    Raises:
+        SelectionError: `names` names none of them.
     """
-    pa = arrow()
-    fields = [pa.field(name, pa.int32()) for name in _PERIOD_NAMES]
-    arrays = [
-        pa.array([getattr(period, name) for period in grid.periods], pa.int32()) for name in _PERIOD_NAMES
-    ]
-    for series in grid.series:
-        fields.append(pa.field(series.series_id, pa.float64(), metadata=_described(series)))
-        arrays.append(pa.array(dense(grid, series.series_id), pa.float64()))
-    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=_metadata([about])))
-    return table if names is None else table.select(list(names))
+    pa = library("pyarrow", "arrow")
+    fields = [pa.field(name, pa.int32()) for name in _PERIOD_FIELDS]
+    fields += [pa.field(each.series_id, pa.float64(), metadata=_described(each)) for each in grid.series]
+    by_name = {field.name: field for field in fields}
+    wanted = list(by_name) if names is None else list(dict.fromkeys(names))
+    if unknown := [name for name in wanted if name not in by_name]:
+        raise SelectionError(
+            f"columns must be {', '.join(_PERIOD_FIELDS)} or series ids of the panel, not {unknown[0]!r}"
+        )
+    arrays = [pa.array(_wide_column(grid, name), by_name[name].type) for name in wanted]
+    schema = pa.schema([by_name[name] for name in wanted], metadata=_metadata([about]))
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
-_PERIOD_NAMES = ("year", "end_month", "duration_months")
-
-
-def dense(grid: Grid, series_id: str) -> list[float | None]:
-    """Return the numbers of a series, one entry a period."""
-    row: list[float | None] = [None] * len(grid.periods)
-    for index, number in zip(*grid.observations(series_id), strict=True):
-        row[index] = number
-    return row
+def _wide_column(grid: Grid, name: str) -> list[Any]:
+    if name in _PERIOD_FIELDS:
+        return [getattr(period, name) for period in grid.periods]
+    return grid.numbers(name)
 
 
 def _described(series: Any) -> dict[str, str]:
@@ -178,12 +164,19 @@ def _described(series: Any) -> dict[str, str]:
 
 
 def _metadata(panels: list[dict[str, Any]]) -> dict[bytes, bytes]:
-    return {METADATA: json.dumps({"panels": panels}).encode()}
+    return {_METADATA: json.dumps({"panels": panels}).encode()}
 
 
 def joined(tables: list[Any]) -> Any:
-    """Return the rows of several long tables as one, and what their metadata says."""
-    pa = arrow()
-    panels = [about for table in tables for about in json.loads(table.schema.metadata[METADATA])["panels"]]
+    """Return the rows of several long tables as one. Its metadata says what all of theirs say."""
+    pa = library("pyarrow", "arrow")
+    panels = [about for table in tables for about in json.loads(table.schema.metadata[_METADATA])["panels"]]
     whole = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
     return whole.unify_dictionaries().replace_schema_metadata(_metadata(panels))
+
+
+def empty_table(names: Iterable[str] | None) -> Any:
+    """Return a long table of no rows."""
+    pa = library("pyarrow", "arrow")
+    schema = pa.schema([(column.name, _type(column.type)) for column in chosen(names)])
+    return schema.with_metadata(_metadata([])).empty_table()

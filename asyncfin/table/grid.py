@@ -60,6 +60,13 @@ class Grid:
             at = [i for i in at if i >= 0]
         return array("i", at), numbers
 
+    def numbers(self, series_id: str) -> list[float | None]:
+        """Return a series' numbers, one entry a period."""
+        row: list[float | None] = [None] * len(self.periods)
+        for index, number in zip(*self.observations(series_id), strict=True):
+            row[index] = number
+        return row
+
     def values(self, series_id: str) -> tuple[Value | None, ...]:
         """Return a series' values, one entry a period.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from attrs import evolve, frozen
 
@@ -18,6 +18,8 @@ from asyncfin.model.period import (
 )
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, Series
+from asyncfin.table import frames
+from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
 from asyncfin.table.notebook import panel_html
 from asyncfin.wire.answer import series_of
@@ -163,6 +165,61 @@ class Panel:
         """
         return evolve(self, grid=evolve(self._grid, periods=_cut(self.periods, periods)))
 
+    def to_arrow(self, layout: Layout = "long", *, columns: Iterable[str] | None = None) -> Any:
+        """Return a pyarrow Table (extra ``arrow``). docs/schema.md has its columns.
+
+        Args:
+            layout: ``"long"``: one row an observation, series in catalogue order, each oldest first.
+                ``"wide"``: one row a period, with year, end_month and duration_months, then a column
+                of numbers for each series, named by its id.
+            columns: the names of the wanted ones, in their order; they cost only themselves: asking
+                for numbers decodes no texts. None: all.
+
+        Raises:
+            SelectionError: there is no such layout or column.
+            MalformedAnswerError: what a wanted column is read from breaks the spec.
+            ImportError: pyarrow is not installed.
+        """
+        return frames.to_arrow(self._grid, layout, columns, self._about())
+
+    def to_pandas(self, layout: Layout = "long", *, columns: Iterable[str] | None = None) -> Any:
+        """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for `to_arrow`.
+
+        The wide one has an index of year, end_month and duration_months, which sorts as periods do;
+        its gaps are NaN. No dates are derived: fiscal months are not calendar months.
+        """
+        return frames.to_pandas(self._grid, layout, columns, self._about())
+
+    def to_polars(self, layout: Layout = "long", *, columns: Iterable[str] | None = None) -> Any:
+        """Return a polars DataFrame (extra ``polars``); arguments and errors as for `to_arrow`."""
+        return frames.to_polars(self._grid, layout, columns, self._about())
+
+    def to_numpy(self) -> Any:
+        """Return the numbers as a float64 array of NumPy, series x periods. A gap is NaN, a reported zero 0.
+
+        Raises:
+            ImportError: NumPy is not installed.
+        """
+        return frames.to_numpy(self._grid)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Hand the long table to whatever reads Arrow's C stream interface."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _about(self) -> dict[str, Any]:
+        """Return what a table's metadata says of this panel."""
+        return {
+            "entity_id": self.dataset.entity_id,
+            "name": self.dataset.name,
+            "dataset_id": self.dataset.dataset_id,
+            "created_timestamp": self.dataset.created_timestamp.isoformat(),
+            "select": str(self.select),
+            "value_version": self.value_version,
+            "periods": [period.label for period in self.periods],
+            "anchor": self.anchor and self.anchor.label,
+            "unlisted": list(self.unlisted),
+        }
+
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
@@ -186,6 +243,16 @@ class Panel:
         if self.unlisted:
             lines.append(f"{len(self.unlisted)} series were left out by the service")
         return lines
+
+
+def concat(panels: Iterable[Panel], *, columns: Iterable[str] | None = None) -> Any:
+    """Return the long tables of several panels as one pyarrow Table, in their order.
+
+    Companies are joined by nothing but the columns: the same fiscal period of two of them can mean
+    different months. Arguments and errors as for `Panel.to_arrow`.
+    """
+    names = None if columns is None else tuple(columns)
+    return frames.concat([panel.to_arrow(columns=names) for panel in panels], names)
 
 
 def _listed(ids: tuple[str, ...]) -> str:

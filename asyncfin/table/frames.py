@@ -1,0 +1,52 @@
+"""The frame libraries. pandas and polars go through Arrow, so that all of them show one schema."""
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+from asyncfin.errors import SelectionError
+from asyncfin.table.arrow import empty_table, joined, long_table, wide_table
+from asyncfin.table.grid import Grid
+from asyncfin.table.library import library
+
+Layout: TypeAlias = Literal["long", "wide"]
+Names: TypeAlias = Iterable[str] | None
+
+
+def to_arrow(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> Any:
+    """Return the table of a layout. `about` is what its metadata says of the question."""
+    match layout:
+        case "long":
+            return long_table(grid, names, about)
+        case "wide":
+            return wide_table(grid, names, about)
+    raise SelectionError(f"layout must be 'long' or 'wide', not {layout!r}")
+
+
+def to_pandas(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> Any:
+    """Return a DataFrame of pandas; the wide one is indexed by period."""
+    library("pandas", "pandas")
+    frame = to_arrow(grid, layout, names, about).to_pandas()
+    if layout == "wide":
+        index = [name for name in ("year", "end_month", "duration_months") if name in frame.columns]
+        return frame.set_index(index) if index else frame
+    return frame
+
+
+def to_polars(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> Any:
+    """Return a DataFrame of polars."""
+    return library("polars", "polars").from_arrow(to_arrow(grid, layout, names, about))
+
+
+def to_numpy(grid: Grid) -> Any:
+    """Return the numbers, series x periods, NaN for gaps."""
+    numpy = library("numpy", "pandas")
+    numbers = numpy.full((len(grid.series), len(grid.periods)), numpy.nan)
+    for row, series in zip(numbers, grid.series, strict=True):
+        periods, found = grid.observations(series.series_id)
+        row[periods] = found
+    return numbers
+
+
+def concat(tables: list[Any], names: Names) -> Any:
+    """Return several long tables as one."""
+    return joined(tables) if tables else empty_table(names)

@@ -1,0 +1,48 @@
+"""The documents say what is true: their Python blocks run and print what they say."""
+
+import doctest
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import asyncfin
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+BLOCKS = [
+    pytest.param(code, output, id=f"{path.name}-{number}")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for number, (code, output) in enumerate(BLOCK.findall(path.read_text()), 1)
+]
+# Importing these needs an extra, or starts a program.
+APART = ("asyncfin.__main__",)
+MODULES = [name for _, name, _ in pkgutil.walk_packages(asyncfin.__path__, "asyncfin.") if name not in APART]
+
+
+@pytest.mark.parametrize(("code", "output"), BLOCKS)
+def test_a_python_block_runs_and_prints_the_text_below_it(code: str, output: str, tmp_path: Path) -> None:
+    """Every block is a program of its own, and its output is the text block that follows it."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("ASYNCFIN_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment | {"PYTHONPATH": str(ROOT)},
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    if output:
+        assert done.stdout == output
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_docstrings_run(name: str) -> None:
+    """What a docstring shows is what happens."""
+    assert doctest.testmod(importlib.import_module(name)).failed == 0

@@ -1,0 +1,172 @@
+"""The error tree: its shape, what each error tells, and that it survives pickling."""
+
+import copy
+import pickle
+from datetime import UTC, datetime
+
+import pytest
+
+from asyncfin import errors
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AsyncfinError,
+    AuthenticationError,
+    ConnectionFailedError,
+    DatasetChangedError,
+    IncompleteResultError,
+    MalformedAnswerError,
+    ManifestMismatchError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    RequestTimeoutError,
+    SelectionError,
+    ServerFailureError,
+    ServiceError,
+    TransportError,
+    TruncatedAnswerError,
+    ValidationFailedError,
+)
+
+AT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+ATTEMPT = {"operation": "query", "at": AT, "attempts": 3}
+ANSWER = {"status": 400, "code": "some_code", "message": "a text", "request_id": "r-1", **ATTEMPT}
+
+TREE = {
+    AsyncfinError: Exception,
+    SelectionError: AsyncfinError,
+    TransportError: AsyncfinError,
+    ConnectionFailedError: TransportError,
+    RequestTimeoutError: TransportError,
+    TruncatedAnswerError: TransportError,
+    ServiceError: AsyncfinError,
+    ValidationFailedError: ServiceError,
+    AuthenticationError: ServiceError,
+    PermissionDeniedError: ServiceError,
+    NotFoundError: ServiceError,
+    DatasetChangedError: ServiceError,
+    RateLimitedError: ServiceError,
+    AllowanceExhaustedError: RateLimitedError,
+    ServerFailureError: ServiceError,
+    MalformedAnswerError: AsyncfinError,
+    IncompleteResultError: AsyncfinError,
+    ManifestMismatchError: AsyncfinError,
+}
+
+
+def example(kind: type[AsyncfinError]) -> AsyncfinError:
+    """Return an error of a kind with every field given."""
+    if issubclass(kind, AllowanceExhaustedError):
+        return kind(resume_at=AT, retry_after=3600.5, **ANSWER)
+    if issubclass(kind, RateLimitedError):
+        return kind(retry_after=2.5, **ANSWER)
+    if issubclass(kind, ServiceError):
+        return kind(**ANSWER)
+    if issubclass(kind, TransportError):
+        return kind("no answer", **ATTEMPT)
+    if issubclass(kind, MalformedAnswerError):
+        return kind(["first @ $.a", "second @ $.b"], request_id="r-1", **ATTEMPT)
+    if issubclass(kind, IncompleteResultError):
+        return kind("two are missing", series_ids=["s1", "s2"])
+    return kind("a text")
+
+
+def public_kinds() -> set[type[AsyncfinError]]:
+    found = (each for each in vars(errors).values() if isinstance(each, type))
+    return {each for each in found if issubclass(each, AsyncfinError) and not each.__name__.startswith("_")}
+
+
+def test_the_tree_holds_exactly_the_named_errors() -> None:
+    """No error is missing here, so the tests over the whole tree are over the whole tree."""
+    assert public_kinds() == set(TREE)
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_an_error_hangs_below_its_parent(kind: type[AsyncfinError]) -> None:
+    """Whoever catches a branch catches what the design hangs on it, and nothing of another branch."""
+    public = [each for each in kind.__mro__[1:] if not each.__name__.startswith("_")]
+    assert public[0] is TREE[kind]
+    assert issubclass(kind, ValueError) == (kind is SelectionError)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+@pytest.mark.parametrize("kind", TREE)
+def test_an_error_survives_pickling_and_copying(kind: type[AsyncfinError], again) -> None:
+    """Every field, the text, and notes added on the way come back."""
+    error = example(kind)
+    error.add_note("of batch 3")
+    restored = again(error)
+    assert type(restored) is kind
+    assert (str(restored), repr(restored), vars(restored)) == (str(error), repr(error), vars(error))
+    assert restored.args == error.args
+    assert restored.__notes__ == ["of batch 3"]
+    assert restored is not error
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_every_pickle_protocol_takes_an_error(protocol: int) -> None:
+    """Also the oldest protocols keep the keyword-only fields."""
+    error = example(AllowanceExhaustedError)
+    assert vars(pickle.loads(pickle.dumps(error, protocol))) == vars(error)
+
+
+def test_a_copied_error_does_not_share_its_fields() -> None:
+    """Changing the attempts of one leaves the other alone."""
+    error = example(NotFoundError)
+    restored = copy.copy(error)
+    restored.attempts = 9
+    assert error.attempts == 3
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TREE if issubclass(kind, ServiceError)])
+def test_a_service_error_tells_status_code_request_and_text(kind: type[ServiceError]) -> None:
+    """The text holds all that the service said, and the operation."""
+    text = str(example(kind))
+    assert all(fact in text for fact in ("400", "some_code", "query", "r-1", "a text"))
+
+
+def test_a_service_error_without_a_body_still_reads_well() -> None:
+    """Nothing unknown is shown as None."""
+    assert str(ServerFailureError(status=502)) == "502: no message"
+
+
+def test_an_exhausted_allowance_says_when_requests_are_possible_again() -> None:
+    """The moment stands in the text."""
+    assert "2024-05-06T07:08:09+00:00" in str(example(AllowanceExhaustedError))
+
+
+def test_one_problem_may_be_given_as_a_text() -> None:
+    """A str is one problem, not a problem a letter."""
+    assert MalformedAnswerError("expected an object @ $").problems == ("expected an object @ $",)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TREE if hasattr(kind, "report")])
+def test_a_report_holds_what_support_asks_for(kind: type[AsyncfinError]) -> None:
+    """The request id, the time and the operation stand in it, one fact a line (spec 7)."""
+    facts = dict(line.split(": ", 1) for line in example(kind).report().splitlines())
+    known = {
+        "error": kind.__name__,
+        "operation": "query",
+        "time": "2024-05-06T07:08:09+00:00",
+        "attempts": "3",
+    }
+    if issubclass(kind, ServiceError):
+        known |= {"status": "400", "code": "some_code"}
+    if not issubclass(kind, TransportError):
+        known |= {"request id": "r-1"}
+    assert facts.pop("versions").startswith("asyncfin ")
+    assert facts == known
+
+
+def test_a_report_leaves_out_what_is_unknown_and_what_the_service_wrote() -> None:
+    """No line says None, and the service's own text, which could hold anything, is not in it."""
+    report = ServerFailureError(status=500, message="Bearer abc").report()
+    assert "None" not in report
+    assert "Bearer" not in report
+
+
+@pytest.mark.parametrize("kind", [TransportError, ServiceError, MalformedAnswerError])
+def test_all_that_an_attempt_can_end_in_can_be_reported(kind: type[AsyncfinError]) -> None:
+    """Each error of the wire has a report; those about the question itself have none."""
+    assert hasattr(kind, "report")
+    assert not hasattr(SelectionError, "report")

@@ -1,0 +1,274 @@
+"""Periods: order, labels, bounds, rules, and the window of a trailing selection."""
+
+import pickle
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.period import (
+    Annual,
+    Exact,
+    FiscalRange,
+    Period,
+    Quarterly,
+    Trailing,
+    describe,
+    resolve,
+)
+
+periods = st.builds(Period, st.integers(1, 9999), st.integers(1, 12), st.integers(0, 400))
+recent = st.builds(Period, st.integers(2019, 2024), st.integers(1, 12), st.sampled_from([0, 3, 6, 9, 12]))
+catalogues = st.lists(recent, unique=True, max_size=40)
+
+
+@pytest.mark.parametrize(
+    ("period", "label"),
+    [
+        (Period(2024, 12, 12), "FY2024"),
+        (Period(2024, 3, 3), "2024-Q1"),
+        (Period(2024, 12, 3), "2024-Q4"),
+        (Period(2024, 6, 6), "2024-H1"),
+        (Period(2024, 12, 6), "2024-H2"),
+        (Period(2024, 9, 9), "2024-9M"),
+        (Period(2024, 11, 5), "2024-11-05M"),
+        (Period(2024, 6, 12), "2024-06-12M"),
+        (Period(2024, 12, 0), "2024-12-00M"),
+        (Period(2024, 12, 9), "2024-12-09M"),
+        (Period(2024, 4, 3), "2024-04-03M"),
+        (Period(2024, 12, 120), "2024-12-120M"),
+        (Period(7, 12, 12), "FY0007"),
+    ],
+)
+def test_a_period_has_the_label_people_use(period: Period, label: str) -> None:
+    """Years, quarters, halves and nine months are named so; all others have the plain form."""
+    assert period.label == str(period) == label
+    assert Period.parse(label) == period
+
+
+@given(periods)
+def test_a_label_parses_back(period: Period) -> None:
+    """Every period's label stands for that period."""
+    assert Period.parse(period.label) == period
+
+
+@given(periods, periods)
+def test_two_periods_never_share_a_label(one: Period, other: Period) -> None:
+    """Labels are one-to-one."""
+    assert (one.label == other.label) == (one == other)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "2024",
+        "fy2024",
+        "FY24",
+        "FY2024 ",
+        "FY2024\n",
+        "2024-Q5",
+        "2024-Q0",
+        "2024-H3",
+        "2024-6M",
+        "FY0000",
+        "2024-13-03M",
+        "2024-00-03M",
+        "2024-1-3M",
+        "٢٠٢٤-Q1",
+        None,
+        2024,
+        Period(2024, 12, 12),
+    ],
+)
+def test_what_is_no_label_is_refused_with_its_value(text: object) -> None:
+    """The error shows the text, or the part of it that is out of range."""
+    with pytest.raises(SelectionError, match=r"period|year|end_month"):
+        Period.parse(text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [("2024-12-12M", "FY2024"), ("2024-03-03M", "2024-Q1"), ("2024-04-0003M", "2024-04-03M")],
+)
+def test_a_second_way_to_write_a_period_is_refused_with_the_first(text: str, right: str) -> None:
+    """One period has one text form, and the error names it."""
+    with pytest.raises(SelectionError, match=f"is written {right}"):
+        Period.parse(text)
+
+
+@given(st.text(max_size=12))
+def test_no_text_has_two_readings(text: str) -> None:
+    """Whatever parses is the label of what it parses to; all else is one SelectionError."""
+    try:
+        period = Period.parse(text)
+    except SelectionError:
+        return
+    assert period.label == text
+
+
+@given(periods, periods)
+def test_periods_are_ordered_by_year_then_month_then_duration(one: Period, other: Period) -> None:
+    """The order is that of the three fields."""
+    fields = [(p.year, p.end_month, p.duration_months) for p in (one, other)]
+    assert (one < other) == (fields[0] < fields[1])
+
+
+@pytest.mark.parametrize("field", ["year", "end_month", "duration_months"])
+@pytest.mark.parametrize("value", [-1, 10_000, True, 1.0, "1", None])
+def test_a_field_that_is_no_whole_number_in_range_is_refused(field: str, value: object) -> None:
+    """Nothing is coerced, and the error names the field and the value."""
+    with pytest.raises(SelectionError, match=rf"^{field} must be .*, not {re.escape(repr(value))}$"):
+        Period(**{"year": 2024, "end_month": 12, "duration_months": 12, field: value})
+
+
+@pytest.mark.parametrize("month", [0, 13])
+def test_months_outside_the_year_are_refused(month: int) -> None:
+    """Fiscal months run from 1 to 12 (spec 2.1)."""
+    with pytest.raises(SelectionError, match="end_month must be a whole number from 1 to 12"):
+        Period(2024, month, 0)
+
+
+def test_a_period_survives_pickling() -> None:
+    """Panels and errors carry periods across processes."""
+    assert pickle.loads(pickle.dumps(Period(2024, 9, 3))) == Period(2024, 9, 3)
+
+
+def test_exact_takes_periods_labels_or_a_single_one() -> None:
+    """Labels are parsed, order is kept."""
+    assert Exact(["FY2024", Period(2023, 12, 12)]).periods == (Period(2024, 12, 12), Period(2023, 12, 12))
+    assert Exact("FY2024") == Exact(Period(2024, 12, 12)) == Exact(iter(["FY2024"]))
+
+
+@pytest.mark.parametrize(
+    ("given_periods", "told"),
+    [
+        ([], "at least one"),
+        (["FY2024", Period(2024, 12, 12)], "FY2024 is named twice"),
+        ([(2024, 12, 12)], r"not \(2024, 12, 12\)"),
+        (["FY24"], "FY24"),
+        ([None], "not None"),
+        (2024, "not 2024"),
+        (None, "not None"),
+    ],
+)
+def test_exact_refuses_what_names_no_distinct_periods(given_periods: object, told: str) -> None:
+    """The error names what is wrong."""
+    with pytest.raises(SelectionError, match=told):
+        Exact(given_periods)  # type: ignore[arg-type]
+
+
+def test_bounds_may_be_periods_pairs_or_years() -> None:
+    """All become points in time; a year means its first month as a start and its last as an end."""
+    whole = FiscalRange(Period(2023, 1, 0), Period(2024, 12, 0))
+    assert FiscalRange(2023, 2024) == whole
+    assert FiscalRange((2023, 1), (2024, 12)) == whole
+    assert FiscalRange(Period(2023, 1, 3), Period(2024, 12, 12)) == whole
+    assert FiscalRange() == FiscalRange(None, None)
+
+
+@pytest.mark.parametrize("rule", [FiscalRange, Annual, Quarterly])
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ((2024, 2023), "2023-12 is before 2024-01"),
+        ((Period(2024, 6, 0), (2024, 5)), "2024-05 is before 2024-06"),
+        (("2024", None), "start must be .*, not '2024'"),
+        ((None, 2024.0), r"end must be .*, not 2024\.0"),
+        ((True, None), "start must be .*, not True"),
+        (((2024, 13), None), "end_month must be .*, not 13"),
+        (((2024, 1, 3), None), "start must be"),
+    ],
+)
+def test_a_wrong_bound_is_refused_by_name(rule: type, bounds: tuple, told: str) -> None:
+    """A range and the rules share their bounds' checks."""
+    with pytest.raises(SelectionError, match=told):
+        rule(*bounds)
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.0, "12", None])
+def test_counts_are_whole_numbers_of_at_least_one(value: object) -> None:
+    """Trailing months and `last` are refused otherwise, by name."""
+    with pytest.raises(SelectionError, match=r"^months must be"):
+        Trailing(value)  # type: ignore[arg-type]
+    if value is not None:
+        with pytest.raises(SelectionError, match=r"^last must be"):
+            Annual(last=value)  # type: ignore[arg-type]
+
+
+@given(catalogues, st.none() | st.integers(2018, 2025), st.none() | st.integers(1, 5))
+def test_annual_means_the_fiscal_years_of_a_catalogue(
+    known: list[Period], start: int | None, last: int | None
+) -> None:
+    """Those of twelve months ending in month 12, from the start on, the latest ones, oldest first."""
+    years = sorted(
+        p for p in known if (p.duration_months, p.end_month) == (12, 12) and p.year >= (start or 0)
+    )
+    meant = tuple(years[-last:] if last else years)
+    assert resolve(Annual(start, last=last), known) == (Exact(meant) if meant else None)
+
+
+@given(catalogues, st.none() | st.integers(2018, 2025))
+def test_quarterly_means_the_periods_of_three_months(known: list[Period], end: int | None) -> None:
+    """In whatever month they end, up to the end, oldest first."""
+    meant = sorted(p for p in known if p.duration_months == 3 and p.year <= (end or 9999))
+    assert resolve(Quarterly(end=end), known) == (Exact(meant) if meant else None)
+
+
+@given(catalogues)
+def test_an_open_range_spans_the_catalogue(known: list[Period]) -> None:
+    """Both ends become the first and last fiscal ends there are; an empty catalogue has none."""
+    resolved = resolve(FiscalRange(), known)
+    if not known:
+        assert resolved is None
+    else:
+        ends = sorted((p.year, p.end_month) for p in known)
+        assert resolved == FiscalRange(ends[0], ends[-1])
+
+
+@pytest.mark.parametrize("beyond", [FiscalRange(start=2030), FiscalRange(end=2000)])
+def test_a_range_beyond_the_catalogue_means_nothing(beyond: FiscalRange) -> None:
+    """An open end is not turned into an end before the start."""
+    assert resolve(beyond, [Period(2024, 12, 12)]) is None
+
+
+@pytest.mark.parametrize("asked", [Exact("FY2030"), FiscalRange(2023, 2024), Trailing(12)])
+def test_what_is_no_rule_stays_as_asked(asked: object) -> None:
+    """Nothing in the catalogue changes it, not even an empty one."""
+    assert resolve(asked, []) is asked  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("asked", [None, "FY2024", Period(2024, 12, 12), [Period(2024, 12, 12)]])
+def test_what_is_no_period_selection_is_refused(asked: object) -> None:
+    """The error shows the value and names the five ways to ask."""
+    with pytest.raises(
+        SelectionError, match="periods must be Exact, FiscalRange, Trailing, Annual or Quarterly"
+    ):
+        resolve(asked, [])  # type: ignore[arg-type]
+
+
+@given(recent, recent, st.integers(1, 40))
+def test_a_trailing_window_is_the_last_months_up_to_the_anchor(
+    period: Period, anchor: Period, months: int
+) -> None:
+    """A period counts if its fiscal end is one of the last months, counted one by one, of any duration."""
+    year, month, window = anchor.year, anchor.end_month, set()
+    for _ in range(months):
+        window.add((year, month))
+        year, month = (year, month - 1) if month > 1 else (year - 1, 12)
+    assert Trailing(months).reaches(period, anchor) == ((period.year, period.end_month) in window)
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        (Exact(["FY2023", "2024-Q1"]), "exactly FY2023, 2024-Q1"),
+        (FiscalRange(2023), "fiscal ends 2023-01 to open"),
+        (Trailing(24), "the last 24 months"),
+    ],
+)
+def test_a_selection_can_be_told_in_a_line(asked: object, line: str) -> None:
+    """Plans show it."""
+    assert describe(asked) == line

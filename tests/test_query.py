@@ -1,0 +1,158 @@
+"""Query: every cap of spec 8, and everything a request can't carry, refused before it is sent."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
+from asyncfin.model.query import Query, check_page_size, check_value_version
+from asyncfin.model.scope import ScopeRef
+
+PATH = (ScopeRef("company", "total"),)
+
+
+def query(**fields: Any) -> Query:
+    return Query(**{"metric_ids": "Revenue", "scope_combinations": PATH, "periods": Trailing(12)} | fields)
+
+
+def ids(count: int) -> list[str]:
+    return [f"id{number}" for number in range(count)]
+
+
+def paths(count: int) -> list[tuple[ScopeRef, ...]]:
+    return [(ScopeRef("company", name),) for name in ids(count)]
+
+
+@given(st.integers(0, 120))
+def test_metric_ids_are_one_to_fifty(count: int) -> None:
+    """Spec 8: 1 to 50 distinct metrics."""
+    if 1 <= count <= 50:
+        assert len(query(metric_ids=ids(count)).metric_ids) == count
+    else:
+        with pytest.raises(SelectionError, match=f"metric_ids must have 1 to 50 entries, not {count}"):
+            query(metric_ids=ids(count))
+
+
+@given(st.integers(0, 120))
+def test_scope_combinations_are_one_to_fifty(count: int) -> None:
+    """Spec 8: 1 to 50 paths."""
+    if 1 <= count <= 50:
+        assert len(query(scope_combinations=paths(count)).scope_combinations) == count
+    else:
+        with pytest.raises(
+            SelectionError, match=f"scope_combinations must have 1 to 50 entries, not {count}"
+        ):
+            query(scope_combinations=paths(count))
+
+
+@given(st.integers(0, 40))
+def test_a_scope_path_has_up_to_twenty_entries(count: int) -> None:
+    """Spec 8: up to 20; a path of none is a complete path too, where a catalogue lists one."""
+    path = tuple(ScopeRef("company", name) for name in ids(count))
+    if count <= 20:
+        assert query(scope_combinations=[path]).scope_combinations == (path,)
+    else:
+        with pytest.raises(SelectionError, match=f"a scope path must have 0 to 20 entries, not {count}"):
+            query(scope_combinations=[path])
+
+
+@given(st.integers(0, 120))
+def test_reporting_group_ids_are_up_to_fifty(count: int) -> None:
+    """Spec 8: up to 50; an empty list is refused, since leaving it out means all."""
+    if 1 <= count <= 50:
+        assert len(query(reporting_group_ids=ids(count)).reporting_group_ids or ()) == count
+    else:
+        with pytest.raises(
+            SelectionError, match=f"reporting_group_ids must have 1 to 50 entries, not {count}"
+        ):
+            query(reporting_group_ids=ids(count))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"metric_ids": ["a", "b", "a"]}, "metric_ids must be distinct: 'a' is named twice"),
+        ({"reporting_group_ids": ["g", "g"]}, "reporting_group_ids must be distinct: 'g'"),
+        (
+            {"scope_combinations": ["company=total", PATH]},
+            "scope_combinations must be distinct: 'company=total' is named twice",
+        ),
+    ],
+)
+def test_nothing_may_be_named_twice(fields: dict[str, Any], told: str) -> None:
+    """Spec 8: distinct; the error shows which."""
+    with pytest.raises(SelectionError, match=told):
+        query(**fields)
+
+
+@pytest.mark.parametrize("field", ["metric_ids", "reporting_group_ids"])
+@pytest.mark.parametrize("value", [5, [5], [None], [""], "", b"ab", [["a"]]])
+def test_ids_are_non_empty_text(field: str, value: object) -> None:
+    """What a request can't carry, or could never match, is refused by name."""
+    with pytest.raises(SelectionError, match=rf"^{field} must"):
+        query(**{field: value})
+
+
+def test_the_metrics_cannot_be_left_out() -> None:
+    """They are required (spec 4.3)."""
+    with pytest.raises(SelectionError, match=r"^metric_ids must"):
+        query(metric_ids=None)
+
+
+@pytest.mark.parametrize("value", [None, "2024", Period(2024, 12, 12), Annual(), Quarterly(last=4)])
+def test_periods_must_be_what_the_service_takes(value: object) -> None:
+    """Rules need a catalogue, so a single request can't carry them; the error says where they go."""
+    with pytest.raises(
+        SelectionError, match=r"periods must be Exact, FiscalRange or Trailing.*Client\.query"
+    ):
+        query(periods=value)
+
+
+@pytest.mark.parametrize("value", [FiscalRange(), FiscalRange(start=2024), FiscalRange(end=2024)])
+def test_a_range_needs_both_ends(value: FiscalRange) -> None:
+    """Open ends mean the catalogue's, which one request does not know."""
+    with pytest.raises(SelectionError, match="periods must have a start and an end"):
+        query(periods=value)
+
+
+@pytest.mark.parametrize("value", [Exact("FY2024"), FiscalRange(2023, 2024), Trailing(12)])
+def test_the_three_period_modes_are_taken(value: object) -> None:
+    """Spec 4.3: exact, fiscal_range, trailing."""
+    assert query(periods=value).periods is value
+
+
+@pytest.mark.parametrize("value", ["Original", "", None, 1, ["original"]])
+def test_another_value_version_is_refused(value: object) -> None:
+    """Spec 4.3 and 9: original or latest_restated."""
+    with pytest.raises(SelectionError, match="value_version must be 'original' or 'latest_restated', not"):
+        query(value_version=value)
+    check_value_version("latest_restated")
+
+
+@pytest.mark.parametrize("value", [5, b"x", ["x"]])
+def test_another_dataset_id_than_text_is_refused(value: object) -> None:
+    """The pin is a UUID as text, as the metadata give it."""
+    with pytest.raises(SelectionError, match="expected_dataset_id must be"):
+        query(expected_dataset_id=value)
+
+
+@given(st.integers(-5, 300))
+def test_a_page_holds_one_to_a_hundred_series(size: int) -> None:
+    """Spec 8: 1 to 100."""
+    if 1 <= size <= 100:
+        check_page_size(size)
+    else:
+        with pytest.raises(
+            SelectionError, match=f"page_size must be a whole number from 1 to 100, not {size}"
+        ):
+            check_page_size(size)
+
+
+@pytest.mark.parametrize("value", [True, 25.0, "25", None])
+def test_a_page_size_is_a_whole_number(value: object) -> None:
+    """Nothing is coerced."""
+    with pytest.raises(SelectionError, match="page_size"):
+        check_page_size(value)  # type: ignore[arg-type]

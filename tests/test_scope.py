@@ -1,0 +1,100 @@
+"""Scope paths: one text form that parses back, and the forms that are taken."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.scope import ScopePath, ScopeRef, as_path, as_paths, format_path, parse_path
+
+ids = st.text("ab%=|253DC7 é", max_size=6)
+refs = st.builds(ScopeRef, ids, ids)
+paths = st.lists(refs, max_size=4).map(tuple)
+
+SEGMENT, REGION = ScopeRef("segment", "cloud"), ScopeRef("region", "emea")
+
+
+@given(paths)
+def test_the_text_form_of_a_path_parses_back(path: ScopePath) -> None:
+    """Whatever characters the ids hold, the empty path included."""
+    assert parse_path(format_path(path)) == path
+
+
+@given(paths, paths)
+def test_two_paths_never_share_a_text_form(one: ScopePath, other: ScopePath) -> None:
+    """The text form is one-to-one, so it can stand for the path as a key."""
+    assert (format_path(one) == format_path(other)) == (one == other)
+
+
+def test_only_what_divides_a_path_is_escaped() -> None:
+    """Per cent, equals and bar are; all else stays readable."""
+    assert format_path((ScopeRef("a=b", "50%|R&D/x"),)) == "a%3Db=50%25%7CR&D/x"
+
+
+@pytest.mark.parametrize("text", ["a", "a=b|", "|a=b", "a=b=c", "a=b|c", "a%=b", "a%41=b", "%3=b", "a=%2"])
+def test_a_text_that_is_no_path_is_refused_whole(text: str) -> None:
+    """The error shows the text as it was given."""
+    with pytest.raises(SelectionError, match="scope path '" + text.replace("|", r"\|")):
+        parse_path(text)
+
+
+@given(st.text("ab%=|2537CD", max_size=10))
+def test_a_text_either_parses_or_is_refused(text: str) -> None:
+    """Nothing but a SelectionError comes of any text."""
+    try:
+        path = parse_path(text)
+    except SelectionError:
+        return
+    assert format_path(path).casefold() == text.casefold()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        (SEGMENT, REGION),
+        [SEGMENT, REGION],
+        [("segment", "cloud"), ("region", "emea")],
+        [["segment", "cloud"], REGION],
+        "segment=cloud|region=emea",
+        iter([SEGMENT, REGION]),
+    ],
+    ids=repr,
+)
+def test_a_path_is_taken_in_each_of_its_forms(form: object) -> None:
+    """References, pairs of str, the text form."""
+    assert as_path(form) == (SEGMENT, REGION)
+
+
+@pytest.mark.parametrize(
+    "form", [None, 5, [5], [("a",)], [("a", "b", "c")], [("a", 1)], [None], ("a", "b"), [ScopeRef("a", 1)]]
+)
+def test_what_is_no_path_is_refused_by_value(form: object) -> None:
+    """The error names the scope path and shows what it holds."""
+    with pytest.raises(SelectionError, match=r"scope path .*'?(None|5|a)'?"):
+        as_path(form)
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("segment=cloud", ((SEGMENT,),)),
+        (SEGMENT, ((SEGMENT,),)),
+        ([SEGMENT, REGION], ((SEGMENT, REGION),)),
+        ([("segment", "cloud"), ("region", "emea")], ((SEGMENT, REGION),)),
+        ([[SEGMENT], [REGION]], ((SEGMENT,), (REGION,))),
+        ([[("segment", "cloud")], "region=emea"], ((SEGMENT,), (REGION,))),
+        (["segment=cloud", "region=emea"], ((SEGMENT,), (REGION,))),
+        ([()], ((),)),
+        ([], ()),
+    ],
+)
+def test_one_path_or_several_are_told_apart(form: object, expected: tuple[ScopePath, ...]) -> None:
+    """A single path stands for a collection of one."""
+    assert as_paths(form) == expected
+
+
+@pytest.mark.parametrize("form", [5, None, [5], [[5]], [SEGMENT, [SEGMENT]], {"a": "b"}])
+def test_what_holds_no_paths_is_refused(form: object) -> None:
+    """A mixture of references and paths is refused too: its meaning is not certain."""
+    with pytest.raises(SelectionError, match="scope"):
+        as_paths(form)

@@ -1,0 +1,100 @@
+"""Select as a value: what it takes, what it refuses, and how it shows itself."""
+
+import pickle
+
+import pytest
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.scope import ScopeRef
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries
+
+PATH = (ScopeRef("company", "total"),)
+ID_FIELDS = ["metric_ids", "reporting_group_ids", "scope_group_ids", "basis", "cadence", "period_meaning"]
+FIELDS = [*ID_FIELDS, "scope_combinations"]
+
+
+def series(series_id: str = "s1", metric_id: str = "Revenue") -> CatalogueSeries:
+    return CatalogueSeries(series_id, "income", metric_id, "Revenue", "USD", "company", PATH, "#,##0", "flow")
+
+
+@pytest.mark.parametrize("field", ID_FIELDS)
+def test_a_str_is_one_id_and_a_collection_means_one_of_these(field: str) -> None:
+    """Sets, lists and generators are taken, and duplicates dropped."""
+    assert getattr(Select(**{field: "ab"}), field) == ("ab",)
+    assert getattr(Select(**{field: ["b", "a", "b"]}), field) == ("b", "a")
+    assert getattr(Select(**{field: (each for each in "ab")}), field) == ("a", "b")
+    assert getattr(Select(**{field: {"a"}}), field) == ("a",)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("empty", [(), [], {}, set(), iter(())])
+def test_an_empty_collection_is_refused_by_name(field: str, empty: object) -> None:
+    """An empty list is most often an upstream mistake: it means neither nothing nor everything."""
+    with pytest.raises(SelectionError, match=rf"^{field} must not be empty"):
+        Select(**{field: empty})
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("value", [5, [5], [None], b"ab", [["x", 1]]])
+def test_what_holds_no_ids_is_refused_by_name(field: str, value: object) -> None:
+    """Numbers, bytes and None within a collection are no ids."""
+    with pytest.raises(SelectionError, match=field if field != "scope_combinations" else "scope"):
+        Select(**{field: value})
+
+
+@pytest.mark.parametrize(("field", "value"), [("label", 5), ("where", "Revenue"), ("name", 5)])
+def test_other_fields_are_checked_too(field: str, value: object) -> None:
+    """The error names the field and shows the value."""
+    with pytest.raises(SelectionError, match=rf"^{field} must be .*, not {value!r}"):
+        Select(**{field: value})
+
+
+@pytest.mark.parametrize(
+    "given", [PATH, [PATH], [("company", "total")], "company=total", ["company=total", PATH], {PATH}]
+)
+def test_a_path_is_taken_alone_or_among_others_in_any_form(given: object) -> None:
+    """A single path is taken, and one path in two forms counts once."""
+    assert Select(scope_combinations=given).scope_combinations == (PATH,)
+
+
+def test_equal_questions_are_equal_and_can_be_keys() -> None:
+    """However they were written."""
+    assert Select(metric_ids="a") == Select(metric_ids=["a", "a"])
+    assert len({Select("a"), Select(["a"]), Select("b")}) == 2
+
+
+def test_picking_by_hand_keeps_the_triple_and_the_id() -> None:
+    """One series, or several, each once; nothing else of them matters."""
+    picked = Select.of([series("s1"), series("s2"), series("s1")]).series
+    assert [(each.metric_id, each.reporting_group_id, each.scopes, each.series_id) for each in picked] == [
+        ("Revenue", "income", PATH, "s1"),
+        ("Revenue", "income", PATH, "s2"),
+    ]
+    assert Select.of(series("s1")) == Select.of([series("s1")])
+
+
+def test_picking_none_is_refused() -> None:
+    """An empty pick would read as everything elsewhere."""
+    with pytest.raises(SelectionError, match="series must not be empty"):
+        Select.of([])
+
+
+@pytest.mark.parametrize("value", [["s1"], [None], 5])
+def test_picking_what_is_no_series_is_refused(value: object) -> None:
+    """An id alone does not survive a new publication, so it is not taken for a series."""
+    with pytest.raises(SelectionError, match="series"):
+        Select.of(value)
+
+
+def test_only_given_fields_are_shown() -> None:
+    """The repr is short and reads as what was asked."""
+    assert repr(Select()) == "Select()"
+    assert repr(Select("Revenue", label="net")) == "Select(metric_ids=('Revenue',), label='net')"
+
+
+def test_a_select_survives_pickling() -> None:
+    """All but a lambda, which Python does not pickle."""
+    select = Select(["a"], PATH, label="x", name="n")
+    assert pickle.loads(pickle.dumps(select)) == select
+    assert pickle.loads(pickle.dumps(Select.of(series()))) == Select.of(series())

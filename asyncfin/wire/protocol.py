@@ -7,7 +7,8 @@ never by its text.
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import date, datetime, timedelta
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
@@ -26,7 +27,7 @@ from asyncfin.errors import (
     ServiceError,
     ValidationFailedError,
 )
-from asyncfin.model.catalogue import CataloguePage, Dataset
+from asyncfin.model.catalogue import Dataset
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
 
@@ -55,7 +56,7 @@ class Answer:
     at: datetime
 
 
-_ENTITY_ID = re.compile(r"O-.{32}", re.DOTALL)
+_ENTITY_ID = re.compile(r"O-[^\ud800-\udfff]{32}")
 
 
 def check_entity_id(entity_id: str) -> None:
@@ -116,10 +117,22 @@ def limits_request() -> Request:
 
 def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date]]:
     """Cut a range of days into windows of at most 92 days that cover it exactly once, in order (spec 8)."""
-    while start_date <= end_date:
-        last = min(end_date, start_date + timedelta(days=MAX_USAGE_DAYS - 1))
-        yield start_date, last
-        start_date = last + timedelta(days=1)
+    end = end_date.toordinal()
+    for first in range(start_date.toordinal(), end + 1, MAX_USAGE_DAYS):
+        last = min(first + MAX_USAGE_DAYS - 1, end)
+        yield date.fromordinal(first), date.fromordinal(last)
+
+
+@contextmanager
+def reading(request: Request, answer: Answer) -> Iterator[None]:
+    """Complete a `MalformedAnswerError` raised within by what request and answer tell."""
+    try:
+        yield
+    except MalformedAnswerError as error:
+        error.operation = request.operation
+        error.at = answer.at
+        error.request_id = answer.headers.get("x-request-id")
+        raise
 
 
 def read_dataset(request: Request, answer: Answer) -> Dataset:
@@ -128,29 +141,20 @@ def read_dataset(request: Request, answer: Answer) -> Dataset:
     Raises:
         MalformedAnswerError: it breaks the spec, or is of another entity.
     """
-    dataset = codec.decode_dataset(answer.body)
-    check_publication(dataset, entity_id=request.entity_id)
+    with reading(request, answer):
+        dataset = codec.decode_dataset(answer.body)
+        check_publication(dataset, entity_id=request.entity_id)
     return dataset
 
 
-def read_catalogue_page(request: Request, answer: Answer) -> CataloguePage:
-    """Return the page of a catalogue that an answer holds (spec 2.3).
-
-    Raises:
-        MalformedAnswerError: it breaks the spec, or is of another entity.
-    """
-    page = codec.decode_catalogue_page(answer.body)
-    check_publication(page, entity_id=request.entity_id)
-    return page
-
-
-def read_mapping(answer: Answer) -> Mapping[str, Any]:
+def read_mapping(request: Request, answer: Answer) -> Mapping[str, Any]:
     """Return a body whose fields the spec does not show, as it came (spec 4.4, 4.5).
 
     Raises:
         MalformedAnswerError: it is no JSON object.
     """
-    return codec.decode_mapping(answer.body)
+    with reading(request, answer):
+        return codec.decode_mapping(answer.body)
 
 
 def check_publication(head: Any, *, entity_id: str | None, dataset_id: str | None = None) -> None:
@@ -178,6 +182,7 @@ _BY_STATUS: Mapping[int, type[ServiceError]] = {
     401: AuthenticationError,
     403: PermissionDeniedError,
     404: NotFoundError,
+    429: RateLimitedError,
 }
 
 
@@ -192,9 +197,9 @@ def failure(request: Request, answer: Answer) -> ServiceError:
         "operation": request.operation,
         "at": answer.at,
     }
-    if answer.status == 429:
-        return RateLimitedError(retry_after=retry_after(answer), **facts)
     kind = _BY_CODE.get(error.code or "") or _BY_STATUS.get(answer.status)
+    if kind is RateLimitedError:
+        return RateLimitedError(retry_after=retry_after(answer), **facts)
     if kind is None:
         kind = ServerFailureError if answer.status >= 500 else ServiceError
     return kind(**facts)
@@ -213,8 +218,9 @@ def retry_after(answer: Answer) -> float | None:
 
 
 def _http_date(text: str) -> datetime | None:
+    """Return the moment of an HTTP date, which is UTC also in the old form that does not say so."""
     try:
         moment = parsedate_to_datetime(text)
-    except (ValueError, IndexError, TypeError):
+    except (ValueError, IndexError, TypeError, OverflowError):
         return None
-    return moment if moment.tzinfo else None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

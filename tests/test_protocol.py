@@ -1,0 +1,373 @@
+"""The protocol: which request asks for what, which error an answer is, and how long it asks to wait."""
+
+import json
+import pickle
+from datetime import UTC, date, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncfin.errors import (
+    AuthenticationError,
+    DatasetChangedError,
+    MalformedAnswerError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    SelectionError,
+    ServerFailureError,
+    ServiceError,
+    ValidationFailedError,
+)
+from asyncfin.model.period import Exact, FiscalRange, Period, PeriodSelection, Trailing
+from asyncfin.model.query import Query
+from asyncfin.model.scope import ScopeRef
+from asyncfin.wire.protocol import (
+    Answer,
+    Request,
+    catalogue_request,
+    check_entity_id,
+    check_publication,
+    dataset_request,
+    failure,
+    limits_request,
+    query_request,
+    read_dataset,
+    read_mapping,
+    retry_after,
+    usage_request,
+    usage_windows,
+)
+
+ENTITY = "O-" + "a1" * 16
+AT = datetime(2024, 5, 6, 12, 0, tzinfo=UTC)
+DATASET_ID = "00000000-0000-4000-8000-000000000001"
+METADATA = {
+    "entity_id": ENTITY,
+    "name": "Example",
+    "dataset_id": DATASET_ID,
+    "created_timestamp": "2024-05-01T00:00:00Z",
+}
+entity_ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=32, max_size=32).map("O-{}".format)
+
+
+def answer(status: int = 200, body: Any = None, **headers: str) -> Answer:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Answer(status, {name.replace("_", "-"): text for name, text in headers.items()}, content, AT)
+
+
+def test_each_operation_is_sent_to_its_path() -> None:
+    """Spec 4: method and path of the five endpoints, the version in each path (spec 9)."""
+    query = Query("m", "g=s", Trailing(12))
+    requests = [
+        dataset_request(ENTITY),
+        catalogue_request(ENTITY, expected_dataset_id=None, page_size=100, cursor=None),
+        query_request(ENTITY, query, page_size=100, cursor=None),
+        usage_request(date(2024, 1, 1), date(2024, 1, 2)),
+        limits_request(),
+    ]
+    assert [(r.operation, r.method, r.path, r.entity_id) for r in requests] == [
+        ("dataset", "GET", f"/v1/entities/{ENTITY}/dataset", ENTITY),
+        ("catalogue", "GET", f"/v1/entities/{ENTITY}/dataset/catalogue", ENTITY),
+        ("query", "POST", f"/v1/entities/{ENTITY}/dataset/query", ENTITY),
+        ("usage", "GET", "/v1/usage", None),
+        ("limits", "GET", "/v1/limits", None),
+    ]
+    assert [r.body is not None for r in requests] == [False, False, True, False, False]
+
+
+@given(entity_ids)
+def test_an_entity_id_stays_one_segment_of_the_path(entity_id: str) -> None:
+    """Whatever its 32 characters are, they are percent-encoded and come back as they were."""
+    path = dataset_request(entity_id).path
+    assert path.isascii()
+    assert not set(path) & set("?#\\ \r\n")
+    assert [unquote(part) for part in path.split("/")] == ["", "v1", "entities", entity_id, "dataset"]
+
+
+@pytest.mark.parametrize(
+    "entity_id",
+    [
+        "",
+        "O-",
+        "O-" + "a" * 31,
+        "O-" + "a" * 33,
+        "o-" + "a" * 32,
+        "a" * 34,
+        " O-" + "a" * 32,
+        "O-" + "\ud800" * 32,
+        None,
+        5,
+        b"O-" + b"a" * 32,
+    ],
+)
+def test_what_is_no_entity_id_is_refused_with_its_value(entity_id: object) -> None:
+    """Spec 2.2: O- and 32 characters."""
+    with pytest.raises(
+        SelectionError, match="entity_id must be 'O-' followed by 32 characters, not"
+    ) as caught:
+        check_entity_id(entity_id)  # type: ignore[arg-type]
+    assert repr(entity_id) in str(caught.value)
+
+
+@given(st.text(max_size=20), st.integers(1, 100))
+def test_a_cursor_is_sent_as_it_came(cursor: str, size: int) -> None:
+    """It is opaque: an empty one is sent too, and encoding it is the transport's part."""
+    request = catalogue_request(ENTITY, expected_dataset_id=DATASET_ID, page_size=size, cursor=cursor)
+    assert request.params == (("expected_dataset_id", DATASET_ID), ("limit", str(size)), ("cursor", cursor))
+
+
+def test_what_is_not_asked_is_not_sent() -> None:
+    """A first, unpinned page has only its limit."""
+    request = catalogue_request(ENTITY, expected_dataset_id=None, page_size=25, cursor=None)
+    assert request.params == (("limit", "25"),)
+
+
+@pytest.mark.parametrize(
+    ("periods", "sent"),
+    [
+        (
+            Exact(["FY2024", "2024-Q1"]),
+            {
+                "mode": "exact",
+                "exact": [
+                    {"year": 2024, "end_month": 12, "duration_months": 12},
+                    {"year": 2024, "end_month": 3, "duration_months": 3},
+                ],
+            },
+        ),
+        (
+            FiscalRange((2023, 2), Period(2024, 6, 3)),
+            {
+                "mode": "fiscal_range",
+                "from": {"year": 2023, "end_month": 2, "duration_months": 0},
+                "to": {"year": 2024, "end_month": 6, "duration_months": 0},
+            },
+        ),
+        (Trailing(18), {"mode": "trailing", "months": 18}),
+    ],
+)
+def test_the_body_holds_the_periods_by_their_mode(periods: PeriodSelection, sent: dict[str, Any]) -> None:
+    """Spec 4.3: exact, from and to of duration 0, months."""
+    body = query_request(ENTITY, Query("m", "g=s", periods), page_size=7, cursor=None).body
+    assert json.loads(body or b"") == {
+        "metric_ids": ["m"],
+        "scope_combinations": [[{"scope_group_id": "g", "scope_id": "s"}]],
+        "periods": sent,
+        "value_version": "original",
+        "limit": 7,
+    }
+
+
+def test_the_body_of_a_later_page_differs_by_its_cursor_alone() -> None:
+    """Spec 4.3 rule 3: selections and pin stay unchanged."""
+    path = [ScopeRef("g", "s"), ScopeRef("h", "t")]
+    query = Query(["m", "n"], path, Trailing(3), ["a"], "latest_restated", DATASET_ID)
+    first, later = (
+        json.loads(query_request(ENTITY, query, page_size=100, cursor=cursor).body or b"")
+        for cursor in (None, "a/b+c=")
+    )
+    assert later == first | {"cursor": "a/b+c="}
+    assert (first["reporting_group_ids"], first["value_version"]) == (["a"], "latest_restated")
+    assert first["expected_dataset_id"] == DATASET_ID
+    assert [ref["scope_group_id"] for ref in first["scope_combinations"][0]] == ["g", "h"]
+
+
+@given(st.dates(), st.integers(0, 800))
+def test_usage_windows_cover_every_day_exactly_once(start: date, days: int) -> None:
+    """In order, none longer than 92 days (spec 4.4), up to the calendar's very end."""
+    end = date.fromordinal(min(start.toordinal() + days, date.max.toordinal()))
+    windows = list(usage_windows(start, end))
+    covered = [day for first, last in windows for day in range(first.toordinal(), last.toordinal() + 1)]
+    assert covered == list(range(start.toordinal(), end.toordinal() + 1))
+    assert all((last - first).days < 92 for first, last in windows)
+    assert len(windows) == -(-len(covered) // 92)
+
+
+def test_usage_days_are_sent_as_dates() -> None:
+    """Spec 4.4: YYYY-MM-DD, also for early years."""
+    request = usage_request(date(999, 1, 2), date(2024, 12, 31))
+    assert request.params == (("start_date", "0999-01-02"), ("end_date", "2024-12-31"))
+
+
+STATUSES = {
+    400: ValidationFailedError,
+    401: AuthenticationError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    429: RateLimitedError,
+    500: ServerFailureError,
+    502: ServerFailureError,
+    503: ServerFailureError,
+    504: ServerFailureError,
+    599: ServerFailureError,
+    301: ServiceError,
+    409: ServiceError,
+    418: ServiceError,
+}
+
+
+@pytest.mark.parametrize(("status", "kind"), STATUSES.items())
+@pytest.mark.parametrize("body", [{"error": {"code": "another_code"}}, {}, b"", b"<html>", b"\xff", b"null"])
+def test_without_a_known_code_the_status_decides(status: int, kind: type, body: Any) -> None:
+    """An error is an error whatever its body; a 409 is no changed dataset unless its code says so."""
+    assert type(failure(dataset_request(ENTITY), answer(status, body))) is kind
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("dataset_changed", DatasetChangedError), ("validation_failed", ValidationFailedError)]
+)
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_known_code_decides_whatever_the_status(code: str, kind: type, status: int) -> None:
+    """Spec 7: clients decide on the code."""
+    assert type(failure(dataset_request(ENTITY), answer(status, {"error": {"code": code}}))) is kind
+
+
+@pytest.mark.parametrize("message", ["dataset_changed", "Too many requests", "validation_failed: limit"])
+def test_the_text_never_decides(message: str) -> None:
+    """Spec 7: it may change."""
+    error = failure(limits_request(), answer(500, {"error": {"message": message}}))
+    assert (type(error), error.code, error.message) == (ServerFailureError, None, message)
+
+
+def test_an_error_tells_all_that_is_known() -> None:
+    """What the service wrote, and which operation failed when (spec 7)."""
+    told = {"code": "no_such", "message": "No such item", "request_id": "req-1", "issues": [1]}
+    error = failure(dataset_request(ENTITY), answer(404, {"error": told}))
+    assert (error.status, error.code, error.message, error.request_id) == (
+        404,
+        "no_such",
+        "No such item",
+        "req-1",
+    )
+    assert (error.operation, error.at) == ("dataset", AT)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda c: (
+            st.lists(c) | st.dictionaries(st.sampled_from(["error", "code", "message", "request_id", "x"]), c)
+        ),
+        max_leaves=8,
+    )
+)
+def test_any_body_of_an_error_is_taken(body: Any) -> None:
+    """Its fields are text or None, never anything else."""
+    error = failure(dataset_request(ENTITY), answer(500, body))
+    assert isinstance(error.code, str | None)
+    assert isinstance(error.message, str)
+    assert isinstance(error.request_id, str | None)
+
+
+@given(st.integers(0, 10**9))
+def test_a_wait_is_given_in_seconds(seconds: int) -> None:
+    """Spec 8: Retry-After in seconds; it stands in the error."""
+    error = failure(limits_request(), answer(429, {}, retry_after=str(seconds)))
+    assert isinstance(error, RateLimitedError)
+    assert error.retry_after == seconds
+
+
+@given(
+    st.integers(-(10**6), 10**6),
+    st.datetimes(datetime(2000, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)),
+)
+def test_a_wait_until_a_date_is_counted_from_the_answers_own_date(seconds: int, sent: datetime) -> None:
+    """So a wrong local clock does no harm; a date gone by is no wait."""
+    sent = sent.replace(microsecond=0)
+    until = format_datetime(sent + timedelta(seconds=seconds), usegmt=True)
+    assert retry_after(answer(429, {}, retry_after=until, date=format_datetime(sent, usegmt=True))) == max(
+        0, seconds
+    )
+
+
+@pytest.mark.parametrize(
+    "until", ["Mon, 06 May 2024 12:01:00 GMT", "Monday, 06-May-24 12:01:00 GMT", "Mon May  6 12:01:00 2024"]
+)
+@pytest.mark.parametrize("headers", [{}, {"date": "yesterday"}])
+def test_without_a_date_the_arrival_counts(until: str, headers: dict[str, str]) -> None:
+    """All three forms of an HTTP date are read."""
+    assert retry_after(answer(429, {}, retry_after=until, **headers)) == 60
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "-5",
+        "1e3",
+        "0x10",
+        "NaN",
+        "inf",
+        "1_000",
+        "٣",
+        "9" * 400,
+        "5 seconds",
+        "Mon, 99 Foo 2024",
+        f"Mon, 06 May {'9' * 30} 12:01:00 GMT",
+        f"Mon, 06 May 2024 12:01:00 +{'9' * 30}",
+    ],
+)
+def test_a_wait_that_says_nothing_sensible_is_none(text: str) -> None:
+    """No error comes of it, and no endless wait."""
+    assert retry_after(answer(429, {}, retry_after=text)) is None
+
+
+@given(st.text(max_size=40))
+def test_no_text_for_a_wait_raises(text: str) -> None:
+    """It is None or a finite number that is not negative."""
+    seconds = retry_after(answer(429, {}, retry_after=text))
+    assert seconds is None or 0 <= seconds < 1e13
+
+
+def test_metadata_are_read() -> None:
+    """Spec 4.1."""
+    dataset = read_dataset(dataset_request(ENTITY), answer(200, METADATA))
+    assert (dataset.entity_id, dataset.name, dataset.dataset_id) == (ENTITY, "Example", DATASET_ID)
+    assert dataset.created_timestamp == datetime(2024, 5, 1, tzinfo=UTC)
+
+
+def test_metadata_of_another_entity_are_refused() -> None:
+    """The error says what was expected, where, and of which request."""
+    other = "O-" + "b2" * 16
+    with pytest.raises(MalformedAnswerError) as caught:
+        read_dataset(
+            dataset_request(ENTITY), answer(200, METADATA | {"entity_id": other}, x_request_id="req-9")
+        )
+    assert caught.value.problems == (f"expected {ENTITY!r}, got {other!r} @ $.entity_id",)
+    assert (caught.value.operation, caught.value.at, caught.value.request_id) == ("dataset", AT, "req-9")
+    assert vars(pickle.loads(pickle.dumps(caught.value))) == vars(caught.value)
+
+
+def test_a_page_of_another_publication_is_refused() -> None:
+    """Both differences are named."""
+    dataset = read_dataset(dataset_request(ENTITY), answer(200, METADATA))
+    check_publication(dataset, entity_id=ENTITY, dataset_id=DATASET_ID)
+    with pytest.raises(MalformedAnswerError) as caught:
+        check_publication(dataset, entity_id="O-x", dataset_id="other")
+    assert [problem.split("@")[1] for problem in caught.value.problems] == [" $.entity_id", " $.dataset_id"]
+
+
+@pytest.mark.parametrize("body", [{}, {"a": [1, {"b": None}]}, {"days": []}])
+def test_a_body_that_is_not_shown_stays_as_it_came(body: dict[str, Any]) -> None:
+    """Spec 4.4, 4.5: nothing is guessed."""
+    assert read_mapping(limits_request(), answer(200, body)) == body
+
+
+@pytest.mark.parametrize("body", [[], None, "x", 5, b"", b"{", b"\xff", b"NaN", b'{"a": NaN}', b'{"a": 1} 2'])
+def test_a_body_that_is_no_object_is_refused(body: Any) -> None:
+    """With the operation, so that a report can be written."""
+    with pytest.raises(MalformedAnswerError) as caught:
+        read_mapping(limits_request(), answer(200, body))
+    assert caught.value.operation == "limits"
+
+
+def test_requests_and_answers_show_no_body() -> None:
+    """Their reprs are for logs."""
+    assert "secret" not in repr(Request("query", "POST", "/v1", body=b"secret"))
+    assert "secret" not in repr(answer(200, b"secret", authorization="secret"))

@@ -311,7 +311,7 @@ class TokenBucket:
             queue.remove(waiter)
         elif verdict.done() and not verdict.cancelled() and isinstance(verdict.result(), float):
             self._level.give_back(waiter.weight)
-            self._allowance.spend(-waiter.weight, self._clock())
+            self._allowance.give_back(waiter.weight, self._clock())
             self._granted -= 1
         self._serve()
 

@@ -22,19 +22,23 @@ _RESTART_RATE = 10.0
 _RESTART_GROWTH = 1.25
 _RESTARTED = 1000.0
 
-# Learning. A climb from one failure to the next takes this many grants and at least this many
-# seconds: many grants keep the refused share small, many seconds the share of time spent paused.
+# Learning. A climb from one refusal to the next takes about so many grants and at least so many
+# seconds: the grants keep the share of refusals small, the seconds that of the pauses they cost.
 _CLIMB_GRANTS = 150.0
-_CLIMB_SECONDS = 25.0
-_REDUCTION = 0.85
+_CLIMB_SECONDS = 30.0
+_REDUCTION = 0.88
 # In one such climb the rate closes most of its distance to the last failure, or leaves it behind at
 # the same speed; the drift carries it over the failure itself.
 _PULL = 3.0
 _DRIFT = 0.03
 # No single grant raises the rate by more than a tenth, nor by more than this.
 _STEP = 0.5
-# A service that refuses everything for a while must not stop us for ever.
-_SLOWEST = 0.01
+# While more than half is refused, counted over about the last eight, the service is out, or we are
+# far too fast: the rate falls, but does not climb, and says nothing about where it may fail.
+_MEMORY = 1 / 8
+_MOSTLY = 0.5
+# However long that lasts, the rate falls no lower, for it must be able to rise again.
+_SLOWEST = 0.2
 
 
 @define
@@ -65,8 +69,10 @@ class Level:
         """
         if self.rate is None:
             return self.paused_until
-        unused = max(0.0, self.burst - weight)
-        return max(self.full_at - unused / self.rate, self.paused_until)
+        moment = self.full_at
+        if weight < self.burst:
+            moment -= (self.burst - weight) / self.rate
+        return moment if moment > self.paused_until else self.paused_until
 
     def spend(self, weight: float, now: float) -> None:
         """Take `weight` out of the bucket."""
@@ -121,6 +127,7 @@ class Learned:
     rate: float | None = None
     _failed: float = 0.0
     _reduced_at: float = -inf
+    _refused_share: float = 0.0
     # While there is no rate: what was granted in the running second and the one before.
     _began: float = -inf
     _second: float = -inf
@@ -140,16 +147,22 @@ class Learned:
     def climb(self, weight: float) -> None:
         """Raise the rate after a grant that had to wait for it. Unused speed is never gained."""
         assert self.rate is not None
+        self._refused_share *= 1 - _MEMORY
+        if self._refused_share > _MOSTLY:
+            return
         share = weight / max(_CLIMB_GRANTS, _CLIMB_SECONDS * self.rate)
         gain = share * (_PULL * abs(self._failed - self.rate) + _DRIFT * self._failed)
         self.rate += min(gain, weight * _STEP, weight * self.rate / 10)
 
     def refused(self, sent_at: float, now: float, retry_after: float) -> None:
         """Take in a refusal, now, of what was sent at `sent_at`."""
+        self._refused_share = min(1.0, self._refused_share + _MEMORY)
         if self.rate is None:
             self._measure(now, retry_after)
         elif sent_at > self._reduced_at:
-            self._failed, self._reduced_at, self._span = self.rate, now, None
+            if self._refused_share <= _MOSTLY:
+                self._failed = self.rate
+            self._reduced_at, self._span = now, None
             self.rate = max(self.rate * _REDUCTION, _SLOWEST)
         elif self._span is not None:
             # Still the first event: only now is it known how little of its requests got through.
@@ -189,9 +202,15 @@ class Allowance:
         return self._spent if now.date() == self._date else 0.0
 
     def spend(self, weight: float, now: datetime) -> None:
-        """Add to the day's spending; a negative weight gives back."""
-        self._spent = max(0.0, self.spent(now) + weight)
-        self._date = now.date()
+        """Add `weight` to the spending of the day that `now` is in."""
+        today = now.date()
+        if today != self._date:
+            self._date, self._spent = today, 0.0
+        self._spent += weight
+
+    def give_back(self, weight: float, now: datetime) -> None:
+        """Undo a `spend`."""
+        self._spent = max(0.0, self.spent(now) - weight)
 
     def use_up(self, until: datetime) -> None:
         """Let nothing through before `until`, which is only ever put later."""

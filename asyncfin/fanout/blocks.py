@@ -4,41 +4,38 @@ Packing beats it wherever series lie thin. Where they lie dense and packing shou
 so that no plan takes more requests than the best grid of blocks.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
+from typing import Any, TypeAlias
 
-from asyncfin.fanout.cells import Cell, Cells, Part
+from asyncfin.fanout.cells import Cells, Several
 from asyncfin.model.query import MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS
 from asyncfin.model.series import CatalogueSeries
 
-Order = dict[int, int]
+Blocks: TypeAlias = dict[int, int]
 
 
-def grids(cells: Cells, fewer_than: int) -> Iterator[list[Part]]:
-    """Return the parts of every grid that has fewer blocks than so many, in each of the usual orders."""
-    metrics = _orders([metric for metric, _ in cells.wanted], list(cells.metrics))
-    paths = _orders([path for _, path in cells.wanted], list(cells.paths))
-    for by_metric, by_path in product(metrics, paths):
-        if len({_block(cell, by_metric, by_path) for cell in cells.wanted}) < fewer_than:
-            yield _parts(cells, by_metric, by_path)
+def grids(cells: Cells, fewer_than: int) -> Iterator[list[Several]]:
+    """Return the wanted series by block, for each of the usual grids with fewer blocks than so many."""
+    metric_ids, scope_paths = cells.ids()
+    paths_by_id = [[(ref.scope_group_id, ref.scope_id) for ref in path] for path in scope_paths]
+    metrics = _blocks([metric for metric, _ in cells.wanted], metric_ids.__getitem__, MAX_METRIC_IDS)
+    paths = _blocks([path for _, path in cells.wanted], paths_by_id.__getitem__, MAX_SCOPE_COMBINATIONS)
+    for of_metric, of_path in product(metrics, paths):
+        if len({(of_metric[metric], of_path[path]) for metric, path in cells.wanted}) < fewer_than:
+            yield _cut(cells, of_metric, of_path)
 
 
-def _orders(crossed: list[int], keys: list[object]) -> list[Order]:
-    """Return the rank of each line: in catalogue order, by id, and the most crossed first."""
-    crossings = [0] * len(keys)
-    for line in crossed:
-        crossings[line] += 1
-    lines = range(len(keys))
-    orders = (lines, sorted(lines, key=lambda x: keys[x]), sorted(lines, key=lambda x: -crossings[x]))
-    return [{line: rank for rank, line in enumerate(order)} for order in orders]
+def _blocks(crossed: Iterable[int], by_id: Callable[[int], Any], size: int) -> list[Blocks]:
+    """Return the block of each line: in catalogue order, by id, and the most crossed lines first."""
+    crossings = Counter(crossed)
+    orders = (crossings, sorted(crossings, key=by_id), sorted(crossings, key=lambda line: -crossings[line]))
+    return [{line: rank // size for rank, line in enumerate(order)} for order in orders]
 
 
-def _block(cell: Cell, metrics: Order, paths: Order) -> tuple[int, int]:
-    return metrics[cell[0]] // MAX_METRIC_IDS, paths[cell[1]] // MAX_SCOPE_COMBINATIONS
-
-
-def _parts(cells: Cells, metrics: Order, paths: Order) -> list[Part]:
-    parts: dict[tuple[int, int], list[CatalogueSeries]] = {}
-    for cell, several in cells.wanted.items():
-        parts.setdefault(_block(cell, metrics, paths), []).extend(several)
-    return list(parts.values())
+def _cut(cells: Cells, of_metric: Blocks, of_path: Blocks) -> list[Several]:
+    blocks: dict[tuple[int, int], list[CatalogueSeries]] = {}
+    for (metric, path), several in cells.wanted.items():
+        blocks.setdefault((of_metric[metric], of_path[path]), []).extend(several)
+    return list(blocks.values())

@@ -3,62 +3,115 @@
 A batch is known by its home series alone: its query names their metrics, paths and groups, and no others.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from math import ceil
 from typing import TypeAlias
 
+from attrs import frozen
+
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.query import MAX_PAGE_SIZE, MAX_REPORTING_GROUP_IDS
+from asyncfin.model.query import (
+    MAX_METRIC_IDS,
+    MAX_PAGE_SIZE,
+    MAX_REPORTING_GROUP_IDS,
+    MAX_SCOPE_COMBINATIONS,
+)
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
 
+Several: TypeAlias = Sequence[CatalogueSeries]
 Cell: TypeAlias = tuple[int, int]
-Part: TypeAlias = Sequence[CatalogueSeries]
+
+
+@frozen
+class Part:
+    """Home series of one batch, and all series that the query for them matches."""
+
+    home: Several
+    matched: Several
+
+    @property
+    def requests(self) -> int:
+        """How many pages that query takes."""
+        return ceil(len(self.matched) / MAX_PAGE_SIZE)
 
 
 class Cells:
-    """The series that queries for the wanted ones can match, by metric and path.
+    """The series that queries for the wanted ones can match, by the numbers of their metric and path."""
 
-    Metrics and paths are numbered in the order in which the wanted series name them.
-    """
-
-    def __init__(self, known: Iterable[CatalogueSeries], wanted: Part) -> None:
-        self.metrics: dict[str, int] = {}
-        self.paths: dict[ScopePath, int] = {}
+    def __init__(self, known: Several, wanted: Several) -> None:
+        self._metrics: dict[str, int] = {}
+        self._paths: dict[ScopePath, int] = {}
+        self._places = {
+            series.series_id: (
+                self._metrics.setdefault(series.metric_id, len(self._metrics)),
+                self._paths.setdefault(series.scopes, len(self._paths)),
+            )
+            for series in known
+        }
         self.wanted: dict[Cell, list[CatalogueSeries]] = {}
-        self.known: dict[int, dict[int, list[CatalogueSeries]]] = {}
         for series in wanted:
-            metric = self.metrics.setdefault(series.metric_id, len(self.metrics))
-            path = self.paths.setdefault(series.scopes, len(self.paths))
-            self.wanted.setdefault((metric, path), []).append(series)
-        for series in known:
-            if series.metric_id in self.metrics and (path := self.paths.get(series.scopes)) is not None:
-                row = self.known.setdefault(self.metrics[series.metric_id], {})
-                row.setdefault(path, []).append(series)
+            self.wanted.setdefault(self._places[series.series_id], []).append(series)
+        self.known = self._matchable(known, wanted)
 
     @classmethod
-    def of(cls, catalogue: Catalogue, wanted: Part) -> "Cells":
+    def of(cls, catalogue: Catalogue, wanted: Several) -> "Cells":
         """Return the cells that matter for wanted series of a catalogue."""
-        metrics = dict.fromkeys(series.metric_id for series in wanted)
-        return cls((series for metric in metrics for series in catalogue.by_metric[metric]), wanted)
+        metrics = {series.metric_id for series in wanted}
+        return cls([series for series in catalogue.series if series.metric_id in metrics], wanted)
 
-    def matched(self, part: Part) -> Iterator[CatalogueSeries]:
-        """Return all series that the query for these matches."""
-        paths = {self.paths[series.scopes] for series in part}
-        groups = groups_asked(part)
-        for metric in dict.fromkeys(series.metric_id for series in part):
-            for path, several in self.known[self.metrics[metric]].items():
-                if path in paths:
-                    for series in several:
-                        if groups is None or series.reporting_group_id in groups:
-                            yield series
+    def _matchable(self, known: Several, wanted: Several) -> dict[int, dict[int, list[CatalogueSeries]]]:
+        """Return the known series by metric and path, without the paths and groups that nobody asks for."""
+        paths = {path for _, path in self.wanted}
+        groups = groups_named(wanted)
+        table: dict[int, dict[int, list[CatalogueSeries]]] = {}
+        for series in known:
+            metric, path = self._places[series.series_id]
+            if path in paths and (groups is None or series.reporting_group_id in groups):
+                table.setdefault(metric, {}).setdefault(path, []).append(series)
+        return table
 
-    def requests(self, part: Part) -> int:
-        """Return how many pages the query for these takes."""
-        return ceil(sum(1 for _ in self.matched(part)) / MAX_PAGE_SIZE)
+    def ids(self) -> tuple[list[str], list[ScopePath]]:
+        """Return the metrics and the paths by their numbers."""
+        return list(self._metrics), list(self._paths)
+
+    def lower_bound(self) -> int:
+        """Return how many requests the wanted series take at least."""
+        return lower_bound(sum(map(len, self.wanted.values())), self.wanted)
+
+    def part(self, home: Several) -> Part:
+        """Return these home series with all that the query for them matches."""
+        groups = groups_named(home)
+        places = [self._places[series.series_id] for series in home]
+        paths = {path for _, path in places}
+        matched = [
+            series
+            for metric in dict.fromkeys(metric for metric, _ in places)
+            for path, several in self.known[metric].items()
+            if path in paths
+            for series in several
+            if groups is None or series.reporting_group_id in groups
+        ]
+        return Part(home, matched)
 
 
-def groups_asked(part: Part) -> dict[str, None] | None:
+def groups_named(home: Several) -> dict[str, None] | None:
     """Return the groups that the query for these names; None where they are too many to name."""
-    groups = dict.fromkeys(series.reporting_group_id for series in part)
+    groups = dict.fromkeys(series.reporting_group_id for series in home)
     return groups if len(groups) <= MAX_REPORTING_GROUP_IDS else None
+
+
+def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> int:
+    """Return how many requests the caps make necessary for so many series of these (metric, path) (spec 8).
+
+    Whatever is asked for, an answer brings at most 100 series of at most 50 metrics and 50 paths, and so
+    does each further page of a cursor.
+    """
+    paths_of = Counter(metric for metric, _ in crossings)
+    metrics_of = Counter(path for _, path in crossings)
+    return max(
+        ceil(series / MAX_PAGE_SIZE),
+        ceil(max(len(paths_of), *metrics_of.values()) / MAX_METRIC_IDS),
+        ceil(max(len(metrics_of), *paths_of.values()) / MAX_SCOPE_COMBINATIONS),
+    )

@@ -76,7 +76,7 @@ class Table:
 
     def hubs(self, side: int) -> Iterator[int]:
         """Return the lines with the most partners left, in that order."""
-        seen = []
+        seen: list[tuple[int, int]] = []
         try:
             while len(seen) < _HUBS_TRIED and (top := self.hub(side)) is not None:
                 seen.append(heappop(self._hubs[side]))

@@ -7,30 +7,33 @@ view is used up before the next is opened, or each batch is taken from the view 
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TypeAlias
 
-from asyncfin.fanout.cells import Cell, Cells, Part
+from asyncfin.fanout.cells import Cell, Cells, Part, Several
 from asyncfin.fanout.grow import PAGE, Batch, Table
 from asyncfin.model.query import MAX_REPORTING_GROUP_IDS
 from asyncfin.model.series import CatalogueSeries
 
-Homes = dict[Cell, list[CatalogueSeries]]
+Homes: TypeAlias = dict[Cell, list[CatalogueSeries]]
 
 
-def pack(cells: Cells, *, enough: int, foreign: bool = True, limit: float = float("inf")) -> list[Part] | None:
+def pack(
+    cells: Cells, *, enough: int, foreign: bool = True, limit: float = float("inf")
+) -> list[Part] | None:
     """Return parts of a page each, and one for each triple of metric, path and group that is larger.
 
     A batch that houses so many as `enough` is taken without a look at further views. None: a foreign
     series can't be kept out, or there are more parts than the limit.
     """
     packing = _Packing(cells, foreign)
-    parts = packing.large()
-    while len(parts) <= limit and (homes := packing.batch(enough)):
-        parts.append([series for several in homes.values() for series in several])
-    return None if len(parts) > limit or packing.left() else parts
+    homes = packing.large()
+    while len(homes) <= limit and (batch := packing.batch(enough)):
+        homes.append([series for several in batch.values() for series in several])
+    return None if len(homes) > limit or packing.left() else list(map(cells.part, homes))
 
 
 class _View:
-    """The cells as a query sees them that names these groups. None: that names none."""
+    """The cells as a query sees them that names these groups. None: all that are asked for."""
 
     def __init__(self, cells: Cells, homeless: Homes, groups: set[str] | None, foreign: bool) -> None:
         self._groups = groups
@@ -38,29 +41,27 @@ class _View:
             (metric, path): count
             for metric, row in cells.known.items()
             for path, several in row.items()
-            if (count := self._count(several))
+            if (count := len(self.seen(several)))
         }
         if not foreign:  # what can't be asked alone fits on no page
             for cell in matched:
-                if matched[cell] > self._count(cells.wanted.get(cell, [])):
+                if matched[cell] > len(self.seen(cells.wanted.get(cell, []))):
                     matched[cell] = PAGE + 1
-        counts = {cell: self._count(several) for cell, several in homeless.items()}
+        counts = {cell: len(self.seen(several)) for cell, several in homeless.items()}
         self._table = Table(matched, {c: n for c, n in counts.items() if n and matched[c] <= PAGE})
 
-    def sees(self, series: CatalogueSeries) -> bool:
-        return self._groups is None or series.reporting_group_id in self._groups
-
-    def _count(self, several: list[CatalogueSeries]) -> int:
-        return sum(map(self.sees, several))
+    def seen(self, several: list[CatalogueSeries]) -> list[CatalogueSeries]:
+        if self._groups is None:
+            return several
+        return [series for series in several if series.reporting_group_id in self._groups]
 
     def homes(self, homeless: Homes) -> Homes:
         """Return the series that find a home in the next batch."""
-        cells = Batch(self._table).cells()
-        return {cell: [series for series in homeless[cell] if self.sees(series)] for cell in cells}
+        return {cell: self.seen(homeless[cell]) for cell in Batch(self._table).cells()}
 
     def settle(self, homes: Homes) -> None:
         for cell, several in homes.items():
-            self._table.settle(cell, self._count(several))
+            self._table.settle(cell, len(self.seen(several)))
 
 
 class _Packing:
@@ -74,20 +75,20 @@ class _Packing:
     def left(self) -> bool:
         return any(self._homeless.values())
 
-    def large(self) -> list[Part]:
+    def large(self) -> list[Several]:
         """House the triples that are larger than a page."""
-        parts: list[Part] = []
+        homes: list[Several] = []
         for (metric, path), several in self._homeless.items():
             known = self._cells.known[metric][path]
             if len(known) <= PAGE:
                 continue
             counts = Counter(series.reporting_group_id for series in known)
             for group in dict.fromkeys(series.reporting_group_id for series in several):
-                part = [series for series in several if series.reporting_group_id == group]
-                if counts[group] > PAGE and (self._foreign or counts[group] == len(part)):
-                    parts.append(part)
+                home = [series for series in several if series.reporting_group_id == group]
+                if counts[group] > PAGE and (self._foreign or counts[group] == len(home)):
+                    homes.append(home)
                     several[:] = [series for series in several if series.reporting_group_id != group]
-        return parts
+        return homes
 
     def batch(self, enough: int) -> Homes:
         """Return the homes of the next batch, by cell; none when nothing more can be housed."""
@@ -112,16 +113,18 @@ class _Packing:
         for view in self._views:
             view.settle(homes)
         for cell, several in homes.items():
-            housed = {series.series_id for series in several}
-            self._homeless[cell] = [s for s in self._homeless[cell] if s.series_id not in housed]
+            if len(several) == len(self._homeless[cell]):
+                self._homeless[cell] = []
+            else:
+                housed = {series.series_id for series in several}
+                self._homeless[cell] = [s for s in self._homeless[cell] if s.series_id not in housed]
 
 
 def _views(cells: Cells) -> list[set[str] | None]:
     """Return the sets of groups to name: all wanted ones, then those that share no cell."""
-    wanted = dict.fromkeys(s.reporting_group_id for several in cells.wanted.values() for s in several)
-    together = None if len(wanted) > MAX_REPORTING_GROUP_IDS else set(wanted)
-    apart = _apart(cells, list(wanted))
-    return [together] if len(apart) == 1 else [together, *apart]
+    groups = dict.fromkeys(s.reporting_group_id for several in cells.wanted.values() for s in several)
+    apart = _apart(cells, list(groups))
+    return [None, *apart] if len(apart) > 1 else [None]
 
 
 def _apart(cells: Cells, groups: list[str]) -> list[set[str] | None]:

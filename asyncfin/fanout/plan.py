@@ -7,7 +7,6 @@ whose values would move the window; otherwise, or where that is dearer, the cata
 asked for, and the window is cut out of the answer.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from math import ceil
@@ -15,11 +14,11 @@ from math import ceil
 from attrs import field, frozen
 
 from asyncfin.fanout.blocks import grids
-from asyncfin.fanout.cells import Cells, Part, groups_asked
+from asyncfin.fanout.cells import Cells, Part, Several, groups_named, lower_bound
 from asyncfin.fanout.pack import pack
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import FiscalRange, PeriodSelection, Resolved, Trailing, describe, resolve
-from asyncfin.model.query import MAX_METRIC_IDS, MAX_PAGE_SIZE, MAX_SCOPE_COMBINATIONS, Query
+from asyncfin.model.query import MAX_PAGE_SIZE, Query
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 
@@ -87,7 +86,8 @@ class Plan:
     @cached_property
     def lower_bound(self) -> int:
         """The requests that the caps make necessary, whatever the batches; some plans need more."""
-        return _lower_bound(self.series) if self.batches else 0
+        crossings = {(series.metric_id, series.scopes) for series in self.series}
+        return lower_bound(len(self.series), crossings) if self.batches else 0
 
     def __str__(self) -> str:
         matched = sum(len(batch.matched) for batch in self.batches)
@@ -95,7 +95,8 @@ class Plan:
         periods = describe(self.period_selection)
         return "\n".join(
             [
-                f"{self.catalogue.name} ({self.catalogue.entity_id}), publication {self.catalogue.dataset_id}",
+                f"{self.catalogue.name} ({self.catalogue.entity_id})",
+                f"publication {self.catalogue.dataset_id}",
                 f"{len(self.series)} series wanted, {matched - home} foreign",
                 f"{len(self.batches)} batches, {self.requests} requests (lower bound {self.lower_bound})",
                 f"periods: {periods}{'' if self.periods else ', of which the catalogue has none'}",
@@ -136,95 +137,72 @@ def plan(
     series = tuple(each for each in catalogue.series if each.series_id in ids)
     batches: tuple[Batch, ...] = ()
     if series and periods is not None and catalogue.periods:
-        cells = Cells.of(catalogue, series)
-        parts, asked = _parts(cells, series, periods, catalogue)
-        batches = tuple(_batch(cells, part, asked, catalogue.dataset_id, value_version) for part in parts)
+        parts, asked = _parts(catalogue, series, periods)
+        batches = tuple(_batch(part, asked, catalogue.dataset_id, value_version) for part in parts)
     return Plan(catalogue, select, period_selection, periods, value_version, series, batches, pinned)
 
 
-def _parts(
-    cells: Cells, series: Part, periods: Resolved, catalogue: Catalogue
-) -> tuple[list[Part], Resolved]:
+def _parts(catalogue: Catalogue, series: Several, periods: Resolved) -> tuple[list[Part], Resolved]:
     """Return the home series of each batch, and the periods to ask for."""
-    parts = _fewest(cells, series)
-    if not isinstance(periods, Trailing) or not _foreign(cells, parts, series):
+    cells = Cells.of(catalogue, series)
+    parts = _fewest(cells)
+    if not isinstance(periods, Trailing) or not _foreign(parts):
         return parts, periods
-    requests = _requests(cells, parts)
+    requests = _requests(parts)
     for enough in (1, MAX_PAGE_SIZE):
         pure = pack(cells, enough=enough, foreign=False, limit=requests)
-        if pure is not None and _requests(cells, pure) <= requests:
+        if pure is not None and _requests(pure) <= requests:
             return pure, periods
     span = resolve(FiscalRange(), catalogue.periods)
     assert span is not None
     return parts, span
 
 
-def _foreign(cells: Cells, parts: Iterable[Part], wanted: Part) -> bool:
-    """Say whether a batch matches a series that nobody wants."""
-    ids = {series.series_id for series in wanted}
-    return any(series.series_id not in ids for part in parts for series in cells.matched(part))
+def _foreign(parts: Iterable[Part]) -> bool:
+    """Say whether a batch matches a series that is at home nowhere."""
+    home = {series.series_id for part in parts for series in part.home}
+    return any(series.series_id not in home for part in parts for series in part.matched)
 
 
-def _fewest(cells: Cells, wanted: Part) -> list[Part]:
-    """Return the home series of each batch, foreign series allowed, for the fewest requests."""
-    parts, requests = _packed(cells, wanted)
-    if requests > _lower_bound(wanted):
-        for grid in grids(cells, fewer_than=requests):
-            blocks = [each for block in grid for each in _pages(cells, block)]
-            if (cost := _requests(cells, blocks)) < requests:
-                parts, requests = blocks, cost
+def _fewest(cells: Cells) -> list[Part]:
+    """Return the parts with the fewest requests, foreign series allowed."""
+    parts = _packed(cells)
+    if _requests(parts) > cells.lower_bound():
+        for blocks in grids(cells, fewer_than=_requests(parts)):
+            cut = [part for block in blocks for part in _pages(cells.part(block))]
+            parts = min(parts, cut, key=_requests)
     return parts
 
 
-def _packed(cells: Cells, wanted: Part) -> tuple[list[Part], int]:
+def _packed(cells: Cells) -> list[Part]:
     parts = pack(cells, enough=1)
     assert parts is not None
-    requests = _requests(cells, parts)
-    if requests > _CLOSE * _lower_bound(wanted):
-        other = pack(cells, enough=MAX_PAGE_SIZE, limit=requests)
-        if other is not None and (cost := _requests(cells, other)) < requests:
-            return other, cost
-    return parts, requests
+    if _requests(parts) <= _CLOSE * cells.lower_bound():
+        return parts
+    other = pack(cells, enough=MAX_PAGE_SIZE, limit=_requests(parts))
+    return parts if other is None else min(parts, other, key=_requests)
 
 
-def _pages(cells: Cells, block: Part) -> list[Part]:
-    """Return a block cut into batches of one page, or as it is where that takes fewer requests."""
-    requests = cells.requests(block)
-    if requests == 1:
+def _pages(block: Part) -> list[Part]:
+    """Return a block in parts of a page each, or as it is where that takes fewer requests."""
+    if block.requests == 1:
         return [block]
-    parts, cost = _packed(Cells(cells.matched(block), block), block)
-    return parts if cost <= requests else [block]
+    return min(_packed(Cells(block.matched, block.home)), [block], key=_requests)
 
 
-def _requests(cells: Cells, parts: Iterable[Part]) -> int:
-    return sum(cells.requests(part) for part in parts)
+def _requests(parts: Iterable[Part]) -> int:
+    return sum(part.requests for part in parts)
 
 
-def _lower_bound(series: Part) -> int:
-    """Return how many requests the caps make necessary (spec 8).
-
-    A request brings at most 100 series, of at most 50 metrics and 50 paths, pages of a cursor included.
-    """
-    metrics_of = Counter(path for _, path in {(each.metric_id, each.scopes) for each in series})
-    paths_of = Counter(metric for metric, _ in {(each.metric_id, each.scopes) for each in series})
-    return max(
-        ceil(len(series) / MAX_PAGE_SIZE),
-        ceil(max(len(paths_of), *metrics_of.values()) / MAX_METRIC_IDS),
-        ceil(max(len(metrics_of), *paths_of.values()) / MAX_SCOPE_COMBINATIONS),
-    )
-
-
-def _batch(cells: Cells, part: Part, periods: Resolved, dataset_id: str, value_version: str) -> Batch:
-    groups = groups_asked(part)
-    metrics = dict.fromkeys(series.metric_id for series in part)
-    paths = dict.fromkeys(series.scopes for series in part)
+def _batch(part: Part, periods: Resolved, dataset_id: str, value_version: str) -> Batch:
+    groups = groups_named(part.home)
     return Batch(
-        metric_ids=tuple(sorted(metrics, key=cells.metrics.__getitem__)),
-        scope_combinations=tuple(sorted(paths, key=cells.paths.__getitem__)),
+        metric_ids=tuple(dict.fromkeys(series.metric_id for series in part.home)),
+        scope_combinations=tuple(dict.fromkeys(series.scopes for series in part.home)),
         periods=periods,
         reporting_group_ids=None if groups is None else tuple(groups),
         value_version=value_version,
         expected_dataset_id=dataset_id,
-        home=frozenset(series.series_id for series in part),
-        matched=frozenset(series.series_id for series in cells.matched(part)),
+        home=frozenset(series.series_id for series in part.home),
+        matched=frozenset(series.series_id for series in part.matched),
     )

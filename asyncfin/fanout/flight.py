@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
+from asyncfin.wire.ending import end
+
 T = TypeVar("T")
 Job = Callable[[], Awaitable[T]]
 
@@ -21,33 +23,34 @@ async def in_flight(jobs: Sequence[Job[T]], limit: int) -> AsyncIterator[AsyncIt
     try:
         yield flight
     finally:
-        await flight.land()
+        await end(flight.workers)
 
 
 class _Flight(Generic[T]):
     def __init__(self, jobs: Sequence[Job[T]], workers: int) -> None:
         self._jobs = iter(jobs)
         self._results: asyncio.Queue[T] = asyncio.Queue(workers)
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._news = asyncio.Event()
         self._working = workers
-        self._tasks = [asyncio.ensure_future(self._work()) for _ in range(workers)]
+        self.workers = [asyncio.ensure_future(self._work()) for _ in range(workers)]
 
     async def _work(self) -> None:
         try:
             for job in self._jobs:
                 await self._results.put(await job())
                 self._news.set()
-        except Exception as error:  # noqa: BLE001  it is raised at the consumer's next step
+        # A job that was cancelled by itself has no result either, and must not pass for a whole answer.
+        except (Exception, asyncio.CancelledError) as error:
             self._fail(error)
         finally:
             self._working -= 1
             self._news.set()
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
-            for task in self._tasks:
+            for task in self.workers:
                 task.cancel()
 
     def __aiter__(self) -> AsyncIterator[T]:
@@ -63,9 +66,3 @@ class _Flight(Generic[T]):
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
-
-    async def land(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)

@@ -20,8 +20,10 @@ from asyncfin.model.catalogue import (
 )
 from asyncfin.model.query import Query
 from asyncfin.model.scope import format_path
+from asyncfin.model.series import CatalogueSeries
 from asyncfin.wire import codec
 from asyncfin.wire.answer import QueryPage, read_query_page
+from asyncfin.wire.ending import end
 from asyncfin.wire.protocol import (
     Answer,
     Request,
@@ -122,8 +124,7 @@ async def _pages(
                 return
     finally:
         if ahead is not None:
-            ahead.cancel()
-            await asyncio.wait([ahead])
+            await end([ahead])
 
 
 def _check_groups(page: CataloguePage) -> None:
@@ -183,7 +184,7 @@ def _joined_scopes(parts: Iterable[ScopeGroup]) -> tuple[ScopeGroup, ...]:
 def _joined_groups(parts: Iterable[ReportingGroup]) -> tuple[ReportingGroup, ...]:
     """Join the parts of each reporting group: it can appear on several pages (spec 4.2 rule 1)."""
     heads: dict[str, ReportingGroup] = {}
-    series: dict[str, list[object]] = {}
+    series: dict[str, list[CatalogueSeries]] = {}
     for part in parts:
         head = heads.setdefault(part.reporting_group_id, evolve(part, series=()))
         if evolve(part, series=()) != head:

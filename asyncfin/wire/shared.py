@@ -6,6 +6,8 @@ from typing import Any, Generic, TypeVar
 
 from attrs import define
 
+from asyncfin.wire.ending import end
+
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
@@ -35,8 +37,7 @@ class SharedReads(Generic[K, T]):
             if reading.task.done() or not reading.waiting:
                 self._forget(key, reading)
             if not reading.task.done() and not reading.waiting:
-                reading.task.cancel()
-                await asyncio.wait([reading.task])
+                await end([reading.task])
 
     def _forget(self, key: K, reading: _Reading[T]) -> None:
         if self._under_way.get(key) is reading:

@@ -21,7 +21,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.series import Series
 from asyncfin.model.value import Value
-from asyncfin.wire.codec import DECODE_ERRORS, aware_timestamp, malformed
+from asyncfin.wire.codec import DECODE_ERRORS, aware_timestamp, malformed, parse
 
 T = TypeVar("T")
 Json: TypeAlias = bytes | memoryview | msgspec.Raw
@@ -235,8 +235,19 @@ def _miscounted(found: int, count: int, at: str) -> MalformedAnswerError:
 
 def _explained(raw: bytes, at: str, error: Exception) -> MalformedAnswerError:
     """Return the error for a `values` array, each problem with its path from the page's root."""
+    if misshapen := list(_misshapen(parse(raw), at)):
+        return MalformedAnswerError(misshapen)
     found = malformed(b'{"values":' + raw + b"}", _DetailedValues, error)
     return MalformedAnswerError(problem.replace("@ $.", f"@ {at}.") for problem in found.problems)
+
+
+def _misshapen(values: Any, at: str) -> Iterator[str]:
+    if not isinstance(values, list):
+        yield f"expected an array @ {at}.values"
+        return
+    for index, entry in enumerate(values):
+        if entry is not None and not isinstance(entry, dict):
+            yield f"expected an object or null, got {entry!r} @ {at}.values[{index}]"
 
 
 @frozen

@@ -98,7 +98,7 @@ async def query_pages(
     def read(body: bytes) -> QueryPage:
         page = read_query_page(body)
         _check_selection(page, query)
-        trail.follow(page, (series.series_id for series in page.series))
+        trail.follow(page, (series.series_id for series in page.raw_series))
         return page
 
     async for page in _pages(send, request_for, read, prefetch=prefetch):
@@ -139,7 +139,7 @@ def _check_groups(page: CataloguePage) -> None:
 def _check_selection(page: QueryPage, query: Query) -> None:
     """Refuse series that the query did not select (spec 4.3 rule 1)."""
     metrics, paths, groups = set(query.metric_ids), set(query.scope_combinations), query.reporting_group_ids
-    for at, series in enumerate(page.series):
+    for at, series in enumerate(page.raw_series):
         if (
             series.metric_id not in metrics
             or series.scopes not in paths

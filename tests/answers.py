@@ -1,0 +1,119 @@
+"""Query answers made by hand, for tests of what becomes of them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from asyncfin.fanout.stitch import Stitch
+from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
+from asyncfin.model.period import FiscalRange, Period, Resolved
+from asyncfin.model.scope import ScopeRef
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.table.panel import Panel
+from asyncfin.wire.answer import read_query_page
+
+ENTITY_ID = "O-" + "0123456789abcdef" * 2
+DATASET_ID = "6d1f1f0e-3d0c-4f4c-9a7e-0d5e7d0b1c2d"
+CREATED = "2026-02-03T04:05:06Z"
+EVER = FiscalRange(1, 9999)
+
+Numbers = Mapping[str, Mapping[Period, Any]]
+"""Of each series, by its id, the numbers by period."""
+
+
+def number_json(number: Any) -> str:
+    """Return how a service may write a number: whole ones as such, however large."""
+    return str(number) if isinstance(number, int) else repr(float(number))
+
+
+def value(number: Any, period: Period, **changes: Any) -> dict[str, Any]:
+    """Return a value object; every field tells something of its own."""
+    return {
+        "number": number,
+        "text": f"{number:,}",
+        "number_format": "0.0" if isinstance(number, float) else "#,##0",
+        "fill_type": "derived" if period.duration_months == 3 else "reported",
+        "value_version": "original",
+        "report_period": {"year": period.year, "end_month": period.end_month, "duration_months": 0},
+        "sources": [
+            {"item_id": f"item-{period.label}", "row_index": at, "column_index": at + 1}
+            for at in range(period.end_month % 3)
+        ],
+        **changes,
+    }
+
+
+def head(series_id: str) -> dict[str, Any]:
+    """Return the head of a series. Ids look like m1.g: the metric, then the reporting group."""
+    metric_id, _, group = series_id.partition(".")
+    return {
+        "series_id": series_id,
+        "reporting_group_id": group or "annual",
+        "metric_id": metric_id,
+        "label": f"Label of {metric_id}",
+        "basis": "consolidated",
+        "scopes": [{"scope_group_id": "company", "scope_id": "all"}],
+        "number_format": "#,##0",
+        "period_meaning": "over_period",
+    }
+
+
+def page_json(periods: Sequence[Period], numbers: Numbers, **changes: Any) -> dict[str, Any]:
+    """Return a query page with these series, aligned with these periods in this order."""
+    return {
+        "entity_id": ENTITY_ID,
+        "name": "Example Company",
+        "dataset_id": DATASET_ID,
+        "created_timestamp": CREATED,
+        "periods": [
+            {"year": each.year, "end_month": each.end_month, "duration_months": each.duration_months}
+            for each in periods
+        ],
+        "series": [
+            {
+                **head(series_id),
+                "values": [value(found[each], each) if each in found else None for each in periods],
+            }
+            for series_id, found in numbers.items()
+        ],
+        **changes,
+    }
+
+
+def encoded(body: Any) -> bytes:
+    return json.dumps(body).encode()
+
+
+def catalogue_of(series_ids: Iterable[str], periods: Iterable[Period] = ()) -> Catalogue:
+    """Return the catalogue that lists these series, in this order within their groups."""
+    groups: dict[str, list[CatalogueSeries]] = {}
+    for series_id in series_ids:
+        fields = head(series_id)
+        scopes = tuple(ScopeRef(**each) for each in fields.pop("scopes"))
+        series = CatalogueSeries(**fields, scopes=scopes, description=f"About {series_id}. Unit: USD.")
+        groups.setdefault(series.reporting_group_id, []).append(series)
+    return Catalogue(
+        ENTITY_ID,
+        "Example Company",
+        DATASET_ID,
+        datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC),
+        tuple(sorted(periods)),
+        (ScopeGroup("company", "Company", "", (Scope("all", "Whole company", "", "company", ()),)),),
+        tuple(
+            ReportingGroup(name, f"Group {name}", "", "consolidated", name, tuple(series))
+            for name, series in groups.items()
+        ),
+    )
+
+
+async def panel_of(
+    numbers: Numbers, periods: Sequence[Period], *, asked: Resolved = EVER, **changes: Any
+) -> Panel:
+    """Return the panel stitched of one page that holds all of these series."""
+    catalogue = catalogue_of(numbers, periods)
+    stitch = Stitch(catalogue, catalogue.series, asked)
+    page = read_query_page(encoded(page_json(periods, numbers, **changes)))
+    await stitch.add(page, home=frozenset(numbers), asked=asked)
+    return stitch.panel(select=Select(), value_version="original", requests=1)

@@ -1,0 +1,192 @@
+"""Query pages: what is read, and what is refused (spec 2.4)."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from answers import encoded, page_json, value
+
+from asyncfin.errors import MalformedAnswerError
+from asyncfin.model.period import Period
+from asyncfin.model.scope import ScopeRef
+from asyncfin.model.value import Source, Value
+from asyncfin.wire.answer import QueryPage, decode_numbers, read_query_page
+
+Q1, Q2, Q3 = Period(2024, 3, 3), Period(2024, 6, 3), Period(2024, 9, 3)
+NUMBERS = {"m1.annual": {Q1: 1.5, Q3: 0}, "m2.annual": {}}
+
+
+def body() -> dict[str, Any]:
+    return page_json([Q1, Q2, Q3], NUMBERS)
+
+
+def read(document: Any) -> QueryPage:
+    return read_query_page(encoded(document))
+
+
+def test_a_page_has_the_fields_of_the_spec() -> None:
+    """Metadata, periods, series and cursor come as the model's values."""
+    page = read({**body(), "next_cursor": "more"})
+    assert page.created_timestamp == datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
+    assert page.periods == (Q1, Q2, Q3)
+    assert page.next_cursor == "more"
+    assert [series.series_id for series in page.series] == ["m1.annual", "m2.annual"]
+    assert page.series[0].scopes == (ScopeRef("company", "all"),)
+
+
+def test_values_come_whole() -> None:
+    """Every field of a value arrives, gaps are None, and a reported zero is a Value."""
+    first = read(body()).series[0]
+    assert first.values[0] == Value(1.5, "1.5", "0.0", "derived", "original", Period(2024, 3, 0), ())
+    assert first.values[1] is None
+    assert first.values[2] is not None
+    assert first.values[2].number == 0
+    assert [period for period, _ in first.observations()] == [Q1, Q3]
+
+
+def test_sources_come_in_order() -> None:
+    """The sources of a value are a tuple in the service's order."""
+    annual = Period(2024, 2, 12)
+    page = read(page_json([annual], {"m.annual": {annual: 1}}))
+    found = page.series[0].values[0]
+    assert found is not None
+    assert found.sources == (Source("item-2024-02-12M", 0, 1), Source("item-2024-02-12M", 1, 2))
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**63) - 1, 10**30, 0, 0.1, -1e-300])
+def test_numbers_stay_exact(number: Any) -> None:
+    """A Value has the very number of the answer; whole numbers stay whole, however large."""
+    page = read(page_json([Q1], {"m.annual": {Q1: number}}))
+    found = page.series[0].values[0]
+    assert found is not None
+    assert found.number == number
+    assert type(found.number) is type(number)
+
+
+@pytest.mark.parametrize("absent", [None, "left out"])
+def test_the_last_page_has_no_cursor(absent: str | None) -> None:
+    """A cursor that is null is none, as is one left out."""
+    document = body() if absent else {**body(), "next_cursor": None}
+    assert read(document).next_cursor is None
+
+
+def test_unknown_fields_and_words_pass() -> None:
+    """What the spec does not name is ignored, and an open set of words is open."""
+    document = body()
+    document["surprise"] = {"of": ["any", "kind"]}
+    document["series"][0]["surprise"] = 1
+    document["series"][0]["basis"] = "unheard of"
+    document["series"][0]["values"][0]["fill_type"] = "guessed"
+    series = read(document).series[0]
+    assert series.basis == "unheard of"
+    assert series.values[0] is not None
+    assert series.values[0].fill_type == "guessed"
+
+
+def test_numbers_are_the_observations_of_each_series() -> None:
+    """Positions and numbers stand for what is there, series by series."""
+    page = read(body())
+    found = decode_numbers(list(enumerate(page.raw_series)), len(page.periods))
+    assert list(found.starts) == [0, 2, 2]
+    assert list(found.positions) == [0, 2]
+    assert list(found.numbers) == [1.5, 0.0]
+
+
+def change(path: str, to: Any) -> Callable[[dict[str, Any]], None]:
+    """Return what sets the place of a path like ``series.0.label``."""
+    *way, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+
+    def set_it(document: dict[str, Any]) -> None:
+        place: Any = document
+        for step in way:
+            place = place[step]
+        place[last] = to
+
+    return set_it
+
+
+BROKEN_HEADS = {
+    "$.name": change("name", None),
+    "$.entity_id": lambda document: document.pop("entity_id"),
+    "$.created_timestamp": change("created_timestamp", "2026-02-03T04:05:06"),
+    "$.periods[1].year": change("periods.1.year", 2024.0),
+    "$.periods[2]": change("periods.2.end_month", 13),
+    "$.periods[0].duration_months": change("periods.0.duration_months", True),
+    "$.periods[3]": lambda document: document["periods"].append(dict(document["periods"][1])),
+    "$.series": change("series", None),
+    "$.series[2]": lambda document: document["series"].append(dict(document["series"][0])),
+    "$.series[1].label": change("series.1.label", 3),
+    "$.series[1].metric_id": lambda document: document["series"][1].pop("metric_id"),
+    "$.series[0].scopes[0].scope_id": change("series.0.scopes.0.scope_id", None),
+    "$.next_cursor": change("next_cursor", 7),
+}
+
+
+@pytest.mark.parametrize("path", BROKEN_HEADS)
+def test_a_broken_head_is_refused_where_it_is_broken(path: str) -> None:
+    """The error names the JSON path, with indexes."""
+    document = body()
+    BROKEN_HEADS[path](document)
+    with pytest.raises(MalformedAnswerError) as refused:
+        read(document)
+    assert refused.value.problems[0].endswith(f"@ {path}")
+
+
+BROKEN_VALUES = {
+    "": change("series.0.values", [None] * 2),
+    "[1]": change("series.0.values.1", value(1, Q2)["number"]),
+    "[0].number": change("series.0.values.0.number", "1.5"),
+    "[2].number": change("series.0.values.2.number", False),
+    "[2].text": change("series.0.values.2.text", None),
+    "[0].fill_type": lambda document: document["series"][0]["values"][0].pop("fill_type"),
+    "[0].report_period.year": change("series.0.values.0.report_period.year", "2024"),
+    "[0].report_period": change("series.0.values.0.report_period.end_month", 0),
+    "[2].sources[0].row_index": change("series.0.values.2.sources", [{"item_id": "", "column_index": 0}]),
+}
+
+
+@pytest.mark.parametrize("path", BROKEN_VALUES)
+def test_broken_values_are_refused_when_looked_at(path: str) -> None:
+    """The page is read; its values raise, naming the JSON path from the page's root."""
+    document = body()
+    BROKEN_VALUES[path](document)
+    series = read(document).series[0]
+    with pytest.raises(MalformedAnswerError) as refused:
+        _ = series.values
+    assert refused.value.problems[0].endswith(f"@ $.series[0] (m1.annual).values{path}")
+
+
+@pytest.mark.parametrize("values", [None, {}, "values", 3, [None], [None] * 4])
+def test_values_must_be_an_array_of_one_entry_a_period(values: Any) -> None:
+    """Anything else is refused, by the numbers and by the values alike."""
+    document = body()
+    document["series"][1]["values"] = values
+    page = read(document)
+    with pytest.raises(MalformedAnswerError, match=r"series\[1\] \(m2.annual\).values"):
+        decode_numbers(list(enumerate(page.raw_series)), 3)
+    with pytest.raises(MalformedAnswerError, match=r"series\[1\] \(m2.annual\).values"):
+        _ = page.series[1].values
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_what_is_no_number_is_refused(number: str) -> None:
+    """NaN and Infinity are no JSON, and nothing becomes infinite by its size."""
+    text = json.dumps(body()).replace("1.5", number, 1)
+    with pytest.raises(MalformedAnswerError):
+        _ = read_query_page(text.encode()).series[0].values
+
+
+def test_a_whole_number_too_large_for_a_float_is_refused_by_the_numbers() -> None:
+    """The error names it."""
+    page = read(page_json([Q1], {"m.annual": {Q1: 10**400}}))
+    with pytest.raises(MalformedAnswerError, match=r"out of range @ .*values\[0\]\.number"):
+        decode_numbers(list(enumerate(page.raw_series)), 1)
+
+
+@pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{", b"\xff", b"<html>", b'"text"'])
+def test_what_is_no_object_is_refused(text: bytes) -> None:
+    """A body that is no JSON object is malformed, whatever it is."""
+    with pytest.raises(MalformedAnswerError):
+        read_query_page(text)

@@ -52,8 +52,7 @@ def build(company: Company, folder: Path) -> DatasetFile:
         source.entity_id,
         company.name,
         tuple(
-            _publication(company, publication)
-            for publication in source.publications[-company.publications :]
+            _publication(company, publication) for publication in source.publications[-company.publications :]
         ),
     )
 
@@ -143,9 +142,7 @@ def _ordered(found: Found) -> list[Key]:
     """The series by cadence, basis, path and metric, in the order of the tables."""
     bases = list(SCOPE_GROUPS)
     metrics = [metric.metric_id for metric in METRICS]
-    return sorted(
-        found, key=lambda key: (key[0], bases.index(key[1][0][0]), key[1], metrics.index(key[2]))
-    )
+    return sorted(found, key=lambda key: (key[0], bases.index(key[1][0][0]), key[1], metrics.index(key[2])))
 
 
 def _series_id(cadence: str, path: Path_, metric_id: str) -> str:

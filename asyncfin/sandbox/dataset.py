@@ -1,7 +1,7 @@
 """The dataset file: what a publication of an entity holds, read from a file and written to one.
 
-The format (`docs/dataset-format.md`) keeps values as rows of numbers and table indexes. `load` checks all of it and
-expands it to the wire shapes of spec 2, so that whoever serves a publication neither checks nor defaults anything.
+The format (`docs/dataset-format.md`) keeps values as rows of numbers and table indexes. `load` checks all of
+it and expands it to the wire shapes of spec 2: whoever serves a publication has nothing left to check.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Publication:
 
     periods: (year, end_month, duration_months), sorted and distinct.
     scope_groups, groups: as the catalogue sends them (spec 2.3), every group with its complete `series`.
-    values: for every series_id its rows, ascending by period index: (period index, value, restated value or None).
-        Values are complete value objects of spec 2.4 but for `value_version`.
+    values: for every series_id its rows, ascending by period index: (period index, value, restated value or
+        None). Values are complete value objects of spec 2.4 but for `value_version`.
     """
 
     entity_id: str
@@ -54,7 +54,11 @@ class DatasetFile:
 
 
 class BrokenDatasetError(ValueError):
-    """A dataset file that cannot be used: `source` names it, `place` the JSON place, `problem` says what is wrong."""
+    """A dataset file that cannot be used.
+
+    source: the file. place: the JSON place (`$.publications[0].periods[3]`). problem: what stands there,
+    and what would be right.
+    """
 
     def __init__(self, source: str, place: str, problem: str) -> None:
         super().__init__(source, place, problem)
@@ -67,8 +71,8 @@ class BrokenDatasetError(ValueError):
 def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
     """Read and check a dataset file.
 
-    source: a path (Path or str), the content of a file (bytes), or the document itself (a mapping). JSON, gzip'd or
-    not; that is seen from the content, not from the name.
+    source: a path (Path or str), the content of a file (bytes), or the document itself (a mapping). JSON,
+    gzip'd or not; that is seen from the content, not from the name.
 
     Raises BrokenDatasetError when it cannot be read, is no JSON, or breaks a rule of the format.
     """

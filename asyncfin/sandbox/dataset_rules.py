@@ -1,4 +1,4 @@
-"""The rules of the dataset format: what is required, what is defaulted, what is refused, and in which words."""
+"""The rules of the dataset format: what is required, what is defaulted, and what is refused."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
         )
     name = text(document, "name", "$")
     publications = [
-        _publication(entry, place)
-        for place, entry in objects(document, "publications", "$", _PUBLICATION)
+        _publication(entry, place) for place, entry in objects(document, "publications", "$", _PUBLICATION)
     ]
     if not publications:
         raise WrongPlaceError("$.publications", "is empty; a dataset has at least one publication")
@@ -79,9 +78,7 @@ def _publication(entry: Mapping[str, Any], place: str) -> dict[str, Any]:
     tables = read_tables(entry, place)
     scope_groups = _scope_groups(entry, place)
     references = {
-        (group["scope_group_id"], scope["scope_id"])
-        for group in scope_groups
-        for scope in group["scopes"]
+        (group["scope_group_id"], scope["scope_id"]) for group in scope_groups for scope in group["scopes"]
     }
     groups = _groups(entry, place, references)
     return {
@@ -139,9 +136,7 @@ def _scope_groups(entry: Mapping[str, Any], place: str) -> tuple[dict[str, Any],
     for at, group in objects(entry, "scope_groups", place, _SCOPE_GROUP):
         group_id = text(group, "scope_group_id", at)
         name = text(group, "name", at, group_id)
-        scopes = {
-            s: _scope(scope, s, group_id) for s, scope in objects(group, "scopes", at, _SCOPE)
-        }
+        scopes = {s: _scope(scope, s, group_id) for s, scope in objects(group, "scopes", at, _SCOPE)}
         distinct(scopes.items(), "scope_id")
         groups[at] = {
             "scope_group_id": group_id,
@@ -170,9 +165,7 @@ def _scope(scope: Mapping[str, Any], place: str, scope_group_id: str) -> dict[st
     return fields
 
 
-def _groups(
-    entry: Mapping[str, Any], place: str, references: _References
-) -> tuple[dict[str, Any], ...]:
+def _groups(entry: Mapping[str, Any], place: str, references: _References) -> tuple[dict[str, Any], ...]:
     """The reporting groups of spec 2.3 with their series."""
     groups: dict[str, dict[str, Any]] = {}
     series_places: dict[str, str] = {}
@@ -187,8 +180,7 @@ def _groups(
             "cadence": text(group, "cadence", at),
         }
         series = {
-            s: _series(entry, s, fields, references)
-            for s, entry in objects(group, "series", at, _SERIES)
+            s: _series(entry, s, fields, references) for s, entry in objects(group, "series", at, _SERIES)
         }
         distinct(series.items(), "series_id", series_places)
         groups[at] = fields | {"series": list(series.values())}
@@ -205,8 +197,7 @@ def _series(
     if group_id != own_group:
         raise WrongPlaceError(
             f"{place}.reporting_group_id",
-            f"{shown(group_id)} is not the group it stands in; write {shown(own_group)}"
-            " or leave it out",
+            f"{shown(group_id)} is not the group it stands in; write {shown(own_group)} or leave it out",
         )
     metric_id = text(series, "metric_id", place)
     label = text(series, "label", place, metric_id)
@@ -234,8 +225,6 @@ def _path(series: Mapping[str, Any], place: str, references: _References) -> lis
     for at, entry in objects(series, "scopes", place, _REFERENCE):
         reference = {key: text(entry, key, at) for key in _REFERENCE}
         if tuple(reference.values()) not in references:
-            raise WrongPlaceError(
-                at, f"{shown(reference)} is no scope of scope_groups; add it there"
-            )
+            raise WrongPlaceError(at, f"{shown(reference)} is no scope of scope_groups; add it there")
         path.append(reference)
     return path

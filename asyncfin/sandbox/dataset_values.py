@@ -46,7 +46,7 @@ def _formatter(pattern: str) -> Callable[[float], str]:
 
 @frozen
 class Tables:
-    """What the rows of one publication point into; `own_reports` stands in where a row names no report period."""
+    """What the rows of one publication point into; `own_reports`: for values that name no report period."""
 
     periods: tuple[tuple[int, int, int], ...]
     own_reports: tuple[dict[str, int], ...]
@@ -102,9 +102,7 @@ def read_values(
             hint = close(series_id, formats, "write the series_id of a series in groups")
             raise WrongPlaceError(place, f"{shown(series_id)} is no series of the groups; {hint}")
     return {
-        series_id: _rows(
-            optional_array(entries, series_id, place), f"{place}.{series_id}", pattern, tables
-        )
+        series_id: _rows(optional_array(entries, series_id, place), f"{place}.{series_id}", pattern, tables)
         for series_id, pattern in formats.items()
     }
 

@@ -1,4 +1,4 @@
-"""Reading a JSON document strictly: every reader names the place, the value found, and what would be right."""
+"""Strict reading of JSON: every refusal names the place, the value found, and what would be right."""
 
 from __future__ import annotations
 

@@ -1,0 +1,198 @@
+"""The demo dataset: its figures are those that the companies reported, and they agree with each other."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from itertools import pairwise
+
+import pytest
+
+from asyncfin.sandbox.dataset import DatasetFile, Publication
+from asyncfin.sandbox.demo import demo_datasets
+
+APPLE, NVIDIA, ALPHABET = range(3)
+MILLION = 1_000_000
+
+# As printed in the annual reports, in millions of dollars; by fiscal year.
+REPORTED = {
+    (APPLE, "Revenue/annual"): {2015: 233_715, 2018: 265_595, 2020: 274_515, 2022: 394_328, 2024: 391_035},
+    (APPLE, "NetIncome/annual"): {2015: 53_394, 2018: 59_531, 2020: 57_411, 2022: 99_803, 2024: 93_736},
+    (APPLE, "OperatingIncome/annual"): {2020: 66_288, 2022: 119_437, 2024: 123_216},
+    (APPLE, "Revenue/iPhone/annual"): {2020: 137_781, 2022: 205_489, 2024: 201_183},
+    (APPLE, "Revenue/Services/annual"): {2020: 53_768, 2022: 78_129, 2024: 96_169},
+    (APPLE, "Revenue/Greater China/annual"): {2020: 40_308, 2022: 74_200, 2024: 66_952},
+    (APPLE, "Assets/annual"): {2020: 323_888, 2024: 364_980},
+    (NVIDIA, "Revenue/annual"): {
+        2017: 6_910,
+        2020: 10_918,
+        2022: 26_914,
+        2023: 26_974,
+        2024: 60_922,
+        2025: 130_497,
+    },
+    (NVIDIA, "NetIncome/annual"): {
+        2017: 1_666,
+        2020: 2_796,
+        2022: 9_752,
+        2023: 4_368,
+        2024: 29_760,
+        2025: 72_880,
+    },
+    (NVIDIA, "Revenue/Data center/annual"): {2023: 15_005, 2024: 47_525, 2025: 115_186},
+    (NVIDIA, "Revenue/Gaming/annual"): {2023: 9_067, 2024: 10_447, 2025: 11_350},
+    (ALPHABET, "Revenue/annual"): {2016: 90_272, 2019: 161_857, 2022: 282_836, 2023: 307_394, 2024: 350_018},
+    (ALPHABET, "NetIncome/annual"): {2017: 12_662, 2019: 34_343, 2022: 59_972, 2023: 73_795, 2024: 100_118},
+    (ALPHABET, "Revenue/Google Cloud/annual"): {2022: 26_280, 2023: 33_088, 2024: 43_229},
+    (ALPHABET, "Revenue/Google Services/YouTube ads/annual"): {2022: 29_243, 2023: 31_510, 2024: 36_147},
+    (ALPHABET, "OperatingIncome/Google Cloud/annual"): {2022: -1_922, 2023: 1_716, 2024: 6_112},
+}
+
+
+@cache
+def datasets() -> tuple[DatasetFile, ...]:
+    """The demo datasets, read once."""
+    return demo_datasets()
+
+
+def current(company: int) -> Publication:
+    """The current publication of a company."""
+    return datasets()[company].publications[-1]
+
+
+def numbers(company: int, series_id: str) -> dict[tuple[int, int, int], float]:
+    """The original numbers of a series by period."""
+    publication = current(company)
+    return {publication.periods[index]: value["number"] for index, value, _ in publication.values[series_id]}
+
+
+def years(company: int, series_id: str) -> dict[int, float]:
+    """The original numbers of an annual series by fiscal year."""
+    return {year: number for (year, _, _), number in numbers(company, series_id).items()}
+
+
+def test_three_companies_with_some_hundred_series_each() -> None:
+    """What a newcomer finds: three names, one with two publications, many years, segments and products."""
+    assert [dataset.name for dataset in datasets()] == ["Apple", "NVIDIA", "Alphabet"]
+    assert [len(dataset.publications) for dataset in datasets()] == [1, 2, 1]
+    for company in range(3):
+        publication = current(company)
+        assert 150 <= len(publication.values) <= 400
+        assert len({year for year, _, duration in publication.periods if duration == 12}) >= 12
+        assert {"annual.consolidated", "quarterly.consolidated", "annual.segment", "annual.geographic"} <= {
+            group["reporting_group_id"] for group in publication.groups
+        }
+        restated = [r for rows in publication.values.values() for _, _, r in rows if r is not None]
+        assert len(restated) > 50
+
+
+@pytest.mark.parametrize(("company", "series_id"), REPORTED, ids=lambda part: str(part))
+def test_the_figures_are_those_of_the_annual_reports(company: int, series_id: str) -> None:
+    """Sample figures, copied here from the printed reports, to the million."""
+    found = years(company, series_id)
+    wanted = REPORTED[company, series_id]
+    assert {year: found[year] / MILLION for year in wanted} == wanted
+
+
+@pytest.mark.parametrize("company", range(3))
+@pytest.mark.parametrize("metric", ["Revenue", "NetIncome", "OperatingIncome"])
+def test_the_quarters_add_up_to_the_year(company: int, metric: str) -> None:
+    """Four quarters, reported or derived, are the fiscal year, but for what was restated within it."""
+    quarters = numbers(company, f"{metric}/quarterly")
+    sums = {
+        year: sum(quarters[year, month, 3] for month in (3, 6, 9, 12))
+        for year, number in years(company, f"{metric}/annual").items()
+        if all((year, month, 3) in quarters for month in (3, 6, 9, 12))
+    }
+    annual = years(company, f"{metric}/annual")
+    close = [year for year, total in sums.items() if total == pytest.approx(annual[year], rel=0.002)]
+    assert len(sums) >= 8
+    assert len(close) >= len(sums) - 2
+
+
+@pytest.mark.parametrize("company", range(3))
+def test_the_statements_balance(company: int) -> None:
+    """Assets are liabilities and equity; where gross profit is filed, it is revenue less cost."""
+    for cadence in ("annual", "quarterly"):
+        assets = numbers(company, f"Assets/{cadence}")
+        other_side = numbers(company, f"LiabilitiesAndEquity/{cadence}")
+        assert assets
+        assert assets == other_side
+    if company != ALPHABET:
+        profit, revenue, cost = (
+            years(company, f"{metric}/annual") for metric in ("GrossProfit", "Revenue", "CostOfRevenue")
+        )
+        assert {y: revenue[y] - cost[y] for y in profit} == pytest.approx(profit, abs=2 * MILLION)
+
+
+@pytest.mark.parametrize(
+    ("company", "parts", "whole"),
+    [
+        (APPLE, ["Americas", "Europe", "Greater China", "Japan", "Rest of Asia Pacific"], "Revenue/annual"),
+        (APPLE, ["iPhone", "Mac", "iPad", "Wearables, home and accessories", "Services"], "Revenue/annual"),
+        (APPLE, ["All products", "Services"], "Revenue/annual"),
+        (NVIDIA, ["Compute & Networking", "Graphics"], "Revenue/annual"),
+        (
+            NVIDIA,
+            ["Data center", "Gaming", "Professional visualization", "Automotive", "OEM and other"],
+            "Revenue/annual",
+        ),
+    ],
+)
+def test_the_parts_add_up_to_the_whole(company: int, parts: list[str], whole: str) -> None:
+    """Revenue by segment and by product is the company's revenue in every year that has all parts."""
+    split = [years(company, f"Revenue/{part}/annual") for part in parts]
+    total = years(company, whole)
+    common = set.intersection(*(set(part) for part in split))
+    assert len(common) >= 4
+    assert {year: sum(part[year] for part in split) for year in common} == {y: total[y] for y in common}
+
+
+def test_a_stock_split_is_seen_in_both_versions() -> None:
+    """Apple's 2013 earnings per share: 40.03 dollars as filed, 5.72 after the split of seven for one."""
+    publication = current(APPLE)
+    rows = {publication.periods[row[0]]: row for row in publication.values["EPS/annual"]}
+    _, original, restated = rows[2013, 12, 12]
+    assert restated is not None
+    assert (original["number"], original["text"]) == (40.03, "40.03")
+    assert (restated["number"], restated["report_period"]["year"]) == (5.72, 2015)
+
+
+def test_the_second_publication_only_adds() -> None:
+    """Publishing it in the demo shows new periods and series, and no original figure changed."""
+    before, after = datasets()[NVIDIA].publications
+    assert set(before.periods) < set(after.periods)
+    assert set(before.values) < set(after.values)
+    for series_id, rows in before.values.items():
+        later = {after.periods[index]: value["number"] for index, value, _ in after.values[series_id]}
+        assert {before.periods[i]: value["number"] for i, value, _ in rows}.items() <= later.items()
+
+
+def test_every_series_says_its_unit_and_its_values_say_their_source() -> None:
+    """The unit ends the description; every value names a filing, two where it is a difference."""
+    for company in range(3):
+        publication = current(company)
+        for group in publication.groups:
+            for series in group["series"]:
+                unit = series["description"].rpartition("Unit: ")[2]
+                assert unit in {"USD.", "USD per share.", "shares.", "ratio."}
+        for rows in publication.values.values():
+            for _, value, _ in rows:
+                assert len(value["sources"]) >= (2 if value["fill_type"] == "derived" else 1)
+
+
+def test_it_is_small() -> None:
+    """All files together are far under 400 KB."""
+    folder = resources.files("asyncfin.sandbox.demo")
+    assert sum(len((folder / f"{n}.json.gz").read_bytes()) for n in ("apple", "nvidia", "alphabet")) < 250_000
+
+
+def test_the_periods_of_a_publication_are_the_usual_ones() -> None:
+    """Quarters, half years, nine months and years that end with a fiscal quarter; sorted."""
+    for company in range(3):
+        periods = current(company).periods
+        assert all(a < b for a, b in pairwise(periods))
+        assert {(month, duration) for _, month, duration in periods} == {
+            *((month, 3) for month in (3, 6, 9, 12)),
+            *((6, 6), (9, 9), (12, 12)),
+        }

@@ -1,0 +1,203 @@
+"""The answer of a planned question equals that of one query without caps (service description, 4.3)."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncfin import Annual, Client, Exact, FiscalRange, Panel, Period, Quarterly, Select, Trailing
+from asyncfin.model.period import PeriodSelection
+from asyncfin.sandbox import Dialect, Sandbox
+from asyncfin.sandbox.dataset import DatasetFile, Publication
+from asyncfin.sandbox.generate import generate
+from tests.conftest import VirtualTimeLoop
+
+Table = dict[str, dict[Period, Any]]
+
+
+def stored(publication: Publication, series_ids: set[str], value_version: str) -> Table:
+    """Read the values of some series straight from the publication."""
+    periods = [Period(*period) for period in publication.periods]
+    table: Table = {}
+    for series_id in series_ids:
+        rows = publication.values.get(series_id, ())
+        table[series_id] = {
+            periods[at]: restated if restated and value_version == "latest_restated" else original
+            for at, original, restated in rows
+        }
+    return table
+
+
+def expected(
+    publication: Publication, series_ids: set[str], periods: PeriodSelection, value_version: str
+) -> tuple[list[Period], Table]:
+    """Answer the question by brute force: the periods of the table, and its values."""
+    table = stored(publication, series_ids, value_version)
+    known = sorted(Period(*period) for period in publication.periods)
+    populated = sorted({period for values in table.values() for period in values})
+    match periods:
+        case Exact(periods=exact):
+            shown = sorted(exact)
+        case Annual(last=last):
+            shown = [each for each in known if each.duration_months == 12 and each.end_month == 12][-(last or 0) :]
+        case Quarterly(last=last):
+            shown = [each for each in known if each.duration_months == 3][-(last or 0) :]
+        case FiscalRange(start=start, end=end):
+            low = (start or known[0]).year * 12 + (start or known[0]).end_month
+            high = (end or known[-1]).year * 12 + (end or known[-1]).end_month
+            shown = [each for each in populated if low <= each.year * 12 + each.end_month <= high]
+        case Trailing(months=months):
+            last_end = max((each.year * 12 + each.end_month for each in populated), default=0)
+            shown = [each for each in populated if last_end - months < each.year * 12 + each.end_month]
+    inside = {name: {p: v for p, v in values.items() if p in shown} for name, values in table.items()}
+    return shown, inside
+
+
+def content(panel: Panel) -> Table:
+    """Read a panel back into a table of numbers and texts."""
+    return {
+        series.series_id: {period: (value.number, value.text) for period, value in series.observations()}
+        for series in panel
+    }
+
+
+def texts(table: Table) -> Table:
+    return {
+        name: {period: (value["number"], value["text"]) for period, value in values.items()}
+        for name, values in table.items()
+    }
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a test in virtual time, and see that it leaves no task behind."""
+
+    async def alone() -> None:
+        await test()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(alone())
+
+
+DIALECTS = st.builds(
+    Dialect,
+    periods=st.sampled_from(["answer", "asked", "page"]),
+    order=st.sampled_from(["oldest", "newest", "shuffled"]),
+    empty_series=st.booleans(),
+    last_cursor=st.sampled_from(["absent", "null"]),
+    pages=st.sampled_from(["full", "short", "empty"]),
+    scope_groups=st.sampled_from(["every", "first", "used"]),
+    unrestated=st.sampled_from(["latest_restated", "original"]),
+    extras=st.booleans(),
+    gzip=st.booleans(),
+)
+DATASETS = [generate(seed, series=size) for seed, size in enumerate([3, 40, 250, 250, 400])]
+
+
+@st.composite
+def period_selections(draw: st.DrawFn, dataset: DatasetFile) -> PeriodSelection:
+    known = [Period(*period) for period in dataset.publications[-1].periods]
+    ends = sorted({(each.year, each.end_month) for each in known})
+    kind = draw(st.sampled_from(["exact", "range", "open", "trailing", "annual", "quarterly"]))
+    if kind == "exact":
+        return Exact(draw(st.lists(st.sampled_from(known), min_size=1, max_size=5, unique=True)))
+    if kind == "range":
+        return FiscalRange(*sorted(draw(st.tuples(st.sampled_from(ends), st.sampled_from(ends)))))
+    if kind == "trailing":
+        return Trailing(draw(st.integers(1, 40)))
+    last = draw(st.none() | st.integers(1, 4))
+    return {"open": FiscalRange(), "annual": Annual(last=last), "quarterly": Quarterly(last=last)}[kind]
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> tuple[int, list[int], PeriodSelection, str]:
+    """Draw the place of a dataset, of some of its series, and the rest of a question."""
+    at = draw(st.integers(0, len(DATASETS) - 1))
+    count = len(series_ids(DATASETS[at]))
+    share = draw(st.sampled_from([1.0, 0.3, 0.05]))
+    places = random.Random(draw(st.integers(0, 99))).sample(range(count), max(1, int(share * count)))
+    version = draw(st.sampled_from(["original", "latest_restated"]))
+    return at, places, draw(period_selections(DATASETS[at])), version
+
+
+def series_ids(dataset: DatasetFile) -> list[str]:
+    return [series["series_id"] for group in dataset.publications[-1].groups for series in group["series"]]
+
+
+@settings(max_examples=60)
+@given(questions(), DIALECTS, st.booleans())
+def test_a_panel_equals_one_query_without_caps(
+    question: tuple[int, list[int], PeriodSelection, str], dialect: Dialect, streamed: bool
+) -> None:
+    """Any selection, every mode, both versions, in every dialect, read whole or in pieces."""
+    at, places, periods, version = question
+    dataset = DATASETS[at]
+    wanted = {series_ids(dataset)[place] for place in places}
+    shown, values = expected(dataset.publications[-1], wanted, periods, version)
+    select = Select(where=lambda series: series.series_id in wanted)
+
+    async def ask() -> None:
+        async with Sandbox(dataset, dialect=dialect) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+            if streamed:
+                async with client.stream(dataset.entity_id, select, periods, value_version=version) as stream:
+                    pieces = [piece async for piece in stream]
+            else:
+                pieces = [await client.query(dataset.entity_id, select, periods, value_version=version)]
+                order = [each.series_id for each in pieces[0].catalogue if each.series_id in wanted]
+                assert list(pieces[0].series_ids) == order
+                assert list(pieces[0].periods) == shown
+                assert pieces[0].requests == len(sandbox.log)
+        assert sum(map(len, pieces)) == len(wanted)
+        assert {name: row for piece in pieces for name, row in content(piece).items()} == texts(values)
+
+    run(ask)
+
+
+@settings(max_examples=25)
+@given(questions())
+def test_series_picked_by_hand_come_alone(question: tuple[int, list[int], PeriodSelection, str]) -> None:
+    """Select.of keeps the series apart that share a metric, a group and a path."""
+    at, places, periods, version = question
+    dataset = DATASETS[at]
+    wanted = {series_ids(dataset)[place] for place in places[:12]}
+    shown, values = expected(dataset.publications[-1], wanted, periods, version)
+
+    async def ask() -> None:
+        async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+            catalogue = await client.catalogue(dataset.entity_id)
+            select = Select.of(catalogue[each] for each in wanted)
+            panel = await client.query(catalogue, select, periods, value_version=version)
+        assert list(panel.periods) == shown
+        assert content(panel) == texts(values)
+
+    run(ask)
+
+
+def doubled(dataset: DatasetFile, count: int) -> DatasetFile:
+    """Give one triple of the last publication so many more series, each with the values of the first."""
+    publication = dataset.publications[-1]
+    group = publication.groups[0]
+    first = group["series"][0]
+    twins = [{**first, "series_id": f"{first['series_id']}+{at}"} for at in range(count)]
+    groups = ({**group, "series": [*group["series"], *twins]}, *publication.groups[1:])
+    values = dict(publication.values)
+    values.update({twin["series_id"]: values[first["series_id"]] for twin in twins})
+    return evolve(dataset, publications=(evolve(publication, groups=groups, values=values),))
+
+
+def test_a_cell_of_more_series_than_a_page_holds_follows_its_cursor() -> None:
+    """250 series of one metric, group and path come over three pages of one batch."""
+    dataset = doubled(DATASETS[1], 250)
+
+    async def ask() -> None:
+        async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+            panel = await client.query(dataset.entity_id, Select(), FiscalRange())
+        shown, values = expected(dataset.publications[-1], set(series_ids(dataset)), FiscalRange(), "original")
+        assert list(panel.periods) == shown
+        assert content(panel) == texts(values)
+
+    run(ask)

@@ -1,0 +1,208 @@
+"""Who may ask what (spec 4.4, 5), how refusals look (spec 7), and what an account may spend (spec 8)."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from asyncfin.sandbox import Account
+
+from .conftest import ENTITY, FIRST, Desk
+
+DATASET = f"/v1/entities/{ENTITY}/dataset"
+READS = [("GET", DATASET), ("GET", f"{DATASET}/catalogue"), ("POST", f"{DATASET}/query")]
+
+
+def test_dataset_answers_the_metadata(desk: Desk) -> None:
+    """Spec 4.1: exactly the four fields of spec 2.2."""
+    assert desk.dataset() == (
+        200,
+        {
+            "entity_id": ENTITY,
+            "name": "Ünited Sample",
+            "dataset_id": FIRST,
+            "created_timestamp": "2025-02-01T06:00:00Z",
+        },
+    )
+
+
+@pytest.mark.parametrize("entity_id", ["O-" + "2" * 32, "", "%", "nonsense/.."])
+def test_an_entity_without_publication_is_404(desk: Desk, entity_id: str) -> None:
+    """Spec 4.1: whatever the id looks like."""
+    status, body = desk.dataset(entity_id)
+    assert (status, body["error"]["code"]) == (404, "not_found")
+
+
+def test_an_entity_id_may_come_percent_encoded(desk: Desk) -> None:
+    """The path is decoded once, by segments."""
+    encoded = "".join(f"%{ord(char):02X}" for char in ENTITY)
+    assert desk.get(f"/v1/entities/{encoded}/dataset")[0] == 200
+
+
+def test_a_refusal_carries_code_message_and_request_id(desk: Desk) -> None:
+    """Spec 7: these three fields, in an error object."""
+    _, body = desk.dataset("unknown")
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"code", "message", "request_id"}
+    assert body["error"]["request_id"] == "req-1"
+
+
+@pytest.mark.parametrize(("method", "path"), [*READS, ("GET", "/v1/usage"), ("GET", "/v1/limits")])
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", "Basic token", "token"])
+def test_every_endpoint_wants_a_valid_token(desk: Desk, method: str, path: str, header: str) -> None:
+    """Spec 5.1: a missing or wrong token is 401."""
+    desk.headers["authorization"] = header
+    assert desk.reply(method, path).status == 401
+
+
+def test_a_token_not_issued_for_the_rest_api_is_401(desk: Desk) -> None:
+    """Spec 5.2."""
+    desk.token = desk.issue("assistant", "main", audience="mcp")
+    assert desk.dataset()[0] == 401
+
+
+@pytest.mark.parametrize(("method", "path"), READS)
+def test_dataset_endpoints_want_datasets_read(desk: Desk, method: str, path: str) -> None:
+    """Spec 5.3, 5.4."""
+    desk.token = desk.issue("other", "main", "usage:read")
+    assert desk.reply(method, path).status == 403
+
+
+@pytest.mark.parametrize(
+    ("permission", "status"),
+    [
+        ("usage:read", 200),
+        ("http://service.test/usage:read", 200),
+        ("http://elsewhere.test/usage:read", 403),
+        ("datasets:read", 403),
+    ],
+)
+def test_usage_wants_usage_read_by_either_name(desk: Desk, permission: str, status: int) -> None:
+    """Spec 4.4: the short name, or the full identifier prefixed with the base URL."""
+    desk.token = desk.issue("other", "main", permission)
+    assert desk.get("/v1/usage")[0] == status
+
+
+def test_limits_want_no_permission_and_tell_nothing_of_the_requests_left(desk: Desk) -> None:
+    """Spec 4.5: credits and research runs."""
+    desk.token = desk.issue("other", "main", "nothing")
+    status, body = desk.get("/v1/limits")
+    assert status == 200
+    assert set(body) == {"account", "credits", "research_runs"}
+
+
+def test_an_account_without_access_is_403(desk: Desk) -> None:
+    """Spec 5.4, whatever its tokens carry."""
+    desk.account(Account("shut", access=False))
+    desk.token = desk.issue("other", "shut")
+    assert desk.dataset()[0] == 403
+
+
+def test_an_entity_outside_the_account_is_404(desk: Desk) -> None:
+    """Spec 7: unavailable to the account looks like missing."""
+    desk.account(Account("narrow", entities=("O-" + "2" * 32,)))
+    desk.token = desk.issue("other", "narrow")
+    assert desk.dataset()[0] == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v2/usage", f"{DATASET}/", f"/v1/entities/{ENTITY}", f"{DATASET}/x"]
+)
+def test_other_paths_are_404(desk: Desk, path: str) -> None:
+    """Spec 9.1: only the endpoints of version 1 are there."""
+    assert desk.reply("GET", path).status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"), [("POST", DATASET, "GET"), ("GET", f"{DATASET}/query", "POST")]
+)
+def test_another_method_is_405_and_names_the_right_one(
+    desk: Desk, method: str, path: str, allowed: str
+) -> None:
+    """Not shown in spec."""
+    reply = desk.reply(method, path)
+    assert (reply.status, reply.headers["Allow"]) == (405, allowed)
+
+
+def test_a_body_too_large_is_413(desk: Desk) -> None:
+    """Not shown in spec; the server hands on a body over its size as None."""
+    assert desk.reply("POST", f"{DATASET}/query", body=None).status == 413
+
+
+def test_tokens_are_stored_hashed(desk: Desk) -> None:
+    """What the store writes of a token does not contain it."""
+    desk.issue("a-secret-token", "main")
+    assert b"a-secret-token" not in desk.store._db.serialize()
+
+
+def test_all_tokens_of_an_account_share_one_allowance(desk: Desk) -> None:
+    """Spec 5.5, 8: the dataset, catalogue and query requests of either token count."""
+    desk.account(Account("main", allowance=3))
+    desk.issue("second", "main")
+    assert desk.dataset()[0] == 200
+    assert desk.catalogue()[0] == 200
+    desk.token = "second"
+    assert desk.query()[0] == 200
+    status, body = desk.dataset()
+    assert (status, body["error"]["code"]) == (429, "daily_allowance_reached")
+
+
+def test_usage_and_limits_cost_nothing(desk: Desk) -> None:
+    """Spec 8.2 names reads of data only."""
+    desk.account(Account("main", allowance=0))
+    assert desk.get("/v1/usage")[0] == 200
+    assert desk.get("/v1/limits")[0] == 200
+    assert desk.dataset()[0] == 429
+
+
+def test_another_account_has_an_allowance_of_its_own(desk: Desk) -> None:
+    """Spec 8.1."""
+    desk.account(Account("main", allowance=0))
+    desk.account(Account("other"))
+    desk.token = desk.issue("second", "other")
+    assert desk.dataset()[0] == 200
+
+
+def test_requests_refused_for_the_token_or_the_limit_do_not_count(desk: Desk) -> None:
+    """401, 403 and 429 are answered before anything is read; 400, 404 and 409 are reads."""
+    desk.account(Account("main", allowance=2))
+    desk.token = desk.issue("weak", "main", "usage:read")
+    assert desk.dataset()[0] == 403
+    desk.token = "token"
+    assert desk.dataset("unknown")[0] == 404
+    assert desk.query(limit=0)[0] == 400
+    assert desk.dataset()[0] == 429
+    desk.account(Account("main", allowance=3))
+    assert desk.dataset()[0] == 200
+
+
+def test_the_allowance_is_reset_at_midnight_utc(desk: Desk) -> None:
+    """Spec 8.3, 8.4: Retry-After leads just there."""
+    desk.account(Account("main", allowance=1))
+    desk.now = datetime(2026, 3, 2, 1, 30, tzinfo=UTC).astimezone(None) - timedelta(hours=2)
+    assert desk.dataset()[0] == 200
+    reply = desk.reply("GET", DATASET)
+    assert (reply.status, reply.headers["Retry-After"]) == (429, "1800")
+    desk.now += timedelta(seconds=1799)
+    assert desk.dataset()[0] == 429
+    desk.now += timedelta(seconds=1)
+    assert desk.dataset()[0] == 200
+
+
+def test_the_rate_admits_a_burst_and_then_one_by_one(desk: Desk) -> None:
+    """A limit of our own: two a second, three at once."""
+    desk.account(Account("main", rate=2, burst=3))
+    assert [desk.dataset()[0] for _ in range(4)] == [200, 200, 200, 429]
+    assert desk.reply("GET", DATASET).headers["Retry-After"] == "1"
+    desk.time += 0.5
+    assert [desk.dataset()[0] for _ in range(2)] == [200, 429]
+    desk.time += 100
+    assert [desk.dataset()[0] for _ in range(4)] == [200, 200, 200, 429]
+
+
+def test_a_slow_rate_says_how_long_to_wait(desk: Desk) -> None:
+    """Retry-After is in whole seconds, rounded up: after it the request is admitted."""
+    desk.account(Account("main", rate=0.4))
+    assert desk.dataset()[0] == 200
+    assert desk.reply("GET", DATASET).headers["Retry-After"] == "3"
+    desk.time += 3
+    assert desk.dataset()[0] == 200

@@ -1,0 +1,124 @@
+"""Reading the catalogue: spec 2.3, 4.2."""
+
+from typing import Any
+
+import pytest
+
+from asyncfin.sandbox import Publication
+
+from .conftest import CLOUD, FIRST, GROUPS, PERIODS, SECOND, Desk
+
+
+def _ids(page: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    return [
+        (group["reporting_group_id"], [series["series_id"] for series in group["series"]])
+        for group in page["groups"]
+    ]
+
+
+def test_a_catalogue_holds_everything_the_dataset_does(desk: Desk) -> None:
+    """Spec 2.3: metadata, periods, scope groups and groups with complete series, and no cursor."""
+    status, page = desk.catalogue()
+    assert status == 200
+    assert page["dataset_id"] == FIRST
+    assert [tuple(period.values()) for period in page["periods"]] == list(PERIODS)
+    assert list(page["periods"][0]) == ["year", "end_month", "duration_months"]
+    assert [group["scope_group_id"] for group in page["scope_groups"]] == ["company", "segment", "unused"]
+    assert page["groups"] == list(GROUPS)
+    assert "next_cursor" not in page
+
+
+def test_pages_count_series_and_a_group_can_be_on_several(desk: Desk) -> None:
+    """Spec 4.2 rules 1 and 2: the cursor leads on to the end."""
+    _, first = desk.catalogue(limit=2)
+    _, second = desk.catalogue(limit=2, cursor=first["next_cursor"])
+    _, third = desk.catalogue(limit=2, cursor=second["next_cursor"])
+    assert _ids(first) == [("annual", ["A-sales", "A-profit"])]
+    assert _ids(second) == [("annual", ["A-empty"]), ("quarterly", ["Q-sales"])]
+    assert _ids(third) == [("quarterly", ["Q-cloud"])]
+    assert "next_cursor" not in third
+
+
+def test_a_last_page_that_is_full_has_no_cursor(desk: Desk) -> None:
+    """Spec 2.3: absent when there are no further pages."""
+    assert "next_cursor" not in desk.catalogue(limit=5)[1]
+    assert "next_cursor" in desk.catalogue(limit=4)[1]
+
+
+def test_the_default_page_has_25_series(publication: Publication) -> None:
+    """Spec 8."""
+    many = [{**GROUPS[0]["series"][0], "series_id": f"S{at}"} for at in range(30)]
+    desk = Desk(Publication(**{**_fields(publication), "groups": ({**GROUPS[0], "series": many},)}))
+    assert len(desk.catalogue()[1]["groups"][0]["series"]) == 25
+    desk.store.close()
+
+
+def _fields(publication: Publication) -> dict[str, Any]:
+    return {name: getattr(publication, name) for name in Publication.__slots__ if name != "__weakref__"}
+
+
+@pytest.mark.parametrize("pin", [FIRST, FIRST.upper()])
+def test_a_pin_of_the_current_publication_passes(desk: Desk, pin: str) -> None:
+    """Spec 4.2: a UUID is the same in either case."""
+    assert desk.catalogue(expected_dataset_id=pin)[0] == 200
+
+
+def test_another_pin_is_409(desk: Desk) -> None:
+    """Spec 4.2 rule 3."""
+    status, body = desk.catalogue(expected_dataset_id=SECOND)
+    assert (status, body["error"]["code"]) == (409, "dataset_changed")
+
+
+def test_a_cursor_of_the_old_publication_is_409_with_or_without_a_pin(desk: Desk, later: Publication) -> None:
+    """Spec 7: the publication changed while the client was reading."""
+    cursor = desk.catalogue(limit=2)[1]["next_cursor"]
+    desk.store.publish(later)
+    for pin in ({}, {"expected_dataset_id": FIRST}, {"expected_dataset_id": SECOND}):
+        status, body = desk.catalogue(limit=2, cursor=cursor, **pin)
+        assert (status, body["error"]["code"]) == (409, "dataset_changed")
+    assert desk.catalogue()[1]["dataset_id"] == SECOND
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("limit", "0"),
+        ("limit", "101"),
+        ("limit", "ten"),
+        ("limit", ""),
+        ("limit", "-1"),
+        ("limit", "1.0"),
+        ("limit", "9" * 5000),
+        ("expected_dataset_id", "latest"),
+        ("expected_dataset_id", "1" * 36),
+        ("cursor", "x"),
+        ("cursor", ""),
+        ("cursor", "AAAA"),
+        ("page", "2"),
+    ],
+)
+def test_a_wrong_parameter_is_400_and_named(desk: Desk, field: str, text: str) -> None:
+    """Spec 4.2, 8; a parameter that is not in spec is wrong too."""
+    status, body = desk.catalogue(**{field: text})
+    assert (status, body["error"]["code"]) == (400, "validation_failed")
+    assert [issue["field"] for issue in body["error"]["issues"]] == [field]
+
+
+def test_a_repeated_parameter_is_400(desk: Desk) -> None:
+    """Which of two limits would hold cannot be said."""
+    path = f"/v1/entities/{desk.dataset()[1]['entity_id']}/dataset/catalogue"
+    assert desk.reply("GET", path, "limit=1&limit=2").status == 400
+    assert desk.reply("GET", path, "cursor=%FF").status == 400
+
+
+def test_the_dataset_endpoint_takes_no_parameters(desk: Desk) -> None:
+    """Spec 4.1."""
+    path = f"/v1/entities/{desk.dataset()[1]['entity_id']}/dataset"
+    assert desk.reply("GET", path, "limit=1").status == 400
+
+
+def test_a_cursor_of_a_query_does_not_fit_the_catalogue(desk: Desk) -> None:
+    """A cursor is bound to what it was made for."""
+    cursor = desk.query(scope_combinations=[CLOUD[:1]], limit=1)[1]["next_cursor"]
+    status, body = desk.catalogue(cursor=cursor)
+    assert (status, body["error"]["issues"][0]["field"]) == (400, "cursor")

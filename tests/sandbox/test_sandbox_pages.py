@@ -1,0 +1,258 @@
+"""Query pages and cursors (spec 4.3 rule 3), and the dialects: what spec leaves open."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from asyncfin.sandbox import Dialect, Publication
+
+from .conftest import CLOUD, COMPANY, FIRST, SECOND, Desk
+from .test_sandbox_query import numbers, period
+
+ALL = {"metric_ids": ["sales", "profit", "staff"], "scope_combinations": [COMPANY, CLOUD]}
+
+
+def pages(desk: Desk, **fields: Any) -> Iterator[dict[str, Any]]:
+    """Every page of a query, following the cursors."""
+    cursor = None
+    while True:
+        status, page = desk.query(**{**ALL, **fields}, cursor=cursor)
+        assert status == 200
+        yield page
+        cursor = page.get("next_cursor")
+        if cursor is None:
+            return
+
+
+def catalogue_pages(desk: Desk, limit: int) -> Iterator[dict[str, Any]]:
+    """Every page of the catalogue, following the cursors."""
+    params: dict[str, Any] = {"limit": limit}
+    while True:
+        _, page = desk.catalogue(**params)
+        yield page
+        if page.get("next_cursor") is None:
+            return
+        params["cursor"] = page["next_cursor"]
+
+
+def ids(page: dict[str, Any]) -> list[str]:
+    return [series["series_id"] for series in page["series"]]
+
+
+def test_the_cursor_leads_through_every_series_once(desk: Desk) -> None:
+    """Spec 4.3 rule 3: in catalogue order, absent on the last page."""
+    got = list(pages(desk, limit=2))
+    assert [ids(page) for page in got] == [["A-sales", "A-profit"], ["A-empty", "Q-sales"], ["Q-cloud"]]
+    assert "next_cursor" not in got[-1]
+
+
+def test_trailing_has_one_window_on_every_page(desk: Desk) -> None:
+    """Spec 4.3: anchored by the matching series, not by those of the page."""
+    got = list(pages(desk, limit=1, periods={"mode": "trailing", "months": 10}))
+    assert numbers(got[3]) == {"Q-sales": {(2024, 3, 3): 25, (2024, 6, 6): 55}}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"metric_ids": ["sales"]},
+        {"scope_combinations": [COMPANY]},
+        {"periods": {"mode": "trailing", "months": 3}},
+        {"reporting_group_ids": ["annual"]},
+        {"value_version": "latest_restated"},
+    ],
+)
+def test_a_cursor_with_another_selection_is_400(desk: Desk, changed: dict[str, Any]) -> None:
+    """Spec 4.3 rule 3: selections stay unchanged."""
+    cursor = next(pages(desk, limit=2))["next_cursor"]
+    status, body = desk.query(**{**ALL, **changed}, limit=2, cursor=cursor)
+    assert (status, body["error"]["code"]) == (400, "validation_failed")
+    assert [issue["field"] for issue in body["error"]["issues"]] == ["cursor"]
+
+
+def test_the_size_of_a_page_is_no_part_of_the_selection(desk: Desk) -> None:
+    """A cursor says where to go on; how far is free."""
+    cursor = next(pages(desk, limit=2))["next_cursor"]
+    assert ids(desk.query(**ALL, limit=100, cursor=cursor)[1]) == ["A-empty", "Q-sales", "Q-cloud"]
+
+
+def test_a_cursor_that_was_tampered_with_is_400(desk: Desk) -> None:
+    """It is sealed: any other text is refused."""
+    cursor = next(pages(desk, limit=2))["next_cursor"]
+    for at, char in product(range(len(cursor)), "A+"):
+        tampered = cursor[:at] + char + cursor[at + 1 :]
+        if tampered != cursor:
+            assert desk.query(**ALL, limit=2, cursor=tampered)[0] == 400
+
+
+def test_a_cursor_of_the_old_publication_is_409(desk: Desk, later: Publication) -> None:
+    """Spec 7: with or without a pin."""
+    cursor = next(pages(desk, limit=2))["next_cursor"]
+    desk.store.publish(later)
+    for pin in (None, FIRST, SECOND):
+        status, body = desk.query(**ALL, limit=2, cursor=cursor, expected_dataset_id=pin)
+        assert (status, body["error"]["code"]) == (409, "dataset_changed")
+
+
+EXACT = {"mode": "exact", "exact": [period(2024, 6, 3), period(2023, 12, 12), period(1999, 1, 1)]}
+
+
+@pytest.mark.parametrize(
+    ("choice", "listed"),
+    [
+        ("answer", [[(2023, 12, 12), (2024, 6, 3)]] * 3),
+        ("asked", [[(1999, 1, 1), (2023, 12, 12), (2024, 6, 3)]] * 3),
+        ("page", [[(2023, 12, 12)], [], [(2024, 6, 3)]]),
+    ],
+)
+def test_which_periods_a_page_lists(desk: Desk, choice: Any, listed: Any) -> None:
+    """Those populated in the answer, all asked for, or those on the page; the numbers stay the same."""
+    desk.dialect = Dialect(periods=choice)
+    got = list(pages(desk, limit=2, periods=EXACT))
+    assert [[tuple(one.values()) for one in page["periods"]] for page in got] == listed
+    assert [numbers(page) for page in got] == [
+        {"A-sales": {(2023, 12, 12): 100}, "A-profit": {(2023, 12, 12): 0}},
+        {"A-empty": {}, "Q-sales": {}},
+        {"Q-cloud": {(2024, 6, 3): 6}},
+    ]
+
+
+def test_all_asked_for_by_a_range_are_the_periods_of_the_dataset(desk: Desk) -> None:
+    """What a range asks for is what the catalogue lists in it."""
+    desk.dialect = Dialect(periods="asked")
+    choice = {"mode": "fiscal_range", "from": period(2024, 1, 0), "to": period(2024, 6, 0)}
+    _, page = desk.query(metric_ids=["profit"], periods=choice)
+    assert page["periods"] == [period(2024, 3, 3), period(2024, 6, 3), period(2024, 6, 6)]
+    assert page["series"][0]["values"] == [None, None, None]
+
+
+def test_the_order_of_periods(desk: Desk) -> None:
+    """Newest first, or shuffled: the same again for the same request, and another on another page."""
+    oldest = list(pages(desk, limit=1))
+    desk.dialect = Dialect(order="newest")
+    newest = list(pages(desk, limit=1))
+    desk.dialect = Dialect(order="shuffled")
+    shuffled = list(pages(desk, limit=1))
+    assert [page["periods"] for page in newest] == [page["periods"][::-1] for page in oldest]
+    assert (
+        [numbers(page) for page in shuffled] == [numbers(page) for page in newest] == [*map(numbers, oldest)]
+    )
+    assert [page["periods"] for page in shuffled] == [page["periods"] for page in pages(desk, limit=1)]
+    assert len({json.dumps(page["periods"]) for page in shuffled}) > 1
+
+
+def test_series_without_observations_can_be_left_out(desk: Desk) -> None:
+    """Then pages count only those with one in the selected periods."""
+    desk.dialect = Dialect(empty_series=False)
+    assert [ids(page) for page in pages(desk, limit=3)] == [["A-sales", "A-profit", "Q-sales"], ["Q-cloud"]]
+    assert [ids(page) for page in pages(desk, limit=3, periods=EXACT)] == [["A-sales", "A-profit", "Q-cloud"]]
+
+
+def test_the_last_cursor_can_be_null(desk: Desk) -> None:
+    """In the catalogue as in a query."""
+    desk.dialect = Dialect(last_cursor="null")
+    assert desk.query()[1]["next_cursor"] is None
+    assert desk.catalogue()[1]["next_cursor"] is None
+
+
+def test_pages_can_be_short(desk: Desk) -> None:
+    """Half of what was asked for, and a cursor."""
+    desk.dialect = Dialect(pages="short")
+    assert [len(ids(page)) for page in pages(desk, limit=4)] == [2, 2, 1]
+    assert [len(ids(page)) for page in pages(desk, limit=1)] == [1] * 5
+    assert len(list(catalogue_pages(desk, 4))) == 3
+
+
+def test_pages_can_be_empty_with_a_cursor(desk: Desk) -> None:
+    """Before every page with series; a result of no series is one page all the same."""
+    desk.dialect = Dialect(pages="empty")
+    got = list(pages(desk, limit=3))
+    assert [len(ids(page)) for page in got] == [0, 3, 0, 2]
+    assert [len(page["groups"]) for page in catalogue_pages(desk, 3)] == [0, 1, 0, 1]
+    assert len(list(pages(desk, metric_ids=["profit"], scope_combinations=[CLOUD]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("choice", "listed"),
+    [
+        ("every", [["company", "segment", "unused"]] * 2),
+        ("first", [["company", "segment", "unused"], []]),
+        ("used", [["company"], ["company", "segment"]]),
+    ],
+)
+def test_where_scope_groups_stand(desk: Desk, choice: Any, listed: Any) -> None:
+    """On every catalogue page, on the first, or only those that its series use."""
+    desk.dialect = Dialect(scope_groups=choice)
+    got = catalogue_pages(desk, 4)
+    assert [[group["scope_group_id"] for group in page["scope_groups"]] for page in got] == listed
+
+
+def test_a_value_never_restated_can_keep_its_label(desk: Desk) -> None:
+    """Under latest_restated only the restated ones are labelled so, then."""
+    desk.dialect = Dialect(unrestated="original")
+    _, page = desk.query(
+        metric_ids=["sales"], reporting_group_ids=["annual"], value_version="latest_restated"
+    )
+    assert [cell["value_version"] for cell in page["series"][0]["values"]] == ["latest_restated", "original"]
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for member in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(member)
+
+
+def test_extras_add_a_field_to_every_object_and_change_nothing_else(desk: Desk) -> None:
+    """Outside the value objects' own parts; the open value sets have unknown values."""
+    plain = (desk.query(**ALL, value_version="latest_restated")[1], desk.catalogue()[1])
+    desk.dialect = Dialect(extras=True)
+    grown = (desk.query(**ALL, value_version="latest_restated")[1], desk.catalogue()[1])
+    assert "x_extra" in desk.dataset()[1]
+    for page in grown:
+        for one in list(_objects(page)):
+            one.pop("x_extra", None)
+            for name in one.keys() & {"role", "basis", "cadence", "period_meaning"}:
+                assert one[name].startswith("x-")
+                one[name] = one[name][2:]
+    assert grown == plain
+
+
+def test_every_value_and_every_series_has_the_extra_field(desk: Desk) -> None:
+    """In both value versions."""
+    desk.dialect = Dialect(extras=True, unrestated="original")
+    for version in ("original", "latest_restated"):
+        _, page = desk.query(**ALL, value_version=version)
+        cells = [cell for series in page["series"] for cell in series["values"] if cell]
+        assert all("x_extra" in one for one in [*cells, *page["series"], *page["periods"], page])
+
+
+def test_gzip_is_for_clients_that_accept_it(desk: Desk) -> None:
+    """The same body, compressed."""
+    path = "/v1/limits"
+    plain = desk.reply("GET", path)
+    desk.headers["accept-encoding"] = "gzip, deflate"
+    assert desk.reply("GET", path) == plain
+    desk.dialect = Dialect(gzip=True)
+    packed = desk.reply("GET", path)
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == plain.body
+    desk.headers["accept-encoding"] = "br"
+    assert desk.reply("GET", path).body == plain.body
+
+
+@pytest.mark.parametrize("wrong", [{"periods": "all"}, {"order": None}, {"pages": 3}])
+def test_a_wrong_dialect_is_refused_when_it_is_made(wrong: dict[str, Any]) -> None:
+    """By the name of the switch."""
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Dialect(**wrong)
+
+
+def test_a_switch_is_true_or_false() -> None:
+    """A text would be true by accident."""
+    with pytest.raises(TypeError, match="gzip"):
+        Dialect(gzip="no")

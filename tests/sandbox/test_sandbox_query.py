@@ -1,0 +1,218 @@
+"""Running a query: spec 2.4, 4.3."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from asyncfin.sandbox import Publication
+
+from .conftest import CLOUD, COMPANY, FIRST, GROUPS, PERIODS, SECOND, VALUES, Desk, value
+
+
+def period(year: int, end_month: int, duration_months: int) -> dict[str, int]:
+    return {"year": year, "end_month": end_month, "duration_months": duration_months}
+
+
+def numbers(page: dict[str, Any]) -> dict[str, dict[tuple[int, ...], float]]:
+    """For every series of a page, the numbers by period."""
+    periods = [tuple(one.values()) for one in page["periods"]]
+    assert all(len(series["values"]) == len(periods) for series in page["series"])
+    return {
+        series["series_id"]: {
+            at: cell["number"] for at, cell in zip(periods, series["values"], strict=True) if cell is not None
+        }
+        for series in page["series"]
+    }
+
+
+def test_a_result_has_the_fields_of_the_spec(desk: Desk) -> None:
+    """Spec 2.4: no description, values aligned with periods, complete value objects."""
+    status, page = desk.query(
+        metric_ids=["profit"], periods={"mode": "exact", "exact": [period(2023, 12, 12)]}
+    )
+    assert status == 200
+    head = {name: field for name, field in GROUPS[0]["series"][1].items() if name != "description"}
+    assert page == {
+        **desk.dataset()[1],
+        "periods": [period(2023, 12, 12)],
+        "series": [{**head, "values": [{**value(0), "value_version": "original"}]}],
+    }
+
+
+def test_a_series_needs_metric_and_path_and_groups_stay_apart(desk: Desk) -> None:
+    """Spec 4.3 rule 1: the existing series only, in catalogue order."""
+    _, page = desk.query(metric_ids=["sales", "profit"], scope_combinations=[CLOUD, COMPANY])
+    assert list(numbers(page)) == ["A-sales", "A-profit", "Q-sales", "Q-cloud"]
+
+
+def test_a_path_must_match_completely_and_in_order(desk: Desk) -> None:
+    """Spec 4.3: the cloud series is not matched by a part of its path, nor in another order."""
+    assert list(numbers(desk.query(scope_combinations=[CLOUD])[1])) == ["Q-cloud"]
+    for path in (CLOUD[1:], CLOUD[::-1], []):
+        status, body = desk.query(scope_combinations=[path])
+        assert (status, body["error"]["issues"][0]["field"]) == (400, "scope_combinations[0]")
+
+
+def test_reporting_groups_narrow_when_given(desk: Desk) -> None:
+    """Spec 4.3: omitted means all; none at all matches nothing."""
+    assert list(numbers(desk.query(reporting_group_ids=["quarterly"])[1])) == ["Q-sales"]
+    assert list(numbers(desk.query(reporting_group_ids=["quarterly", "annual"])[1])) == [
+        *("A-sales", "A-profit", "A-empty", "Q-sales")
+    ]
+    assert desk.query(reporting_group_ids=[])[1]["series"] == []
+
+
+def test_exact_selects_exactly_those_periods(desk: Desk) -> None:
+    """Spec 4.3: annual values only, from series that have others too; a repeated period is one."""
+    exact = [period(2024, 6, 6), period(2023, 12, 3), period(2024, 6, 6), period(1999, 1, 1)]
+    _, page = desk.query(metric_ids=["sales"], periods={"mode": "exact", "exact": exact})
+    assert numbers(page) == {"A-sales": {}, "Q-sales": {(2023, 12, 3): 30, (2024, 6, 6): 55}}
+
+
+def test_fiscal_range_selects_by_fiscal_end_in_every_duration(desk: Desk) -> None:
+    """Spec 4.3: both endpoints are included."""
+    choice = {"mode": "fiscal_range", "from": period(2023, 12, 0), "to": period(2024, 6, 0)}
+    _, page = desk.query(metric_ids=["sales"], scope_combinations=[COMPANY, CLOUD], periods=choice)
+    assert numbers(page) == {
+        "A-sales": {(2023, 12, 12): 100},
+        "Q-sales": {(2023, 12, 3): 30, (2024, 3, 3): 25, (2024, 6, 6): 55},
+        "Q-cloud": {(2024, 3, 3): 5, (2024, 6, 3): 6},
+    }
+
+
+@pytest.mark.parametrize(
+    ("months", "expected"),
+    [
+        (1, {(2024, 6, 6): 55}),
+        (3, {(2024, 6, 6): 55}),
+        (4, {(2024, 3, 3): 25, (2024, 6, 6): 55}),
+        (7, {(2023, 12, 3): 30, (2024, 3, 3): 25, (2024, 6, 6): 55}),
+    ],
+)
+def test_trailing_ends_at_the_latest_populated_period_of_the_matching_series(
+    desk: Desk, months: int, expected: dict[tuple[int, ...], float]
+) -> None:
+    """Spec 4.3: the dataset goes on to 2024-12, these series do not: anchor - months < end <= anchor."""
+    _, page = desk.query(
+        metric_ids=["sales"],
+        reporting_group_ids=["quarterly"],
+        periods={"mode": "trailing", "months": months},
+    )
+    assert numbers(page) == {"Q-sales": expected}
+
+
+def test_trailing_over_series_without_values_is_empty(desk: Desk) -> None:
+    """Spec 4.3 rule 4: no period is populated, so there is no window."""
+    status, page = desk.query(metric_ids=["staff"])
+    assert (status, page["periods"]) == (200, [])
+    assert [series["values"] for series in page["series"]] == [[]]
+
+
+def test_valid_selections_that_match_nothing_are_empty(desk: Desk) -> None:
+    """Spec 4.3 rule 4: known metric and known path, but no such series; or no such period."""
+    status, page = desk.query(metric_ids=["profit"], scope_combinations=[CLOUD])
+    assert (status, page["series"], page["periods"]) == (200, [], [])
+    status, page = desk.query(periods={"mode": "exact", "exact": [period(1999, 12, 12)]})
+    assert (status, page["periods"]) == (200, [])
+
+
+def test_latest_restated_takes_the_restated_value_where_there_is_one(desk: Desk) -> None:
+    """Spec 2.4, 9.3."""
+    _, original = desk.query(metric_ids=["sales"])
+    _, restated = desk.query(metric_ids=["sales"], value_version="latest_restated")
+    assert numbers(original)["A-sales"] == {(2023, 12, 12): 100, (2024, 12, 12): 120}
+    assert numbers(restated)["A-sales"] == {(2023, 12, 12): 101, (2024, 12, 12): 120}
+    assert numbers(original)["Q-sales"][(2023, 12, 3)] == 30
+    assert numbers(restated)["Q-sales"][(2023, 12, 3)] == 31
+    for page, version in ((original, "original"), (restated, "latest_restated")):
+        cells = [cell for series in page["series"] for cell in series["values"] if cell]
+        assert {cell["value_version"] for cell in cells} == {version}
+
+
+def test_the_default_value_version_is_original(desk: Desk) -> None:
+    """Spec 4.3."""
+    assert desk.query() == desk.query(value_version="original")
+
+
+def test_an_old_pin_is_409_before_its_ids_are_looked_at(desk: Desk) -> None:
+    """Spec 4.3 rule 6: ids of the old publication may be gone."""
+    status, body = desk.query(metric_ids=["gone"], expected_dataset_id=SECOND)
+    assert (status, body["error"]["code"]) == (409, "dataset_changed")
+    assert desk.query(expected_dataset_id=FIRST)[0] == 200
+
+
+_PATHS = {"company": COMPANY, "cloud": CLOUD}
+_PERIODS = st.sampled_from([*PERIODS, (2024, 9, 3), (2025, 12, 12)])
+_ENDS = st.builds(lambda year, month: year * 12 + month, st.integers(2022, 2025), st.integers(1, 12))
+
+
+@st.composite
+def _choices(draw: st.DrawFn) -> tuple[dict[str, Any], Any]:
+    """A period selection, and the plain function that says of a period whether it is selected."""
+    mode = draw(st.sampled_from(["exact", "fiscal_range", "trailing"]))
+    if mode == "exact":
+        exact = draw(st.lists(_PERIODS, min_size=1))
+        return {"mode": mode, "exact": [period(*one) for one in exact]}, lambda one, anchor: one in exact
+    if mode == "trailing":
+        months = draw(st.integers(1, 30))
+        return {"mode": mode, "months": months}, lambda one, anchor: anchor - months < _end(one) <= anchor
+    start, end = sorted((draw(_ENDS), draw(_ENDS)))
+    ends = {"from": _endpoint(start), "to": _endpoint(end)}
+    return {"mode": mode, **ends}, lambda one, anchor: start <= _end(one) <= end
+
+
+def _end(one: tuple[int, int, int]) -> int:
+    return one[0] * 12 + one[1]
+
+
+def _endpoint(end: int) -> dict[str, int]:
+    year, month = divmod(end - 1, 12)
+    return period(year, month + 1, 0)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(
+    metrics=st.sets(st.sampled_from(["sales", "profit", "staff"]), min_size=1),
+    paths=st.sets(st.sampled_from(sorted(_PATHS)), min_size=1),
+    groups=st.none() | st.sets(st.sampled_from(["annual", "quarterly"])),
+    choice=_choices(),
+    version=st.sampled_from(["original", "latest_restated"]),
+)
+def test_a_query_answers_what_reading_the_dataset_by_hand_does(
+    desk: Desk, metrics: set[str], paths: set[str], groups: set[str] | None, choice: Any, version: str
+) -> None:
+    """Every series and number, against loops over the dataset written here."""
+    selection, selected = choice
+    _, page = desk.query(
+        metric_ids=sorted(metrics),
+        scope_combinations=[_PATHS[path] for path in sorted(paths)],
+        reporting_group_ids=groups if groups is None else sorted(groups),
+        periods=selection,
+        value_version=version,
+    )
+    rows = {}
+    for group, (metric, path) in product(GROUPS, product(metrics, paths)):
+        for series in group["series"]:
+            wanted = groups is None or group["reporting_group_id"] in groups
+            if wanted and series["metric_id"] == metric and series["scopes"] == _PATHS[path]:
+                rows[series["series_id"]] = VALUES[series["series_id"]]
+    anchor = max((_end(PERIODS[row[0]]) for cells in rows.values() for row in cells), default=0)
+    expected = {
+        name: {
+            PERIODS[at]: (newer or older)["number"] if version == "latest_restated" else older["number"]
+            for at, older, newer in cells
+            if selected(PERIODS[at], anchor)
+        }
+        for name, cells in rows.items()
+    }
+    assert numbers(page) == expected
+
+
+def test_a_new_publication_is_answered_from_at_once(desk: Desk, later: Publication) -> None:
+    """Spec 9.2: nothing of the old one stays."""
+    assert numbers(desk.query(metric_ids=["staff"])[1]) == {"A-empty": {}}
+    desk.store.publish(later)
+    assert numbers(desk.query(metric_ids=["staff"])[1]) == {"A-empty": {(2024, 12, 12): 7}}

@@ -1,0 +1,161 @@
+"""What a query body must be: spec 4.3 rule 5, 8. Every wrong one is 400 and names its fields."""
+
+from typing import Any
+
+import pytest
+
+from .conftest import COMPANY, Desk
+
+ANNUAL = {"year": 2023, "end_month": 12, "duration_months": 12}
+END = {"year": 2023, "end_month": 12, "duration_months": 0}
+REF = COMPANY[0]
+
+
+def fields(answer: tuple[int, Any]) -> list[str]:
+    """The fields named by a refusal."""
+    status, body = answer
+    assert (status, body["error"]["code"]) == (400, "validation_failed")
+    assert all(issue["message"] for issue in body["error"]["issues"])
+    return [issue["field"] for issue in body["error"]["issues"]]
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "named"),
+    [
+        ("metric_ids", [], "metric_ids"),
+        ("metric_ids", [f"m{at}" for at in range(51)], "metric_ids"),
+        ("metric_ids", ["sales", "sales"], "metric_ids[1]"),
+        ("metric_ids", ["sales", 5], "metric_ids[1]"),
+        ("metric_ids", "sales", "metric_ids"),
+        ("metric_ids", ["\ud800"], "metric_ids[0]"),
+        ("metric_ids", ["sales", "nothing"], "metric_ids[1]"),
+        ("metric_ids", ["SALES"], "metric_ids[0]"),
+        ("metric_ids", ["sales\u0000"], "metric_ids[0]"),
+        ("scope_combinations", [], "scope_combinations"),
+        ("scope_combinations", [COMPANY] * 51, "scope_combinations"),
+        ("scope_combinations", COMPANY, "scope_combinations[0]"),
+        ("scope_combinations", [[REF] * 21], "scope_combinations[0]"),
+        ("scope_combinations", [[{"scope_id": "all"}]], "scope_combinations[0][0].scope_group_id"),
+        ("scope_combinations", [[{**REF, "name": "x"}]], "scope_combinations[0][0].name"),
+        ("scope_combinations", [[{**REF, "scope_id": None}]], "scope_combinations[0][0].scope_id"),
+        ("scope_combinations", [[["company", "all"]]], "scope_combinations[0][0]"),
+        ("scope_combinations", [COMPANY, [REF, REF]], "scope_combinations[1]"),
+        ("reporting_group_ids", ["annual"] * 51, "reporting_group_ids"),
+        ("reporting_group_ids", ["monthly"], "reporting_group_ids[0]"),
+        ("reporting_group_ids", "annual", "reporting_group_ids"),
+        ("expected_dataset_id", "latest", "expected_dataset_id"),
+        ("expected_dataset_id", 7, "expected_dataset_id"),
+        ("value_version", "restated", "value_version"),
+        ("value_version", ["original"], "value_version"),
+        ("limit", 0, "limit"),
+        ("limit", 101, "limit"),
+        ("limit", "25", "limit"),
+        ("limit", True, "limit"),
+        ("limit", 2.5, "limit"),
+        ("cursor", 3, "cursor"),
+        ("cursor", "x", "cursor"),
+        ("cursor", "ü", "cursor"),
+        ("page_size", 100, "page_size"),
+        ("periods", [ANNUAL], "periods"),
+        ("periods", {}, "periods.mode"),
+        ("periods", {"mode": "annual"}, "periods.mode"),
+        ("periods", {"mode": ["exact"]}, "periods.mode"),
+        ("periods", {"mode": "exact"}, "periods.exact"),
+        ("periods", {"mode": "exact", "exact": []}, "periods.exact"),
+        ("periods", {"mode": "exact", "exact": [ANNUAL] * 1001}, "periods.exact"),
+        ("periods", {"mode": "exact", "exact": ANNUAL}, "periods.exact"),
+        ("periods", {"mode": "exact", "exact": ["FY2023"]}, "periods.exact[0]"),
+        ("periods", {"mode": "exact", "exact": [{**ANNUAL, "end_month": 13}]}, "periods.exact[0].end_month"),
+        ("periods", {"mode": "exact", "exact": [{**ANNUAL, "year": "2023"}]}, "periods.exact[0].year"),
+        (
+            "periods",
+            {"mode": "exact", "exact": [{**ANNUAL, "duration_months": -1}]},
+            "periods.exact[0].duration_months",
+        ),
+        ("periods", {"mode": "exact", "exact": [ANNUAL], "months": 3}, "periods.months"),
+        ("periods", {"mode": "fiscal_range", "from": END}, "periods.to"),
+        ("periods", {"mode": "fiscal_range", "from": END, "to": ANNUAL}, "periods.to.duration_months"),
+        ("periods", {"mode": "fiscal_range", "from": {**END, "year": 2024}, "to": END}, "periods.from"),
+        ("periods", {"mode": "trailing"}, "periods.months"),
+        ("periods", {"mode": "trailing", "months": 0}, "periods.months"),
+        ("periods", {"mode": "trailing", "months": 1201}, "periods.months"),
+        ("periods", {"mode": "trailing", "months": "12"}, "periods.months"),
+    ],
+)
+def test_a_wrong_field_is_400_and_named(desk: Desk, field: str, wrong: Any, named: str) -> None:
+    """Spec 4.3, 8."""
+    assert fields(desk.query(**{field: wrong})) == [named]
+
+
+@pytest.mark.parametrize("name", ["metric_ids", "scope_combinations", "periods"])
+def test_a_missing_field_is_400_and_named(desk: Desk, name: str) -> None:
+    """Spec 4.3: these are required."""
+    assert fields(desk.query(**{name: None})) == [name]
+
+
+def test_all_wrong_fields_are_named_together(desk: Desk) -> None:
+    """So that they can be put right at once; whether ids exist is looked at after their shape."""
+    answer = desk.query(metric_ids=None, limit=0, periods={"mode": "trailing", "months": 0})
+    assert fields(answer) == ["metric_ids", "periods.months", "limit"]
+    answer = desk.query(metric_ids=["nothing"], reporting_group_ids=["annual", "monthly"])
+    assert fields(answer) == ["metric_ids[0]", "reporting_group_ids[1]"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff",
+        b'{"limit": NaN}',
+        b"[" * 100_000,
+        b'{"limit": ' + b"9" * 5000 + b"}",
+    ],
+)
+def test_a_body_that_is_no_json_object_is_400(desk: Desk, body: bytes) -> None:
+    """Spec 4.3: the body is JSON."""
+    assert fields(desk.post(body)) == ["body"]
+
+
+@pytest.mark.parametrize("content_type", ["", "text/plain", "application/x-www-form-urlencoded"])
+def test_another_content_type_is_400(desk: Desk, content_type: str) -> None:
+    """Spec 4.3: Content-Type is application/json."""
+    desk.headers["content-type"] = content_type
+    assert fields(desk.query()) == ["Content-Type"]
+
+
+def test_a_charset_beside_the_content_type_is_fine(desk: Desk) -> None:
+    """The media type decides."""
+    desk.headers["content-type"] = "Application/JSON; charset=utf-8"
+    assert desk.query()[0] == 200
+
+
+def test_the_largest_selection_is_taken(desk: Desk) -> None:
+    """Spec 8: 50 paths, 50 groups, limit 100, and a path of 20 entries that is well formed but unknown."""
+    assert (
+        desk.query(scope_combinations=[COMPANY] * 50, reporting_group_ids=["annual"] * 50, limit=100)[0]
+        == 200
+    )
+    assert fields(desk.query(metric_ids=[f"m{at}" for at in range(50)])) == [
+        f"metric_ids[{at}]" for at in range(50)
+    ]
+    assert fields(desk.query(scope_combinations=[[REF] * 20])) == ["scope_combinations[0]"]
+
+
+def test_a_whole_number_may_be_written_with_a_point(desk: Desk) -> None:
+    """JSON has one kind of number."""
+    assert (
+        desk.post(
+            b'{"metric_ids":["sales"],"scope_combinations":[[{"scope_group_id":"company","scope_id":"all"}]],'
+            b'"periods":{"mode":"trailing","months":12.0}}'
+        )[0]
+        == 200
+    )
+
+
+def test_a_query_takes_no_parameters_in_its_path(desk: Desk) -> None:
+    """Spec 4.3: everything is in the body."""
+    path = f"/v1/entities/{desk.dataset()[1]['entity_id']}/dataset/query"
+    assert desk.reply("POST", path, "limit=1", b"{}").status == 400

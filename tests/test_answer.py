@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from answers import encoded, page_json, value
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.value import Source, Value
 from asyncfin.wire.answer import QueryPage, decode_numbers, read_query_page
+from tests.answers import encoded, page_json, value
 
 Q1, Q2, Q3 = Period(2024, 3, 3), Period(2024, 6, 3), Period(2024, 9, 3)
 NUMBERS = {"m1.annual": {Q1: 1.5, Q3: 0}, "m2.annual": {}}

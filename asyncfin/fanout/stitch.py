@@ -71,11 +71,11 @@ class Stitch:
                 too few or too many values; or there is a value outside what the batch asked for.
         """
         mine = [(at, raw) for at, raw in enumerate(page.raw_series) if raw.series_id in home]
-        for at, raw in mine:
-            self._refuse_stranger(at, raw)
         axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))
         blocks = []
         async with decoding_turn():
+            for at, raw in mine:
+                self._refuse_stranger(at, raw)
             for block in pack(axis, mine):
                 blocks.append(block)
                 await asyncio.sleep(0)

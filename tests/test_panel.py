@@ -1,0 +1,207 @@
+"""The Panel: what it shows, how it is cut, and what looking at its values costs."""
+
+import pickle
+from operator import attrgetter
+
+import pytest
+
+from asyncfin.errors import MalformedAnswerError, SelectionError
+from asyncfin.fanout.stitch import Stitch
+from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
+from asyncfin.model.select import Select
+from asyncfin.table.panel import Panel
+from asyncfin.wire.answer import read_query_page
+from tests.answers import catalogue_of, encoded, page_json, panel_of
+
+FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
+Q1, Q2 = Period.parse("2024-Q1"), Period.parse("2024-Q2")
+PERIODS = (FY24, Q2, FY23, Q1)
+NUMBERS = {
+    "sales.annual": {FY23: 100, FY24: 0},
+    "sales.quarterly": {Q1: 1.5, Q2: 2.5},
+    "costs.annual": {FY24: -7},
+    "empty.annual": {},
+}
+
+
+@pytest.fixture
+async def panel() -> Panel:
+    return await panel_of(NUMBERS, PERIODS)
+
+
+def test_series_stand_in_catalogue_order(panel: Panel) -> None:
+    """Groups come one after another, as the catalogue lists them, whatever the page's order was."""
+    ids = ["sales.annual", "costs.annual", "empty.annual", "sales.quarterly"]
+    assert [series.series_id for series in panel] == ids
+    assert [series.series_id for series in panel.series] == ids
+    assert panel.series_ids == tuple(ids)
+    assert len(panel) == 4
+
+
+def test_values_stand_at_their_periods_oldest_first(panel: Panel) -> None:
+    """The page listed its periods in another order; each value is where it belongs."""
+    assert panel.periods == (FY23, Q1, Q2, FY24)
+    sales = panel["sales.annual"]
+    assert [value and value.number for value in sales.values] == [100, None, None, 0]
+    assert [value.text for _, value in panel["sales.quarterly"].observations()] == ["1.5", "2.5"]
+
+
+def test_a_series_is_found_by_its_id(panel: Panel) -> None:
+    """`in` and [] go by series id."""
+    assert "costs.annual" in panel
+    assert "costs" not in panel
+    assert panel["costs.annual"].metric_id == "costs"
+    with pytest.raises(KeyError):
+        panel["costs"]
+
+
+def test_a_reported_zero_is_no_gap(panel: Panel) -> None:
+    """Zero counts as a value; a null does not."""
+    assert panel.value_count == 5
+    zero = panel["sales.annual"].values[-1]
+    assert zero is not None
+    assert zero.number == 0
+
+
+async def test_a_range_has_only_the_periods_with_a_value() -> None:
+    """A page may list periods in which nothing is observed."""
+    panel = await panel_of({"sales.annual": {FY24: 1}}, PERIODS)
+    assert panel.periods == (FY24,)
+
+
+async def test_exact_has_every_period_asked_for() -> None:
+    """Also the ones that no page lists."""
+    panel = await panel_of({"sales.annual": {FY24: 1}}, [FY24], asked=Exact([FY24, Q1]))
+    assert panel.periods == (Q1, FY24)
+
+
+def test_one_is_the_only_series(panel: Panel) -> None:
+    """With several, the error names them."""
+    only = panel.where(lambda series: series.label == "Label of costs")
+    assert only.one().series_id == "costs.annual"
+    with pytest.raises(SelectionError, match=r"4: sales\.annual \(Label of sales, Whole company, annual\)"):
+        panel.one()
+    with pytest.raises(SelectionError, match="has 0$"):
+        panel.where(lambda series: False).one()
+
+
+def test_where_keeps_the_series_that_a_predicate_takes(panel: Panel) -> None:
+    """The predicate can look at values too; periods stay."""
+    cut = panel.where(lambda series: any(value.number < 0 for _, value in series.observations()))
+    assert cut.series_ids == ("costs.annual",)
+    assert cut.periods == panel.periods
+    assert cut["costs.annual"] == panel["costs.annual"]
+
+
+@pytest.mark.parametrize(
+    ("cut", "left"),
+    [
+        (FY24, (FY24,)),
+        ("2024-Q2", (Q2,)),
+        ([FY24, "2024-Q1"], (Q1, FY24)),
+        (Exact([FY23]), (FY23,)),
+        (FiscalRange((2024, 1), (2024, 6)), (Q1, Q2)),
+        (FiscalRange(start=(2024, 4)), (Q2, FY24)),
+        (FiscalRange(1900, 1901), ()),
+        (Annual(), (FY23, FY24)),
+        (Annual(last=1), (FY24,)),
+        (Quarterly(), (Q1, Q2)),
+    ],
+    ids=repr,
+)
+def test_during_keeps_the_periods_meant(panel: Panel, cut: object, left: tuple[Period, ...]) -> None:
+    """A cut panel has fewer periods, and its values are those of the whole one."""
+    shorter = panel.during(cut)  # type: ignore[arg-type]
+    assert shorter.periods == left
+    for series in panel:
+        whole = dict(zip(series.periods, series.values, strict=True))
+        assert shorter[series.series_id].values == tuple(whole[period] for period in left)
+    expected = sum(period in left for numbers in NUMBERS.values() for period in numbers)
+    assert shorter.value_count == expected
+
+
+def test_during_refuses_a_period_that_is_not_there(panel: Panel) -> None:
+    """The error names it and what there is."""
+    with pytest.raises(SelectionError, match="no period FY2022; it has 4 periods, FY2023 to FY2024"):
+        panel.during("FY2022")
+
+
+@pytest.mark.parametrize("wrong", [Trailing(12), 3, None, FY24.year])
+def test_during_refuses_what_selects_no_periods_here(panel: Panel, wrong: object) -> None:
+    """A window belongs to a question: it has its own anchor."""
+    with pytest.raises(SelectionError):
+        panel.during(wrong)  # type: ignore[arg-type]
+
+
+async def test_a_trailing_panel_tells_who_anchors_it() -> None:
+    """Its window ends at the latest value, and the series that has it is named."""
+    panel = await panel_of(NUMBERS, PERIODS, asked=Trailing(24))
+    assert panel.anchor == FY24
+    assert panel.anchored_by == ("sales.annual", "costs.annual")
+    assert "the window ends at FY2024, set by sales.annual, costs.annual" in str(panel)
+    assert "the window ends at FY2024" in panel._repr_html_()
+
+
+def test_other_panels_have_no_anchor(panel: Panel) -> None:
+    """A range ends where it was asked to."""
+    assert panel.anchor is None
+    assert panel.anchored_by == ()
+
+
+def test_a_panel_says_what_it_is(panel: Panel) -> None:
+    """Company, publication, size and how full it is, for people."""
+    text = str(panel)
+    assert "Example Company (O-0123456789abcdef0123456789abcdef), original values" in text
+    assert "4 series by 4 periods, FY2023 to FY2024" in text
+    assert "5 values, 31% of the cells" in text
+    assert repr(panel) == text
+
+
+async def test_a_notebook_shows_numbers_and_escapes_names() -> None:
+    """Zero is shown, a gap is empty, and no text of the service becomes markup."""
+    html = (await panel_of({"<b>.annual": {FY24: 0, FY23: 1234.5}}, [FY23, FY24]))._repr_html_()
+    assert "<td>1,234.5</td><td>0</td>" in html
+    assert "<b>" not in html
+    assert "&lt;b&gt;" in html
+
+
+def test_an_empty_panel_can_be_shown(panel: Panel) -> None:
+    """Without series or periods, nothing divides by zero."""
+    empty = panel.where(lambda series: False).during(FiscalRange(1900, 1901))
+    assert "0 series by 0 periods, none to none" in str(empty)
+    assert empty._repr_html_()
+
+
+def test_a_series_keeps_its_values_and_a_panel_keeps_no_series(panel: Panel) -> None:
+    """Values are decoded once as long as their Series is held; the next look makes new ones."""
+    held = panel["sales.annual"]
+    assert held.values is held.values
+    assert panel["sales.annual"].values is not held.values
+    assert panel["sales.annual"].values == held.values
+
+
+def test_a_panel_can_be_pickled(panel: Panel) -> None:
+    """What comes back has the same series, values and periods."""
+    again = pickle.loads(pickle.dumps(panel.during(Annual())))
+    assert again.periods == (FY23, FY24)
+    assert list(again) == list(panel.during(Annual()))
+    assert [series.values for series in again] == [series.values for series in panel.during(Annual())]
+    assert again.dataset == panel.dataset
+
+
+async def test_broken_values_are_found_by_looking_or_by_check() -> None:
+    """The numbers are sound, so the panel is made; the text breaks the spec."""
+    document = page_json([FY24], {"a.annual": {FY24: 1}, "b.annual": {FY24: 2}})
+    document["series"][1]["values"][0]["text"] = None
+    catalogue = catalogue_of(["a.annual", "b.annual"])
+    stitch = Stitch(catalogue, catalogue.series, Exact([FY24]))
+    home = frozenset({"a.annual", "b.annual"})
+    await stitch.add(read_query_page(encoded(document)), home=home, asked=Exact([FY24]))
+    panel = stitch.panel(select=Select(), value_version="original")
+    assert [value.number for value in panel["a.annual"].values if value] == [1]
+    where = r"\$\.series\[1\] \(b\.annual\)\.values\[0\]\.text"
+    with pytest.raises(MalformedAnswerError, match=where):
+        attrgetter("values")(panel["b.annual"])
+    with pytest.raises(MalformedAnswerError, match=where):
+        panel.check()
+    panel.where(lambda series: series.series_id == "a.annual").check()

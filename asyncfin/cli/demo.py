@@ -1,0 +1,114 @@
+"""`asyncfin demo`: the stranger's first look, real figures over HTTP from the sandbox."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from asyncfin.cli.output import GAP, bare_table, screen, spark
+from asyncfin.cli.session import counted, progress
+from asyncfin.client import Client
+from asyncfin.fanout.plan import Plan
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import Annual
+from asyncfin.model.select import Select
+from asyncfin.model.series import Series
+from asyncfin.sandbox import Sandbox
+from asyncfin.table.panel import Panel
+from asyncfin.wire.events import Stats
+
+_WIDTH = 80
+_NAME_WIDTH = 26
+_YEARS = 10
+_SHOWN_YEARS = 5
+_METRICS = (
+    "Revenue",
+    "GrossProfit",
+    "ResearchAndDevelopment",
+    "OperatingIncome",
+    "NetIncome",
+    "OperatingCashFlow",
+)
+_SELECT = Select(metric_ids=_METRICS, basis=("consolidated", "product"), cadence=("annual",))
+
+
+async def demo() -> None:
+    """Show real figures, read over HTTP from a service started inside.
+
+    No account and no network are needed.
+
+      asyncfin demo
+    """
+    with progress("Starting the sandbox") as observers:
+        async with (
+            Sandbox.demo() as sandbox,
+            Client(sandbox.base_url, sandbox.token, observers=observers) as client,
+        ):
+            catalogues = [await client.catalogue(entity_id) for entity_id in sandbox.entities]
+            plan = await client.plan(catalogues[0], _SELECT, Annual(last=_YEARS))
+            panel = await client.run(plan)
+    console = screen(_WIDTH)
+    _print_entities(catalogues, sandbox.base_url, console)
+    _print_figures(panel, plan, console)
+    _print_cost(client.stats, plan, console)
+    _print_more(console)
+
+
+def _print_entities(catalogues: Sequence[Catalogue], address: str, console: Console) -> None:
+    console.print(Text(f"Read over HTTP from a sandbox of the service, at {address}", "bold"))
+    console.print()
+    table = bare_table("entity", "name", right=("series", "scopes", "periods", "latest"))
+    for each in catalogues:
+        counts = (len(each), len(each.by_path), len(each.periods))
+        table.add_row(each.entity_id, each.name, *map(str, counts), each.periods[-1].label)
+    console.print(table)
+
+
+def _print_figures(panel: Panel, plan: Plan, console: Console) -> None:
+    console.print()
+    console.print(
+        Text(f"{panel.dataset.name}, fiscal years, in billions of US dollars, as first reported", "bold")
+    )
+    console.print()
+    shown = [period.label for period in panel.periods[-_SHOWN_YEARS:]]
+    table = bare_table("", right=shown)
+    table.columns[0].max_width, table.columns[0].no_wrap, table.columns[0].overflow = (
+        _NAME_WIDTH,
+        True,
+        "ellipsis",
+    )
+    table.add_column(f"from {panel.periods[0]}", style="cyan", no_wrap=True)
+    of_company = [series for series in panel if series.basis == "consolidated"]
+    of_products = [series for series in panel if series.basis == "product" and series.metric_id == "Revenue"]
+    for series in of_company:
+        _add_row(table, series.label, series)
+    table.add_row()
+    table.add_row(Text("Revenue by product", "italic"))
+    for series in of_products:
+        _add_row(table, f"  {panel.catalogue.scope_names(series.scopes)[-1]}", series)
+    console.print(table)
+
+
+def _add_row(table: Table, name: str, series: Series) -> None:
+    numbers = [None if value is None else value.number for value in series.values]
+    cells = (GAP if number is None else f"{number / 1e9:,.1f}" for number in numbers[-_SHOWN_YEARS:])
+    table.add_row(name, *cells, spark(numbers))
+
+
+def _print_cost(stats: Stats, plan: Plan, console: Console) -> None:
+    spent = ", ".join(f"{counts.requests} {operation}" for operation, counts in stats.by_operation.items())
+    console.print()
+    console.print(
+        f"All of it came over HTTP, in {counted(stats.total.requests, 'request')}: {spent}.\n"
+        f"The question means {len(plan.series)} series; it was planned into {counted(plan.requests, 'request')}."
+    )
+
+
+def _print_more(console: Console) -> None:
+    console.print()
+    console.print(Text("Next", "bold"))
+    console.print(
+        "  asyncfin sandbox        keep such a service running for your own programs\n"
+        "  asyncfin query --help   ask it, or the real service, for any series"
+    )

@@ -1,0 +1,75 @@
+"""How a command ends: its exit code, and the one line that says what went wrong and what to do."""
+
+from enum import IntEnum
+
+from cyclopts import CycloptsError
+
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AsyncfinError,
+    AuthenticationError,
+    DatasetChangedError,
+    IncompleteResultError,
+    MalformedAnswerError,
+    ManifestMismatchError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    SelectionError,
+    ServerFailureError,
+    TransportError,
+    ValidationFailedError,
+)
+
+
+class Exit(IntEnum):
+    """The exit codes, as docs/cli.md lists them."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    DENIED = 3
+    NOT_FOUND = 4
+    ALLOWANCE = 5
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+class UsageError(Exception):
+    """The command line, or a file that it names, is wrong; the message says what to do."""
+
+
+Failure = CycloptsError | UsageError | AsyncfinError | OSError
+
+# The first class that fits decides.
+_ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
+    (UsageError, Exit.USAGE, ""),
+    (CycloptsError, Exit.USAGE, "see --help"),
+    (SelectionError, Exit.USAGE, "correct the command; `asyncfin catalogue` shows what can be asked for"),
+    (ValidationFailedError, Exit.USAGE, "correct the command; it fails again unchanged"),
+    (AuthenticationError, Exit.DENIED, "put a token issued for the REST API into ASYNCFIN_TOKEN"),
+    (PermissionDeniedError, Exit.DENIED, "check the token's permissions and the account's access"),
+    (NotFoundError, Exit.NOT_FOUND, "check the entity id, and that the account has access to its dataset"),
+    (AllowanceExhaustedError, Exit.ALLOWANCE, "run it again then"),
+    (RateLimitedError, Exit.ALLOWANCE, "run it again later"),
+    (DatasetChangedError, Exit.FAILED, "run it again"),
+    (ServerFailureError, Exit.FAILED, "run it again later"),
+    (TransportError, Exit.FAILED, "check the base URL and the network, then run it again"),
+    (IncompleteResultError, Exit.FAILED, "run it again, and report it to the service's support if it stays"),
+    (MalformedAnswerError, Exit.FAILED, "report it to the service's support"),
+    (ManifestMismatchError, Exit.USAGE, "choose another folder"),
+    (OSError, Exit.FAILED, "check the file and its folder"),
+)
+
+
+def ending(failure: Failure) -> tuple[Exit, str]:
+    """Return a failed command's exit code and its line for standard error."""
+    for kind, code, advice in _ENDINGS:
+        if isinstance(failure, kind):
+            return code, _line(failure, advice)
+    return Exit.FAILED, _line(failure, "run it again")
+
+
+def _line(failure: Failure, advice: str) -> str:
+    said = " ".join(str(failure).split()).rstrip(".")
+    return f"asyncfin: {said}; {advice}" if advice else f"asyncfin: {said}"

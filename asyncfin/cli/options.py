@@ -1,0 +1,174 @@
+"""The options that commands share, and what they mean: the service, the selection, the periods."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from attrs import frozen
+from cyclopts import Group, Parameter
+
+from asyncfin.cli.exits import UsageError
+from asyncfin.model.period import (
+    Annual,
+    Bound,
+    Exact,
+    FiscalRange,
+    Period,
+    PeriodSelection,
+    Quarterly,
+    Trailing,
+)
+from asyncfin.model.select import Select
+
+Several = tuple[str, ...]
+AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
+
+
+_SERIES = Group("Which series (each option narrows; repeat one for any of several)", sort_key=1)
+_PERIODS = Group("Which periods (all of them if none is named)", sort_key=2)
+_SERVICE = Group("Service", sort_key=3)
+
+
+def _option(name: str, help: str) -> Parameter:
+    return Parameter(name=f"--{name}", help=help)
+
+
+@Parameter(name="*", group=_SERVICE)
+@frozen(kw_only=True)
+class Service:
+    """Where the service is, and the access token for it."""
+
+    base_url: Annotated[str | None, Parameter(help="The service's address.", env_var="ASYNCFIN_BASE_URL")] = (
+        None
+    )
+    token_file: Annotated[
+        Path | None,
+        Parameter(help="A file that holds the access token; - for standard input. [else: ASYNCFIN_TOKEN]"),
+    ] = None
+
+    def address(self) -> str:
+        """Return the base URL."""
+        if not self.base_url:
+            raise UsageError(
+                "no service is named: set ASYNCFIN_BASE_URL or give --base-url"
+                " (`asyncfin sandbox` starts one here)"
+            )
+        return self.base_url
+
+    def token(self) -> str:
+        """Return the access token."""
+        token = (
+            os.environ.get("ASYNCFIN_TOKEN", "") if self.token_file is None else _first_line(self.token_file)
+        )
+        if not token:
+            raise UsageError("there is no access token: set ASYNCFIN_TOKEN or give --token-file FILE")
+        return token
+
+
+def _first_line(path: Path) -> str:
+    try:
+        text = sys.stdin.readline() if str(path) == "-" else path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "no text"
+        raise UsageError(
+            f"--token-file {path} can't be read ({reason}): name a file that holds the token"
+        ) from None
+    return text.strip().partition("\n")[0].strip()
+
+
+@Parameter(name="*", group=_SERIES)
+@frozen(kw_only=True)
+class Selection:
+    """Which series."""
+
+    metric: Annotated[Several, _option("metric", "A metric id.")] = ()
+    group: Annotated[Several, _option("group", "A reporting group id.")] = ()
+    scope: Annotated[Several, _option("scope", "A scope path: group=scope|group=scope.")] = ()
+    scope_group: Annotated[
+        Several, _option("scope-group", "Paths that use exactly the scope groups named by this option.")
+    ] = ()
+    basis: Annotated[Several, _option("basis", "A reporting basis, such as segment.")] = ()
+    cadence: Annotated[Several, _option("cadence", "A reporting cadence, such as annual.")] = ()
+    period_meaning: Annotated[Several, _option("period-meaning", "How a value's period is to be read.")] = ()
+    label: Annotated[str | None, _option("label", "A part of the series' label, in whatever case.")] = None
+
+    def select(self) -> Select:
+        """Return what is selected."""
+        return Select(
+            metric_ids=self.metric or None,
+            scope_combinations=self.scope or None,
+            reporting_group_ids=self.group or None,
+            scope_group_ids=self.scope_group or None,
+            basis=self.basis or None,
+            cadence=self.cadence or None,
+            period_meaning=self.period_meaning or None,
+            label=self.label,
+        )
+
+
+@Parameter(name="*", group=_PERIODS)
+@frozen(kw_only=True)
+class Periods:
+    """Which periods."""
+
+    annual: Annotated[bool, _option("annual", "Fiscal years.")] = False
+    quarterly: Annotated[bool, _option("quarterly", "Periods of three months.")] = False
+    exact: Annotated[
+        Several, _option("exact", "A period: FY2024, 2024-Q3, 2024-H1, 2024-9M; repeatable.")
+    ] = ()
+    trailing: Annotated[int | None, _option("trailing", "So many months up to the latest value.")] = None
+    first: Annotated[str | None, _option("from", "The first fiscal end: a year, 2024-03, or a period.")] = (
+        None
+    )
+    final: Annotated[str | None, _option("to", "The last fiscal end, written likewise.")] = None
+    last: Annotated[int | None, _option("last", "Only the latest so many, with --annual or --quarterly.")] = (
+        None
+    )
+
+    def selection(self) -> PeriodSelection:
+        """Return the period selection that the options come to."""
+        modes = {
+            "--annual": self.annual,
+            "--quarterly": self.quarterly,
+            "--exact": bool(self.exact),
+            "--trailing": self.trailing is not None,
+        }
+        asked = [name for name, given in modes.items() if given]
+        if len(asked) > 1:
+            raise UsageError(f"{' and '.join(asked)} exclude each other: choose one")
+        mode = asked[0] if asked else "--from"
+        self._refuse_stray_ends(mode)
+        start, end = _bound("--from", self.first), _bound("--to", self.final)
+        match mode:
+            case "--annual":
+                return Annual(start, end, self.last)
+            case "--quarterly":
+                return Quarterly(start, end, self.last)
+            case "--exact":
+                return Exact(self.exact)
+            case "--trailing" if self.trailing is not None:
+                return Trailing(self.trailing)
+        return FiscalRange(start, end)
+
+    def _refuse_stray_ends(self, mode: str) -> None:
+        """Refuse options that would have no meaning in this mode."""
+        if self.last is not None and mode not in ("--annual", "--quarterly"):
+            raise UsageError("--last goes with --annual or --quarterly: add one of them")
+        if mode in ("--exact", "--trailing") and (self.first or self.final):
+            raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
+
+
+def _bound(option: str, text: str | None) -> Bound | None:
+    if text is None:
+        return None
+    if re.fullmatch(r"\d{4}", text):
+        return int(text)
+    if found := re.fullmatch(r"(\d{4})-(\d\d)", text):
+        return int(found[1]), int(found[2])
+    if not re.fullmatch(r"FY\d{4}|\d{4}-\w+(-\w+)?", text):
+        raise UsageError(
+            f"{option} must be a year, a month such as 2024-03, or a period such as 2024-Q1, not {text!r}"
+        )
+    return Period.parse(text)

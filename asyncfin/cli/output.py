@@ -1,0 +1,71 @@
+"""How results are written to standard output: tables, JSON, CSV, and the signs in them."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+GAP = "·"
+_NO_WRAP_WIDTH = 100_000
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+class _Screen(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def screen(width: int | None = None) -> Console:
+    """Return standard output for people: as wide as the terminal; files and pipes get whole lines.
+
+    Args:
+        width: the width in files and pipes, where it matters.
+    """
+    console = _Screen(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = width or _NO_WRAP_WIDTH
+    return console
+
+
+def bare_table(*left: str, right: Sequence[str] = ()) -> Table:
+    """Return an empty table with a line under its head and no other; columns are left and right aligned."""
+    table = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
+    for name in left:
+        table.add_column(Text(name), overflow="fold")
+    for name in right:
+        table.add_column(Text(name), justify="right", no_wrap=True)
+    return table
+
+
+def print_json(value: Any) -> None:
+    """Print a value of the model, or plain data, as one JSON document."""
+    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=2, allow_nan=False)
+    sys.stdout.write(f"{text}\n")
+
+
+def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print lines of comma-separated values; None is an empty field, and zero is 0."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+
+
+def spark(numbers: Sequence[float | None]) -> str:
+    """Return a line of bars, one a number, from the least to the greatest; a gap where there is none.
+
+    >>> spark([1, None, 2, 4.5])
+    '▁·▃█'
+    """
+    known = [number for number in numbers if number is not None]
+    low, high = min(known, default=0), max(known, default=0)
+    step = (high - low) / (len(_BARS) - 1) or 1
+    return "".join(GAP if number is None else _BARS[round((number - low) / step)] for number in numbers)

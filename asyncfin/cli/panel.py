@@ -1,0 +1,117 @@
+"""A panel on standard output: as tables for people, as a JSON document, as CSV (docs/cli.md)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+
+from asyncfin.cli.output import GAP, bare_table, print_csv
+from asyncfin.cli.session import counted
+from asyncfin.model.scope import format_path
+from asyncfin.model.series import Series
+from asyncfin.table.panel import Panel
+
+_SERIES_FIELDS = (
+    "series_id",
+    "reporting_group_id",
+    "metric_id",
+    "label",
+    "basis",
+    "scopes",
+    "number_format",
+    "period_meaning",
+)
+_COLUMN_GAP = 2
+
+
+def panel_document(panel: Panel) -> dict[str, Any]:
+    """Return the query answer of spec 2.4 in whole, and what else the panel knows."""
+    dataset = panel.dataset
+    return {
+        "entity_id": dataset.entity_id,
+        "name": dataset.name,
+        "dataset_id": dataset.dataset_id,
+        "created_timestamp": dataset.created_timestamp,
+        "value_version": panel.value_version,
+        "periods": panel.periods,
+        "series": [
+            {name: getattr(series, name) for name in _SERIES_FIELDS} | {"values": series.values}
+            for series in panel
+        ],
+        "unlisted": panel.unlisted,
+        "anchor": panel.anchor,
+        "requests": panel.requests,
+    }
+
+
+def print_panel_csv(panel: Panel) -> None:
+    """Print a line for each series: what it is, then its numbers by period."""
+    heads = ("series_id", "metric_id", "label", "scopes", "reporting_group_id", "basis")
+    periods = [period.label for period in panel.periods]
+    print_csv([*heads, *periods], ([*_names(series), *_numbers(series)] for series in panel))
+
+
+def _names(series: Series) -> tuple[str, ...]:
+    path = format_path(series.scopes)
+    return series.series_id, series.metric_id, series.label, path, series.reporting_group_id, series.basis
+
+
+def _numbers(series: Series) -> list[int | float | None]:
+    return [None if value is None else value.number for value in series.values]
+
+
+def print_panel(panel: Panel, console: Console) -> None:
+    """Print a panel's name, its tables one below the other, and what is known about it as a whole."""
+    title, *lines = str(panel).splitlines()
+    console.print(title, style="bold")
+    console.print()
+    if len(panel) and panel.periods:
+        for table in _tables(panel, console.width):
+            console.print(table)
+            console.print()
+    console.print("\n".join([*lines, counted(panel.requests, "request")]), style="dim")
+
+
+def _tables(panel: Panel, width: int) -> Iterator[Table]:
+    """Yield tables of as many periods as fit side by side, the oldest first."""
+    heads, names = _row_names(panel)
+    columns = [[value.text if value else GAP for value in row] for row in zip(*_values(panel), strict=True)]
+    titles = [period.label for period in panel.periods]
+    share = max(12, width // 2 // len(heads))
+    left = [min(share, max(map(cell_len, column))) for column in zip(heads, *names, strict=True)]
+    widths = [max(map(cell_len, [title, *cells])) for title, cells in zip(titles, columns, strict=True)]
+    for start, end in _runs(widths, width - sum(left) - _COLUMN_GAP * len(left)):
+        table = bare_table(*heads, right=titles[start:end])
+        for column, cap in zip(table.columns, left, strict=False):
+            column.max_width = cap
+        for row, cells in zip(names, zip(*columns[start:end], strict=True), strict=True):
+            table.add_row(*row, *cells)
+        yield table
+
+
+def _values(panel: Panel) -> Iterator[tuple[Any, ...]]:
+    return (series.values for series in panel)
+
+
+def _row_names(panel: Panel) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the heads and texts of the columns that tell the series apart: label, then scopes and group."""
+    named = {
+        "series": [series.label for series in panel],
+        "scopes": [" / ".join(panel.catalogue.scope_names(series.scopes)) for series in panel],
+        "group": [series.reporting_group_id for series in panel],
+    }
+    shown = {head: texts for head, texts in named.items() if head == "series" or len(set(texts)) > 1}
+    return tuple(shown), list(zip(*shown.values(), strict=True))
+
+
+def _runs(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
+    """Cut columns of these widths into runs that fit into the room, of one column at least."""
+    start = used = 0
+    for index, width in enumerate(widths):
+        if index > start and used + width + _COLUMN_GAP > room:
+            yield start, index
+            start, used = index, 0
+        used += width + _COLUMN_GAP
+    yield start, len(widths)

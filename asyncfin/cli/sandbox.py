@@ -1,0 +1,129 @@
+"""`asyncfin sandbox`: the local service as a process of its own."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+from attrs import fields_dict
+from cyclopts import Group, Parameter
+from rich.console import Console
+
+from asyncfin.cli.exits import UsageError
+from asyncfin.cli.output import screen
+from asyncfin.sandbox import (
+    BrokenDatasetError,
+    Dialect,
+    Drop,
+    Fault,
+    Hang,
+    Latency,
+    Sandbox,
+    SandboxError,
+    Slow,
+    Status,
+    Switch,
+    Truncate,
+    load,
+)
+from asyncfin.sandbox.demo import demo_datasets
+
+_DIALECT = Group("What the service description leaves open (docs/sandbox.md)", sort_key=1)
+_FAULTS: dict[str, type[Fault]] = {
+    kind.__name__.lower(): kind for kind in (Latency, Status, Drop, Truncate, Slow, Hang, Switch)
+}
+
+
+async def sandbox(
+    *datasets: Path,
+    port: Annotated[int, Parameter(show_default=True)] = 8765,
+    store: str = ":memory:",
+    allowance: int | None = None,
+    rate: float | None = None,
+    burst: int = 1,
+    fault: tuple[str, ...] = (),
+    dialect: Annotated[Dialect, Parameter(group=_DIALECT, negative_bool="no-")] = Dialect(),  # noqa: B008
+) -> None:
+    """Run the local service until Ctrl-C.
+
+    It serves the dataset files named, or else the demo companies. Standard
+    output gets one line to paste into another shell, where the other commands
+    and your own programs then find the service. Each start issues a new token.
+
+      asyncfin sandbox
+      asyncfin sandbox company.json.gz --port 0 --allowance 100
+      asyncfin sandbox --fault status:status=503,share=0.1 --dialect.gzip
+
+    Args:
+        datasets: Dataset files (docs/dataset-format.md).
+        port: The port of this machine; 0 for a free one.
+        store: A database file that keeps publications, tokens and counts. [in memory if left out]
+        allowance: Data requests a day that the account has; no limit if left out.
+        rate: Data requests a second that the account has; no limit if left out.
+        burst: How many data requests at once the rate admits.
+        fault: What goes wrong, as KIND:name=value,...; repeatable (docs/cli.md lists them).
+    """
+    try:
+        service = Sandbox(
+            *(datasets or demo_datasets()),
+            dialect=dialect,
+            faults=[_fault(each) for each in fault],
+            allowance=allowance,
+            rate=rate,
+            burst=burst,
+            store=store,
+            port=port,
+        )
+        async with service:
+            _announce(service)
+            await _interrupted()
+    except (SandboxError, BrokenDatasetError) as error:
+        raise UsageError(str(error)) from None
+    except sqlite3.DatabaseError as error:
+        raise UsageError(f"--store {store} can't be used ({error}): name another file") from None
+
+
+def _announce(service: Sandbox) -> None:
+    screen().print(f"export ASYNCFIN_BASE_URL={service.base_url} ASYNCFIN_TOKEN={service.token}")
+    aside = Console(stderr=True, markup=False, highlight=False)
+    entities = "\n".join(f"  {entity_id}" for entity_id in service.entities)
+    aside.print(f"The sandbox serves at {service.base_url}:\n{entities}\nCtrl-C ends it.", style="dim")
+
+
+async def _interrupted() -> None:
+    """Return at Ctrl-C, which cancels the task, or at a termination signal."""
+    ended = asyncio.Event()
+    with suppress(NotImplementedError):  # on Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    with suppress(asyncio.CancelledError):
+        await ended.wait()
+
+
+def _fault(text: str) -> Fault:
+    """Return the fault that an option describes, such as ``status:status=503,nth=2``."""
+    name, _, given = text.partition(":")
+    kind = _FAULTS.get(name)
+    if kind is None:
+        raise UsageError(f"--fault {text!r} is of no known kind: it must be one of {', '.join(_FAULTS)}")
+    pairs = [pair.partition("=") for pair in given.split(",") if pair]
+    try:
+        return kind(**{field: _fault_value(kind, field, value) for field, _, value in pairs})
+    except (TypeError, ValueError) as error:
+        reason = error.args[0] if error.args else error
+    raise UsageError(f"--fault {text!r} is not understood ({reason}): write {_pattern(name, kind)}")
+
+
+def _fault_value(kind: type[Fault], field: str, value: str) -> Any:
+    if field == "publication":
+        return load(value)
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value.encode() if (kind, field) == (Status, "body") else value
+
+
+def _pattern(name: str, kind: type[Fault]) -> str:
+    return f"{name}:name=value,... with the names {', '.join(fields_dict(kind))}"

@@ -20,7 +20,6 @@ import aiohttp
 import pytest
 from aioresponses import aioresponses
 from aioresponses import core as mock_core
-from scripted import answer, dropping, hanging, resetting, scripted, trickling
 
 from asyncfin.errors import (
     ConnectionFailedError,
@@ -32,6 +31,7 @@ from asyncfin.errors import (
 )
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.transport import Timeouts, Transport
+from tests.scripted import answer, dropping, hanging, resetting, scripted, trickling
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -13,6 +13,8 @@ from typing import Protocol, TypeAlias
 
 from attrs import asdict, fields, frozen
 
+from asyncfin.errors import SelectionError
+
 _log = logging.getLogger("asyncfin")
 
 
@@ -138,6 +140,9 @@ class Announcer:
     """Tells every observer of each event, in the order in which they were given."""
 
     def __init__(self, *observers: Observer) -> None:
+        for each in observers:
+            if not callable(each):
+                raise SelectionError(f"observers must be callable with an event, not {each!r}")
         self._observers = observers
 
     def __call__(self, event: Event) -> None:

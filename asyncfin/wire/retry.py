@@ -94,17 +94,17 @@ class Retry:
         Where the service `asked` for a time it is that and a little more, never less.
         """
         if asked is None:
-            return source.uniform(0, min(self.wait_max, self.wait_initial * 2.0 ** min(attempt - 1, 60)))
+            return source.uniform(0, min(self.wait_max, self.wait_initial * 2.0 ** min(attempt - 1, 1000)))
         return None if asked > self.max_retry_after else asked + source.uniform(0, self.wait_initial)
 
-    def gives_up(self, error: Exception, *, attempt: int, elapsed: float, wait: float | None) -> bool:
+    def gives_up(self, error: Exception, *, attempt: int, elapsed: float, wait: float) -> bool:
         """Tell whether attempt number `attempt`, which ended in `error`, is the last.
 
         Args:
             elapsed: seconds since the first sending, without what `max_elapsed` leaves out.
             wait: what the method `wait` returned.
         """
-        if attempt >= self.attempts or wait is None or not _may_pass(error):
+        if attempt >= self.attempts or not _may_pass(error):
             return True
         shared = isinstance(error, RateLimitedError)  # then the wait is a pause of the bucket
         return elapsed + (0 if shared else wait) > self.max_elapsed
@@ -172,6 +172,9 @@ class Sender:
         lane: which lane of the bucket to wait in.
         observers: who is told of each event.
         source: of the waits' randomness.
+
+    Raises:
+        SelectionError: `retry` is no `Retry`, or an observer cannot be called.
     """
 
     def __init__(
@@ -184,6 +187,8 @@ class Sender:
         observers: Iterable[Observer] = (),
         source: random.Random | None = None,
     ) -> None:
+        if not isinstance(retry, Retry):
+            raise SelectionError(f"retry must be a Retry, not {retry!r}")
         self._transport = transport
         self._bucket = bucket
         self._retry = retry
@@ -248,33 +253,47 @@ class Sender:
             self.announce(RequestFailed(*facts, type(error).__name__, time() - course.sent_at))
             raise
         course.asked = retry_after(answer)
-        refusal = None if 200 <= answer.status < 300 else failure(request, answer)
+        refusal = None if 200 <= answer.status < 300 else self._refusal(request, answer)
         request_id = refusal.request_id if refusal else None
         seconds = time() - course.sent_at
         self.announce(RequestAnswered(*facts, answer.status, len(answer.body), seconds, request_id))
         return refusal or answer
 
+    def _refusal(self, request: Request, answer: Answer) -> ServiceError:
+        error = failure(request, answer)
+        self._transport.tokens.redact(error)
+        return error
+
     async def _recover(self, course: _Course, error: ServiceError | TransportError) -> None:
         """Wait for the next attempt, or raise what ends the request."""
-        if isinstance(error, AuthenticationError) and self._transport.tokens.renewable and not course.renewed:
-            course.renewed = True
-            course.counted -= 1
+        if self._renews(course, error):
             self._retrying(course, error, 0.0)
             return
         wait = self._retry.wait(course.counted, course.asked, self._source)
         refused = isinstance(error, RateLimitedError)
         if isinstance(error, RateLimitedError):
             self._hold_back(course, error, wait)
-        if self._retry.gives_up(error, attempt=course.counted, elapsed=course.elapsed, wait=wait) or not (
-            refused or self._quota.spend()
+        if wait is None or self._retry.gives_up(
+            error, attempt=course.counted, elapsed=course.elapsed, wait=wait
         ):
             raise error
-        assert wait is not None
+        if not refused and not self._quota.spend():
+            error.add_note("not tried again: too many attempts of this client have failed lately")
+            raise error
         self._retrying(course, error, wait)
         if not refused:
             await asyncio.sleep(wait)
             course.elapsed += wait
             self._waited(course.request, "retry", wait)
+
+    def _renews(self, course: _Course, error: ServiceError | TransportError) -> bool:
+        """Tell whether another token may do. It is asked for with the next attempt, which does not count."""
+        may = isinstance(error, AuthenticationError) and self._transport.tokens.renewable
+        if not may or course.renewed:
+            return False
+        course.renewed = True
+        course.counted -= 1
+        return True
 
     def _hold_back(self, course: _Course, error: RateLimitedError, wait: float | None) -> None:
         """Tell the bucket, and so all who share it, of a 429 (spec 8)."""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NoReturn, TypeAlias
 
-from asyncfin.errors import AuthenticationError, SelectionError
+from asyncfin.errors import AuthenticationError, SelectionError, ServiceError
 from asyncfin.wire.shared import SharedReads
 
 AskToken: TypeAlias = Callable[[], Awaitable[str]]
@@ -43,7 +43,7 @@ class Secret:
         return _HiddenText(f"Bearer {self._text}")
 
     def pattern(self) -> str:
-        """Return a regular expression for the token as it is, percent-encoded, or escaped in JSON."""
+        """Return a regular expression for the token, as it is or escaped as in URLs and JSON."""
         return "".join(each if each.isalnum() else _escapes(each) for each in self._text)
 
     def __repr__(self) -> str:
@@ -96,8 +96,14 @@ class Tokens:
             raise AuthenticationError(status=401, message=outcome)
         return outcome
 
-    def redacted(self, text: str) -> str:
-        """Return `text` without any token that this client has used."""
+    def redact(self, error: ServiceError) -> None:
+        """Take out of an error's texts every token that this client has used: the service may echo one."""
+        error.message = self._redacted(error.message)
+        error.code = error.code and self._redacted(error.code)
+        error.request_id = error.request_id and self._redacted(error.request_id)
+        error.args = (error.status, error.code, error.message, error.request_id)
+
+    def _redacted(self, text: str) -> str:
         for each in self._known:
             text = re.sub(each.pattern(), _HIDDEN, text)
         return text

@@ -112,7 +112,7 @@ class Transport:
     ) -> None:
         self.base_url = checked_base_url(base_url)
         self.tokens = Tokens(token)
-        self._timeouts = timeouts
+        self._timeouts = _checked_timeouts(timeouts)
         self._max_in_flight = _checked_count("max_in_flight", max_in_flight)
         self._max_body_bytes = _checked_count("max_body_bytes", max_body_bytes)
         self._ssl = _checked_ssl(ssl)
@@ -137,8 +137,7 @@ class Transport:
     async def attempt(self, request: Request) -> Answer:
         """Send `request` once and return the complete answer, whatever its status.
 
-        An answer that is not 2xx shows no token, even where the service echoed one. A 401 makes
-        `tokens` forget the token, if it can be replaced.
+        A 401 makes `tokens` forget the token, if it can be replaced.
 
         Raises:
             TransportError: no complete answer came; its class says why.
@@ -233,9 +232,6 @@ class Transport:
     def _answer(self, token: Secret, status: int, headers: dict[str, str], body: bytes) -> Answer:
         if status == 401:
             self.tokens.refused(token)
-        if not 200 <= status < 300:
-            headers = {name: self.tokens.redacted(text) for name, text in headers.items()}
-            body = self.tokens.redacted(body.decode("latin-1")).encode("latin-1")
         return Answer(status, headers, body, self.clock())
 
     def _failure(self, error: Exception) -> Exception:
@@ -297,6 +293,12 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
         raise _Dropped from None
+
+
+def _checked_timeouts(timeouts: Timeouts) -> Timeouts:
+    if not isinstance(timeouts, Timeouts):
+        raise SelectionError(f"timeouts must be a Timeouts, not {timeouts!r}")
+    return timeouts
 
 
 def _checked_count(name: str, value: int) -> int:

@@ -1,0 +1,508 @@
+"""Whether and when to try again: the decision by itself, and the loop that carries it out."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AsyncfinError,
+    AuthenticationError,
+    ConnectionFailedError,
+    DatasetChangedError,
+    MalformedAnswerError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    RequestTimeoutError,
+    SelectionError,
+    ServerFailureError,
+    ServiceError,
+    TransportError,
+    TruncatedAnswerError,
+    ValidationFailedError,
+)
+from asyncfin.wire.bucket import TokenBucket
+from asyncfin.wire.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying
+from asyncfin.wire.protocol import Answer, Request
+from asyncfin.wire.retry import Quota, Retry, Sender
+from asyncfin.wire.transport import Timeouts, Transport
+from tests.scripted import Scripted, answer, dropping, hanging, refusal, scripted
+
+READ = Request("dataset", "GET", "/v1/entities/O-1/dataset", entity_id="O-1")
+QUERY = Request("query", "POST", "/v1/entities/O-1/dataset/query", body=b"{}", entity_id="O-1")
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+# --- the decision
+
+seconds = st.just(0.0) | st.floats(0.001, 1000)
+retries = st.builds(
+    Retry,
+    attempts=st.integers(1, 10),
+    max_elapsed=seconds,
+    wait_initial=seconds,
+    wait_max=seconds,
+    max_retry_after=seconds,
+)
+PASSING = [
+    ConnectionFailedError("x"),
+    RequestTimeoutError("x"),
+    TruncatedAnswerError("x"),
+    *(ServerFailureError(status=status) for status in (500, 502, 503, 504)),
+]
+LASTING = [
+    ValidationFailedError(status=400),
+    AuthenticationError(status=401),
+    PermissionDeniedError(status=403),
+    NotFoundError(status=404),
+    DatasetChangedError(status=409, code="dataset_changed"),
+    DatasetChangedError(status=503, code="dataset_changed"),
+    ServiceError(status=409, code="something_else"),
+    ServiceError(status=302),
+    ServerFailureError(status=501),
+    MalformedAnswerError("x"),
+    SelectionError("x"),
+]
+
+
+@given(retry=retries, attempt=st.integers(1, 500) | st.just(5000), seed=st.integers())
+def test_a_wait_of_our_own_is_drawn_from_nought_to_a_doubling_bound(
+    retry: Retry, attempt: int, seed: int
+) -> None:
+    """Full jitter; however many attempts, the bound is never above wait_max."""
+    bound = retry.wait_initial
+    for _ in range(attempt - 1):
+        bound = min(bound * 2, retry.wait_max)
+    wait = retry.wait(attempt, None, random.Random(seed))
+    assert wait == random.Random(seed).uniform(0, min(bound, retry.wait_max))
+
+
+def test_waits_of_our_own_fill_their_range() -> None:
+    """Neither end is avoided: many clients spread over all of it."""
+    source = random.Random(7)
+    waits = [Retry(wait_initial=1, wait_max=4).wait(9, None, source) for _ in range(1000)]
+    assert all(wait is not None and 0 <= wait <= 4 for wait in waits)
+    counts = [sum(quarter <= (wait or 0) < quarter + 1 for wait in waits) for quarter in range(4)]
+    assert min(counts) > 200
+
+
+@given(retry=retries, attempt=st.integers(1, 20), asked=seconds, seed=st.integers())
+def test_what_the_service_asks_for_is_only_ever_lengthened(
+    retry: Retry, attempt: int, asked: float, seed: int
+) -> None:
+    """By at most wait_initial; above max_retry_after there is no wait at all."""
+    wait = retry.wait(attempt, asked, random.Random(seed))
+    if asked > retry.max_retry_after:
+        assert wait is None
+    else:
+        assert wait is not None
+        assert asked <= wait <= asked + retry.wait_initial
+
+
+@pytest.mark.parametrize("error", PASSING, ids=repr)
+@given(retry=retries, attempt=st.integers(1, 12), elapsed=seconds, wait=seconds)
+def test_what_may_pass_is_tried_again_within_both_bounds(
+    error: AsyncfinError, retry: Retry, attempt: int, elapsed: float, wait: float
+) -> None:
+    """Not beyond the attempts, and not when the wait would end after max_elapsed."""
+    expected = attempt >= retry.attempts or elapsed + wait > retry.max_elapsed
+    assert retry.gives_up(error, attempt=attempt, elapsed=elapsed, wait=wait) is expected
+
+
+@given(retry=retries, attempt=st.integers(1, 12), elapsed=seconds, wait=seconds)
+def test_the_pause_after_a_429_is_left_out_of_elapsed(
+    retry: Retry, attempt: int, elapsed: float, wait: float
+) -> None:
+    """It is everybody's, not this request's."""
+    error = RateLimitedError(status=429)
+    expected = attempt >= retry.attempts or elapsed > retry.max_elapsed
+    assert retry.gives_up(error, attempt=attempt, elapsed=elapsed, wait=wait) is expected
+
+
+@pytest.mark.parametrize("error", LASTING, ids=repr)
+def test_what_lasts_is_never_tried_again(error: AsyncfinError) -> None:
+    """Whatever the bounds would allow."""
+    assert Retry(attempts=100).gives_up(error, attempt=1, elapsed=0, wait=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("attempts", value) for value in (0, -1, 1.0, None, True, "5")),
+        *(
+            (name, value)
+            for name in ("max_elapsed", "wait_initial", "wait_max", "max_retry_after")
+            for value in (-0.1, float("nan"), float("inf"), None, True, "5")
+        ),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
+    """The error names the field and the value."""
+    with pytest.raises(SelectionError, match=f"{name} .* {value!r}"):
+        Retry(**{name: value})
+
+
+@given(st.lists(st.booleans(), max_size=400))
+def test_the_quota_bounds_retries_by_successes(steps: list[bool]) -> None:
+    """Never more retries than the capacity and a fifth of the successes before them."""
+    quota, spent, earned = Quota(capacity=10), 0, 0
+    for success in steps:
+        if success:
+            quota.earn()
+            earned += 1
+        elif quota.spend():
+            spent += 1
+            assert spent <= 10 + earned * 0.2 + 1e-6
+        else:
+            assert spent > 10 - 1
+
+
+# --- the loop
+
+
+@asynccontextmanager
+async def sending(
+    *steps: Any,
+    bucket: TokenBucket | None = None,
+    retry: Retry | None = None,
+    token: Any = "t",
+    **options: Any,
+) -> AsyncIterator[tuple[Scripted, Sender, list[Event]]]:
+    """A sender to a scripted server, and the events it announces."""
+    events: list[Event] = []
+    async with scripted(*steps) as server:
+        transport = Transport(server.base_url, "some-token", clock=lambda: NOON, **options)
+        sender = Sender(
+            transport,
+            bucket=bucket or TokenBucket(rate=1e6, burst=1e3, clock=lambda: NOON),
+            retry=retry or Retry(),
+            observers=[events.append],
+            source=random.Random(1),
+        )
+        try:
+            yield server, sender, events
+        finally:
+            await transport.aclose()
+
+
+def of_kind(events: list[Event], kind: type[Any]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+FAILING = {
+    "500": refusal(500),
+    "502": refusal(502),
+    "503": refusal(503),
+    "504": refusal(504),
+    "429": refusal(429, retry_after="3"),
+    "429 without a time": refusal(429),
+    "dropped": dropping(),
+    "cut": dropping(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345"),
+    "hanging": hanging(),
+    "page of a proxy": answer(502, b"<html>bad gateway</html>"),
+}
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("request_", [READ, QUERY], ids=["GET", "POST"])
+@pytest.mark.parametrize("step", FAILING.values(), ids=FAILING)
+async def test_what_passes_is_sent_again_until_it_is_answered(step: Any, request_: Request) -> None:
+    """Three failures of a kind, then the answer; the query, a POST that reads, is no exception."""
+    async with sending(step, step, step, answer(body=b"at last")) as (server, sender, events):
+        got = await sender.send(request_)
+        counts = sender.stats().total
+    assert got.body == b"at last"
+    assert len(server.requests) == 4
+    assert (counts.requests, counts.retries) == (4, 3)
+    assert [event.attempt for event in of_kind(events, Retrying)] == [1, 2, 3]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        (refusal(500), ServerFailureError),
+        (refusal(429), RateLimitedError),
+        (dropping(), ConnectionFailedError),
+        (hanging(), RequestTimeoutError),
+        (dropping(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345"), TruncatedAnswerError),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+async def test_what_does_not_pass_is_raised_after_the_last_attempt(
+    step: Any, kind: type[ServiceError | TransportError]
+) -> None:
+    """As itself, with the operation, the moment, and how many attempts were made."""
+    async with sending(step, retry=Retry(attempts=3)) as (server, sender, _):
+        with pytest.raises(kind) as caught:
+            await sender.send(READ)
+    error = caught.value
+    assert len(server.requests) == 3
+    assert (error.operation, error.at, error.attempts) == ("dataset", NOON, 3)
+    assert "attempts: 3" in error.report()
+    assert error.__context__ is None
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [
+        (refusal(400, "validation_failed"), ValidationFailedError),
+        (refusal(401), AuthenticationError),
+        (refusal(403), PermissionDeniedError),
+        (refusal(404), NotFoundError),
+        (refusal(409, "dataset_changed"), DatasetChangedError),
+        (refusal(409, "locked"), ServiceError),
+        (refusal(302, location="https://elsewhere.example"), ServiceError),
+        (refusal(501), ServerFailureError),
+        (answer(content_encoding="br"), MalformedAnswerError),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+async def test_what_would_fail_again_is_raised_at_once(raw: bytes, kind: type[AsyncfinError]) -> None:
+    """One attempt, no wait."""
+    async with sending(raw) as (server, sender, events):
+        with pytest.raises(kind) as caught:
+            await sender.send(READ)
+    assert type(caught.value) is kind
+    assert len(server.requests) == 1
+    assert of_kind(events, Retrying) == []
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("status", [200, 202, 206, 299])
+async def test_every_2xx_is_an_answer(status: int) -> None:
+    """What it holds is for the reader to judge."""
+    async with sending(answer(status)) as (_, sender, _events):
+        assert (await sender.send(READ)).status == status
+
+
+@pytest.mark.virtual
+async def test_each_attempt_has_its_own_timeouts_and_the_waits_are_in_none() -> None:
+    """Four attempts time out one by one, though their sum is far above the total timeout."""
+    loop = asyncio.get_running_loop()
+    async with sending(hanging(), hanging(), hanging(), answer(), timeouts=Timeouts(read=9, total=10)) as (
+        server,
+        sender,
+        _,
+    ):
+        await sender.send(READ)
+        times = [each.at for each in server.requests]
+    assert len(times) == 4
+    assert all(later - earlier >= 9 for earlier, later in pairwise(times))
+    assert loop.time() > 27
+
+
+@pytest.mark.virtual
+async def test_the_elapsed_time_bounds_the_attempts() -> None:
+    """Attempts of 30 seconds each: within 100 seconds there is room for three of them."""
+    retry = Retry(attempts=50, max_elapsed=100)
+    async with sending(hanging(), retry=retry) as (server, sender, _):
+        with pytest.raises(RequestTimeoutError):
+            await sender.send(READ)
+    assert len(server.requests) in (3, 4)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"retry_after": "7"},
+        {"date": "Sun, 01 Mar 2026 00:00:00 GMT", "retry_after": "Sun, 01 Mar 2026 00:00:07 GMT"},
+    ],
+    ids=["seconds", "date"],
+)
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_the_service_s_own_wait_is_kept_to(status: int, headers: dict[str, str]) -> None:
+    """Seconds or a date measured against the answer's own Date; not a moment less, a little more."""
+    async with sending(refusal(status, **headers), answer()) as (server, sender, _):
+        await sender.send(READ)
+    first, second = server.requests
+    assert 7 <= second.at - first.at <= 7.6
+
+
+@pytest.mark.virtual
+async def test_a_429_holds_back_every_request_of_the_bucket() -> None:
+    """Another client on the same bucket sends nothing until the pause is over."""
+    bucket = TokenBucket(clock=lambda: NOON)
+    async with (
+        sending(refusal(429, retry_after="20"), answer(), bucket=bucket) as (server, sender, _),
+        sending(answer(), bucket=bucket) as (other, neighbour, _events),
+    ):
+        first = asyncio.ensure_future(sender.send(READ))
+        await server.arrived(1)
+        await asyncio.sleep(0.01)
+        assert bucket.stats().refused == 1
+        await neighbour.send(READ)
+        await first
+    assert other.requests[0].at >= server.requests[0].at + 20
+
+
+@pytest.mark.virtual
+async def test_a_429_spends_an_attempt_but_no_time_and_no_quota() -> None:
+    """Pauses of 50 seconds each, though max_elapsed is 60; and more of them than the quota holds."""
+    retry = Retry(attempts=150, max_elapsed=60)
+    steps = [refusal(429, retry_after="50")] * 149
+    async with sending(*steps, answer(), retry=retry) as (server, sender, _):
+        await sender.send(READ)
+        counts = sender.stats().total
+    assert len(server.requests) == 150
+    assert counts.refused == 149
+    assert counts.waits >= 149 * 50
+
+
+@pytest.mark.virtual
+async def test_a_wait_too_long_is_the_end_for_all_who_wait() -> None:
+    """AllowanceExhaustedError says when to come back; no time passes, nothing more is sent."""
+    loop = asyncio.get_running_loop()
+    raw = refusal(429, "daily_limit", retry_after="7200")
+    async with sending(raw, max_in_flight=2) as (server, sender, _):
+        ends = await asyncio.gather(*(sender.send(READ) for _ in range(20)), return_exceptions=True)
+    assert loop.time() < 1
+    assert len(server.requests) <= 2
+    for end in ends:
+        assert isinstance(end, AllowanceExhaustedError)
+        assert end.resume_at == NOON + timedelta(hours=2)
+        assert end.operation == "dataset"
+    first = next(end for end in ends if isinstance(end, AllowanceExhaustedError) and end.attempts)
+    assert (first.code, first.request_id, first.retry_after) == ("daily_limit", "r-1", 7200)
+
+
+@pytest.mark.virtual
+async def test_a_wait_beyond_the_calendar_is_no_crash() -> None:
+    """A Retry-After of thirty thousand years is as good as never."""
+    async with sending(refusal(429, retry_after="999999999999")) as (_, sender, _events):
+        with pytest.raises(AllowanceExhaustedError) as caught:
+            await sender.send(READ)
+    assert caught.value.resume_at.year == 9999
+
+
+@pytest.mark.virtual
+async def test_a_5xx_that_asks_for_too_long_a_wait_is_raised_at_once() -> None:
+    """Trying sooner than it asks for would be rude; waiting that long is for the caller to decide."""
+    async with sending(refusal(503, retry_after="3600")) as (server, sender, _):
+        with pytest.raises(ServerFailureError):
+            await sender.send(READ)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.virtual
+async def test_an_outage_does_not_multiply_traffic() -> None:
+    """A thousand requests to a service that is down: the quota's hundred retries, not four thousand."""
+    async with sending(refusal(503)) as (server, sender, _):
+        ends = await asyncio.gather(*(sender.send(READ) for _ in range(1000)), return_exceptions=True)
+        assert len(server.requests) == 1100
+    assert all(isinstance(end, ServerFailureError) for end in ends)
+    spent = [end for end in ends if isinstance(end, ServerFailureError) and hasattr(end, "__notes__")]
+    assert len(spent) >= 900
+
+
+@pytest.mark.virtual
+async def test_a_short_fault_of_many_requests_is_outlived() -> None:
+    """One in ten attempts fails, thousands of times: every request is answered."""
+    steps = [answer()] * 9 + [refusal(503)]
+    async with sending(*steps * 300, answer()) as (_, sender, _events):
+        got = await asyncio.gather(*(sender.send(READ) for _ in range(2000)))
+    assert all(isinstance(each, Answer) for each in got)
+
+
+@pytest.mark.virtual
+async def test_a_cancelled_request_leaves_nothing_behind_wherever_it_stood() -> None:
+    """In an attempt, in the bucket, in a wait between attempts: slots and bucket are free again."""
+    bucket = TokenBucket(rate=1, clock=lambda: NOON)
+    before = asyncio.all_tasks()
+    steps = [hanging(), refusal(503), answer()]
+    retry = Retry(wait_initial=1000, wait_max=1000, max_elapsed=2000)
+    async with sending(*steps, bucket=bucket, retry=retry, max_in_flight=1) as (_, sender, events):
+        for reached in (RequestStarted, Retrying):
+            leaving = asyncio.ensure_future(sender.send(READ))
+            queued = asyncio.ensure_future(sender.send(READ))
+            await asyncio.sleep(5)
+            assert of_kind(events, reached)
+            for task in (leaving, queued):
+                task.cancel()
+            await asyncio.gather(leaving, queued, return_exceptions=True)
+        await sender.send(READ)
+        assert of_kind(events, RequestFailed)[0].failure == "CancelledError"
+        assert bucket.stats().waiting == {"interactive": 0, "bulk": 0}
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.virtual
+async def test_every_attempt_s_beginning_has_one_end_and_the_figures_add_up() -> None:
+    """Over successes, refusals, drops and hangs; the figures of all operations make the total."""
+    steps = [answer(body=b"12345"), refusal(429, retry_after="1"), dropping(), hanging(), refusal(404)]
+    async with sending(*steps * 4) as (server, sender, events):
+        ends = [
+            *await asyncio.gather(*(sender.send(READ) for _ in range(5)), return_exceptions=True),
+            *await asyncio.gather(*(sender.send(QUERY) for _ in range(5)), return_exceptions=True),
+        ]
+        stats = sender.stats()
+    assert len(ends) == 10
+    started = [event.serial for event in of_kind(events, RequestStarted)]
+    ended = [event.serial for event in events if isinstance(event, RequestAnswered | RequestFailed)]
+    assert sorted(started) == sorted(ended)
+    assert len(set(started)) == len(started) == len(server.requests) == stats.total.requests
+    assert stats.by_operation["dataset"] + stats.by_operation["query"] == stats.total
+    assert stats.total.refused == sum(event.status == 429 for event in of_kind(events, RequestAnswered))
+    assert stats.total.received == sum(event.received for event in of_kind(events, RequestAnswered))
+    assert stats.total.retries == len(of_kind(events, Retrying))
+
+
+@pytest.mark.virtual
+async def test_an_observer_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Its mistake is logged; the request goes on, and the next observer is told."""
+    told: list[Event] = []
+
+    def broken(event: Event) -> None:
+        raise ValueError("an observer's mistake")
+
+    async with scripted(answer()) as server:
+        transport = Transport(server.base_url, "t")
+        sender = Sender(transport, bucket=TokenBucket(), observers=[broken, told.append])
+        assert (await sender.send(READ)).status == 200
+        await transport.aclose()
+    assert len(told) == 2
+    assert "an observer failed on RequestStarted" in caplog.text
+    assert "an observer's mistake" in caplog.text
+
+
+@pytest.mark.virtual
+async def test_the_log_tells_facts_as_extras(caplog: pytest.LogCaptureFixture) -> None:
+    """One logger, its records with operation, entity, attempt, wait and the service's request id."""
+    caplog.set_level("DEBUG", logger="asyncfin")
+    async with sending(refusal(503), answer()) as (_, sender, _events):
+        await sender.send(READ)
+    records = [record for record in caplog.records if record.name == "asyncfin"]
+    (retrying,) = [record.__dict__ for record in records if record.levelname == "INFO"]
+    assert retrying["operation"] == "dataset"
+    assert retrying["entity_id"] == "O-1"
+    assert retrying["attempt"] == 1
+    assert retrying["wait"] >= 0
+    assert retrying["request_id"] == "r-1"
+    assert [record.getMessage().split()[0] for record in records] == [
+        "RequestStarted",
+        "RequestAnswered",
+        "Retrying",
+        "Waited",
+        "RequestStarted",
+        "RequestAnswered",
+    ]
+
+
+def test_what_is_no_observer_or_no_retry_is_refused() -> None:
+    """Before anything is sent, and by name."""
+    transport = Transport("https://example.com", "t")
+    with pytest.raises(SelectionError, match="observers"):
+        Sender(transport, bucket=TokenBucket(), observers=[5])  # type: ignore[list-item]
+    with pytest.raises(SelectionError, match="retry"):
+        Sender(transport, bucket=TokenBucket(), retry=5)  # type: ignore[arg-type]

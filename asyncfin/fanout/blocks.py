@@ -23,7 +23,7 @@ def grids(cells: Cells, fewer_than: int) -> Iterator[list[Several]]:
     metrics = _blocks([metric for metric, _ in cells.wanted], metric_ids.__getitem__, MAX_METRIC_IDS)
     paths = _blocks([path for _, path in cells.wanted], paths_by_id.__getitem__, MAX_SCOPE_COMBINATIONS)
     for of_metric, of_path in product(metrics, paths):
-        if len({(of_metric[metric], of_path[path]) for metric, path in cells.wanted}) < fewer_than:
+        if _fewer(cells, of_metric, of_path, fewer_than):
             yield _cut(cells, of_metric, of_path)
 
 
@@ -32,6 +32,15 @@ def _blocks(crossed: Iterable[int], by_id: Callable[[int], Any], size: int) -> l
     crossings = Counter(crossed)
     orders = (crossings, sorted(crossings, key=by_id), sorted(crossings, key=lambda line: -crossings[line]))
     return [{line: rank // size for rank, line in enumerate(order)} for order in orders]
+
+
+def _fewer(cells: Cells, of_metric: Blocks, of_path: Blocks, than: int) -> bool:
+    blocks: set[tuple[int, int]] = set()
+    for metric, path in cells.wanted:
+        blocks.add((of_metric[metric], of_path[path]))
+        if len(blocks) >= than:
+            return False
+    return True
 
 
 def _cut(cells: Cells, of_metric: Blocks, of_path: Blocks) -> list[Several]:

@@ -7,6 +7,7 @@ together; then comes whatever wastes least of the page and brings most. When not
 the next hub starts in the same batch, on the side that is shorter of places.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
@@ -49,17 +50,20 @@ class Table:
 
     def settle(self, cell: Cell, count: int) -> None:
         """Take note that so many series of a cell have found a home, if any wanted one here."""
-        if cell[1] not in self.homeless[0].get(cell[0], ()):
+        metric, path = cell
+        if path not in self.homeless[0].get(metric, ()):
             return
-        for side in (0, 1):
-            line, other = cell[side], cell[1 - side]
-            cells = self.homeless[side][line]
-            self.bring[side][line] -= count
+        for homeless, bring, line, other in (
+            (self.homeless[0], self.bring[0], metric, path),
+            (self.homeless[1], self.bring[1], path, metric),
+        ):
+            cells = homeless[line]
+            bring[line] -= count
             cells[other] -= count
             if not cells[other]:
                 del cells[other]
-            if not cells:
-                del self.homeless[side][line]
+                if not cells:
+                    del homeless[line]
 
     def hub(self, side: int) -> tuple[int, int] | None:
         """Return the line of a side with the most partners left, as (-partners, line)."""
@@ -157,16 +161,16 @@ class Batch:
 
     def _fill_evenly(self, side: int, lines: Iterable[int]) -> None:
         by_bring: dict[int, list[int]] = {}
-        for line in sorted(lines, reverse=True):
+        for line in lines:
             if line not in self._chosen[side]:
                 by_bring.setdefault(self._table.bring[side][line], []).append(line)
+        brings = sorted(by_bring)
         missing = self._room
-        while by_bring and self._room and (free := self._free(side)):
-            share = missing / free
-            bring = min(by_bring, key=lambda each: (abs(each - share), -each))
+        while brings and self._room and (free := self._free(side)):
+            bring = _closest(brings, missing / free)
             line = by_bring[bring].pop()
             if not by_bring[bring]:
-                del by_bring[bring]
+                brings.remove(bring)
             if (cost := self._cost(side, line)) <= self._room:
                 self._choose(side, line, cost)
                 missing -= bring
@@ -186,3 +190,10 @@ class Batch:
                 heappush(near, (now, gain, side, line))
             else:
                 self._choose(side, line, cost)
+
+
+def _closest(ascending: list[int], number: float) -> int:
+    """Return the entry closest to a number, the larger one of two."""
+    at = bisect_left(ascending, number)
+    around = ascending[max(at - 1, 0) : at + 1]
+    return around[0] if len(around) == 1 or number - around[0] < around[1] - number else around[1]

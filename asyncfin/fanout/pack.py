@@ -23,13 +23,16 @@ def pack(
     """Return parts of a page each, and one for each triple of metric, path and group that is larger.
 
     A batch that houses so many as `enough` is taken without a look at further views. None: a foreign
-    series can't be kept out, or there are more parts than the limit.
+    series can't be kept out, or there are more parts than the limit; which is given up as soon as batches
+    like the best so far would not do.
     """
     packing = _Packing(cells, foreign)
     homes = packing.large()
-    while len(homes) <= limit and (batch := packing.batch(enough)):
+    most = PAGE
+    while 0 < packing.left <= most * (limit - len(homes)) and (batch := packing.batch(enough)):
         homes.append([series for several in batch.values() for series in several])
-    return None if len(homes) > limit or packing.left() else list(map(cells.part, homes))
+        most = max(map(len, homes))
+    return None if packing.left else list(map(cells.part, homes))
 
 
 class _View:
@@ -69,11 +72,9 @@ class _Packing:
         self._cells = cells
         self._foreign = foreign
         self._homeless = {cell: list(several) for cell, several in cells.wanted.items()}
+        self.left = sum(map(len, self._homeless.values()))
         self._views: list[_View] = []
-        self._unopened = iter(_views(cells))
-
-    def left(self) -> bool:
-        return any(self._homeless.values())
+        self._unopened = _views(cells)
 
     def large(self) -> list[Several]:
         """House the triples that are larger than a page."""
@@ -87,6 +88,7 @@ class _Packing:
                 home = [series for series in several if series.reporting_group_id == group]
                 if counts[group] > PAGE and (self._foreign or counts[group] == len(home)):
                     homes.append(home)
+                    self.left -= len(home)
                     several[:] = [series for series in several if series.reporting_group_id != group]
         return homes
 
@@ -113,6 +115,7 @@ class _Packing:
         for view in self._views:
             view.settle(homes)
         for cell, several in homes.items():
+            self.left -= len(several)
             if len(several) == len(self._homeless[cell]):
                 self._homeless[cell] = []
             else:
@@ -120,14 +123,16 @@ class _Packing:
                 self._homeless[cell] = [s for s in self._homeless[cell] if s.series_id not in housed]
 
 
-def _views(cells: Cells) -> list[set[str] | None]:
-    """Return the sets of groups to name: all wanted ones, then those that share no cell."""
+def _views(cells: Cells) -> Iterator[set[str] | None]:
+    """Yield the sets of groups to name: all that are asked for, then those that share no cell."""
+    yield None
     groups = dict.fromkeys(s.reporting_group_id for several in cells.wanted.values() for s in several)
     apart = _apart(cells, list(groups))
-    return [None, *apart] if len(apart) > 1 else [None]
+    if len(apart) > 1:
+        yield from apart
 
 
-def _apart(cells: Cells, groups: list[str]) -> list[set[str] | None]:
+def _apart(cells: Cells, groups: list[str]) -> list[set[str]]:
     """Return the groups in few sets, none with two groups that share a cell."""
     rivals: dict[str, set[str]] = {group: set() for group in groups}
     for row in cells.known.values():
@@ -142,4 +147,4 @@ def _apart(cells: Cells, groups: list[str]) -> list[set[str] | None]:
         if (found := next(free, None)) is None:
             sets.append(found := set())
         found.add(group)
-    return list(sets)
+    return sets

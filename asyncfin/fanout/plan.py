@@ -149,10 +149,9 @@ def _parts(catalogue: Catalogue, series: Several, periods: Resolved) -> tuple[li
     if not isinstance(periods, Trailing) or not _foreign(parts):
         return parts, periods
     requests = _requests(parts)
-    for enough in (1, MAX_PAGE_SIZE):
-        pure = pack(cells, enough=enough, foreign=False, limit=requests)
-        if pure is not None and _requests(pure) <= requests:
-            return pure, periods
+    pure = pack(cells, enough=MAX_PAGE_SIZE, foreign=False, limit=requests)
+    if pure is not None and _requests(pure) <= requests:
+        return pure, periods
     span = resolve(FiscalRange(), catalogue.periods)
     assert span is not None
     return parts, span

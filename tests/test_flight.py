@@ -1,17 +1,17 @@
 """Jobs in flight: bounded, as they come, the first failure as itself, and nothing left behind."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import pytest
+from conftest import VirtualTimeLoop
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncfin.fanout.flight import in_flight
-from conftest import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual
 
@@ -42,6 +42,11 @@ async def failing(error: BaseException, seconds: float = 0) -> int:
     raise error
 
 
+async def taken(jobs: Sequence[Callable[[], Awaitable[int]]], limit: int) -> list[int]:
+    async with in_flight(jobs, limit) as results:
+        return [result async for result in results]
+
+
 def others() -> set[asyncio.Task[Any]]:
     return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
 
@@ -61,8 +66,7 @@ async def nothing_left() -> Any:
 @pytest.mark.parametrize("count", [0, 1, 7])
 async def test_every_job_gives_one_result(count: int, limit: int) -> None:
     """Also none at all, and with more room than jobs."""
-    async with in_flight(Busy().jobs(count), limit) as results:
-        assert sorted([result async for result in results]) == list(range(count))
+    assert sorted(await taken(Busy().jobs(count), limit)) == list(range(count))
 
 
 @pytest.mark.parametrize("limit", [1, 3])
@@ -88,8 +92,7 @@ async def test_results_come_as_soon_as_they_are_there() -> None:
     """In the order of their ends, not of their beginnings."""
     busy = Busy()
     jobs = [partial(busy.job, seconds, seconds) for seconds in (3, 1, 2)]
-    async with in_flight(jobs, 3) as results:
-        assert [result async for result in results] == [1, 2, 3]
+    assert await taken(jobs, 3) == [1, 2, 3]
     assert asyncio.get_running_loop().time() == pytest.approx(3)
 
 
@@ -97,9 +100,7 @@ async def test_the_first_failure_comes_as_itself_and_ends_the_others() -> None:
     """No group wraps it, and no job outlives it."""
     error, busy = KeyError("x"), Busy()
     with pytest.raises(KeyError) as caught:
-        async with in_flight([*busy.jobs(2), partial(failing, error, 0.5), *busy.jobs(3)], 3) as results:
-            async for _ in results:
-                pass
+        await taken([*busy.jobs(2), partial(failing, error, 0.5), *busy.jobs(3)], 3)
     assert caught.value is error
     assert caught.value.__cause__ is None
     assert busy.now == 0
@@ -196,6 +197,4 @@ async def test_a_job_that_cancels_itself_is_no_silent_end() -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        async with in_flight([cancels, *Busy().jobs(2)], 2) as results:
-            async for _ in results:
-                pass
+        await taken([cancels, *Busy().jobs(2)], 2)

@@ -41,7 +41,7 @@ class _Flight(Generic[T]):
                 await self._results.put(await job())
                 self._news.set()
         # A job that was cancelled by itself has no result either, and must not pass for a whole answer.
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  the consumer raises it
             self._fail(error)
         finally:
             self._working -= 1

@@ -7,11 +7,11 @@ collects every problem with its JSON path.
 
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import cattrs
 import msgspec
-from attrs import frozen
+from attrs import frozen, has
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
@@ -36,6 +36,38 @@ def _number(value: Any, _: Any) -> int | float:
     if type(value) not in (int, float):
         raise TypeError(f"expected a number, got {_json_name(value)}")
     return value  # type: ignore[no-any-return]
+
+
+def _is_tuple(kind: Any) -> bool:
+    return get_origin(kind) is tuple
+
+
+def _strict_tuple(converter: cattrs.Converter) -> Any:
+    """Return a hook that takes an array and nothing else that can be iterated."""
+
+    def structure(value: Any, kind: Any) -> Any:
+        if type(value) is not list:
+            raise TypeError(f"expected an array, got {_json_name(value)}")
+        several: Any = list[get_args(kind)[0]]  # type: ignore[misc]
+        return tuple(converter.structure(value, several))
+
+    return structure
+
+
+def _strict_class(converter: cattrs.Converter) -> Any:
+    """Return a factory of hooks that take an object and nothing else that has keys."""
+
+    def factory(kind: Any) -> Any:
+        from_dict = converter.gen_structure_attrs_fromdict(kind)
+
+        def structure(value: Any, _: Any) -> Any:
+            if type(value) is not dict:
+                raise TypeError(f"expected an object, got {_json_name(value)}")
+            return from_dict(value, kind)
+
+        return structure
+
+    return factory
 
 
 def _json_name(value: Any) -> str:
@@ -65,6 +97,8 @@ def _converter(*, detailed_validation: bool) -> cattrs.Converter:
     converter.register_structure_hook(float, _number)
     converter.register_structure_hook(int | float, _number)
     converter.register_structure_hook(datetime, _timestamp)
+    converter.register_structure_hook_func(_is_tuple, _strict_tuple(converter))
+    converter.register_structure_hook_factory(has, _strict_class(converter))
     return converter
 
 

@@ -1,0 +1,263 @@
+"""A catalogue: what a Select means in it, what it says of unknown ids, and how it shows itself."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.catalogue import Catalogue, Dataset, ReportingGroup, Scope, ScopeGroup
+from asyncfin.model.period import Period
+from asyncfin.model.scope import ScopeRef
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries
+
+AT = datetime(2024, 5, 1, 6, 30, tzinfo=UTC)
+TOTAL = (ScopeRef("company", "total"),)
+CLOUD = (ScopeRef("segment", "cloud"),)
+CLOUD_EMEA = (ScopeRef("segment", "cloud"), ScopeRef("region", "emea"))
+EMEA_CLOUD = CLOUD_EMEA[::-1]
+PATHS = [TOTAL, CLOUD, CLOUD_EMEA, EMEA_CLOUD]
+
+
+def series(
+    number: int, metric_id: str, group_id: str, path: tuple[ScopeRef, ...], **words: str
+) -> CatalogueSeries:
+    basis, meaning = words.get("basis", "company"), words.get("period_meaning", "flow")
+    label = words.get("label", f"Label of {metric_id}")
+    return CatalogueSeries(f"s{number}", group_id, metric_id, label, "USD", basis, path, "#,##0", meaning)
+
+
+def catalogue(*found: CatalogueSeries, name: str = "Example", at: datetime = AT) -> Catalogue:
+    """Return a catalogue of these series; the group "annual" has that cadence, every other is quarterly."""
+    group_ids = dict.fromkeys(each.reporting_group_id for each in found)
+    groups = tuple(
+        ReportingGroup(
+            group_id,
+            f"The {group_id}",
+            "",
+            "reported",
+            "annual" if group_id == "annual" else "quarterly",
+            tuple(each for each in found if each.reporting_group_id == group_id),
+        )
+        for group_id in group_ids
+    )
+    scope_groups = tuple(
+        ScopeGroup(group_id, group_id, "", (Scope(scope_id, scope_id.title(), "", "r", ()),))
+        for group_id, scope_id in [("company", "total"), ("segment", "cloud"), ("region", "emea")]
+    )
+    periods = (Period(2023, 12, 12), Period(2024, 3, 3))
+    return Catalogue("O-" + "a1" * 16, name, "d1", at, periods, scope_groups, groups)
+
+
+REVENUE = series(1, "Revenue", "income", TOTAL)
+REVENUE_CLOUD = series(2, "Revenue", "income", CLOUD, basis="segment")
+REVENUE_BOTH = series(3, "Revenue", "income", CLOUD_EMEA, basis="segment")
+CASH = series(4, "Cash", "annual", TOTAL, period_meaning="point")
+MARGIN = series(5, "GrossMargin", "annual", TOTAL, label="GROSS margin")
+EXAMPLE = catalogue(REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN)
+
+
+@pytest.mark.parametrize(
+    ("select", "meant"),
+    [
+        (Select(), [REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN]),
+        (Select("Revenue"), [REVENUE, REVENUE_CLOUD, REVENUE_BOTH]),
+        (Select(["Cash", "GrossMargin"]), [CASH, MARGIN]),
+        (Select(scope_combinations=TOTAL), [REVENUE, CASH, MARGIN]),
+        (
+            Select(scope_combinations=["segment=cloud", "segment=cloud|region=emea"]),
+            [REVENUE_CLOUD, REVENUE_BOTH],
+        ),
+        (Select(reporting_group_ids="annual"), [CASH, MARGIN]),
+        (Select(scope_group_ids="segment"), [REVENUE_CLOUD]),
+        (Select(scope_group_ids=["region", "segment"]), [REVENUE_BOTH]),
+        (Select(scope_group_ids=["company", "segment"]), []),
+        (Select(basis="segment"), [REVENUE_CLOUD, REVENUE_BOTH]),
+        (Select(cadence="annual"), [CASH, MARGIN]),
+        (Select(period_meaning=["point"]), [CASH]),
+        (Select(label="gross MARGIN"), [MARGIN]),
+        (Select(label="label of"), [REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH]),
+        (Select(where=lambda each: each.series_id in ("s3", "s4")), [REVENUE_BOTH, CASH]),
+        (Select("Revenue", basis="company"), [REVENUE]),
+        (Select("Revenue", cadence="annual"), []),
+        (Select(basis="unheard of"), []),
+        (Select(label="nowhere"), []),
+        (Select.of([MARGIN, REVENUE]), [REVENUE, MARGIN]),
+        (Select.of(CASH), [CASH]),
+    ],
+)
+def test_a_select_means_these_series(select: Select, meant: list[CatalogueSeries]) -> None:
+    """Every given field narrows; the order is the catalogue's."""
+    assert EXAMPLE.select(select) == tuple(meant)
+
+
+drawn_series = st.builds(
+    series,
+    st.integers(0, 10_000),
+    st.sampled_from(["Cash", "Revenue", "Tax"]),
+    st.sampled_from(["annual", "income"]),
+    st.sampled_from(PATHS),
+    basis=st.sampled_from(["company", "segment"]),
+    period_meaning=st.sampled_from(["flow", "point"]),
+)
+FIELDS: dict[str, Callable[[CatalogueSeries], Any]] = {
+    "metric_ids": lambda each: each.metric_id,
+    "scope_combinations": lambda each: each.scopes,
+    "reporting_group_ids": lambda each: each.reporting_group_id,
+    "basis": lambda each: each.basis,
+    "period_meaning": lambda each: each.period_meaning,
+}
+
+
+@given(
+    st.lists(drawn_series, min_size=1, max_size=12, unique_by=lambda each: each.series_id),
+    st.lists(st.sampled_from(list(FIELDS)), unique=True),
+    st.data(),
+)
+def test_every_given_field_narrows(
+    found: list[CatalogueSeries], names: list[str], data: st.DataObject
+) -> None:
+    """The meaning is that of one comparison a field, in whatever combination."""
+    given_fields = {
+        name: data.draw(st.lists(st.sampled_from([FIELDS[name](each) for each in found]), min_size=1))
+        for name in names
+    }
+    listed = catalogue(*found)
+    assert listed.select(Select(**given_fields)) == tuple(
+        each for each in listed if all(FIELDS[name](each) in wanted for name, wanted in given_fields.items())
+    )
+
+
+@given(st.lists(drawn_series, min_size=1, max_size=12, unique_by=lambda each: each.series_id), st.data())
+def test_picked_series_are_found_again(found: list[CatalogueSeries], data: st.DataObject) -> None:
+    """Exactly those picked, also among several of one metric, group and path."""
+    picked = data.draw(st.lists(st.sampled_from(found), min_size=1))
+    assert set(catalogue(*found).select(Select.of(picked))) == set(picked)
+
+
+def test_a_picked_series_survives_a_new_id() -> None:
+    """A new publication may name it differently; its metric, group and path stay."""
+    renamed = evolve(CASH, series_id="new")
+    assert catalogue(REVENUE, renamed).select(Select.of(CASH)) == (renamed,)
+
+
+def test_a_picked_one_of_several_is_not_guessed() -> None:
+    """Where the new ids do not tell which one it was, the error names them."""
+    twins = [evolve(CASH, series_id="x1"), evolve(CASH, series_id="x2")]
+    with pytest.raises(SelectionError, match=r"'s4' is one of several .* x1, x2"):
+        catalogue(*twins).select(Select.of(CASH))
+
+
+@pytest.mark.parametrize(
+    ("select", "told"),
+    [
+        (Select("Revenu"), r"has no metric_ids 'Revenu' \(close: Revenue"),
+        (Select(reporting_group_ids="anual"), r"has no reporting_group_ids 'anual' \(close: annual\)"),
+        (Select(scope_group_ids="segmnt"), r"has no scope_group_ids 'segmnt' \(close: segment"),
+        (
+            Select(scope_combinations="segment=clowd"),
+            r"has no scope_combinations 'segment=clowd' \(close: segment=cloud",
+        ),
+        (Select.of(evolve(CASH, metric_id="Gold")), "has no series 's4'"),
+        (Select(["Revenue", "Qqqq"]), r"has no metric_ids 'Qqqq'$"),
+        (
+            Select("Revenu", reporting_group_ids="anual"),
+            "metric_ids 'Revenu' .*; no reporting_group_ids 'anual'",
+        ),
+    ],
+)
+def test_unknown_ids_are_refused_with_what_comes_close(select: Select, told: str) -> None:
+    """The error names the company, the field, the id, and near matches where there are any."""
+    with pytest.raises(SelectionError, match=told) as caught:
+        EXAMPLE.select(select)
+    assert "Example (O-a1" in str(caught.value)
+
+
+def test_every_unknown_id_is_named_but_only_some_are_explained() -> None:
+    """Looking for near matches is slow, and three examples are enough to see what is wrong."""
+    unknown = [f"Revenue{number}" for number in range(40)]
+    with pytest.raises(SelectionError) as caught:
+        EXAMPLE.select(Select(["Cash", *unknown]))
+    assert all(repr(each) in str(caught.value) for each in unknown)
+    assert str(caught.value).count("close: Revenue") == 3
+
+
+@given(st.sets(st.sampled_from(["Cash", "Revenue", "Tax", "Fees"]), min_size=1))
+def test_what_is_lacking_is_told_by_field(metric_ids: set[str]) -> None:
+    """Exactly the ids that the catalogue has not."""
+    lacking = EXAMPLE.lacking(Select(sorted(metric_ids)))
+    assert set(lacking.get("metric_ids", ())) == metric_ids - {"Cash", "Revenue", "GrossMargin"}
+    assert set(lacking) <= {"metric_ids"}
+
+
+def test_paths_are_lacking_in_their_text_form() -> None:
+    """The same ends in another order are another path (spec 4.3)."""
+    assert EXAMPLE.lacking(Select(scope_combinations=[EMEA_CLOUD])) == {
+        "scope_combinations": ("region=emea|segment=cloud",)
+    }
+
+
+def test_a_catalogue_can_be_explored() -> None:
+    """By iterating, by series id, by metric, path and group."""
+    assert list(EXAMPLE) == list(EXAMPLE.series) == [REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN]
+    assert (len(EXAMPLE), EXAMPLE["s4"]) == (5, CASH)
+    assert ("s4" in EXAMPLE, "s9" in EXAMPLE) == (True, False)
+    assert list(EXAMPLE.by_metric) == ["Revenue", "Cash", "GrossMargin"]
+    assert EXAMPLE.by_metric["Revenue"] == (REVENUE, REVENUE_CLOUD, REVENUE_BOTH)
+    assert EXAMPLE.by_path[TOTAL] == (REVENUE, CASH, MARGIN)
+    assert EXAMPLE.by_group["annual"].series == (CASH, MARGIN)
+    assert EXAMPLE.dataset == Dataset(EXAMPLE.entity_id, "Example", "d1", AT)
+    with pytest.raises(KeyError, match="s9"):
+        EXAMPLE["s9"]
+
+
+def test_scopes_are_named_along_a_path() -> None:
+    """A scope that the catalogue does not list keeps its id."""
+    assert EXAMPLE.scope_names((*CLOUD_EMEA, ScopeRef("region", "apac"))) == ("Cloud", "Emea", "apac")
+
+
+def test_a_catalogue_shows_what_it_holds() -> None:
+    """Its head and its groups, in a few lines."""
+    assert str(EXAMPLE).splitlines() == [
+        f"Example ({EXAMPLE.entity_id})",
+        "publication d1 of 2024-05-01 06:30 UTC",
+        "5 series: 3 metrics, 3 scope paths, 2 reporting groups",
+        "2 periods: FY2023 to 2024-Q1",
+        "  income: 3 series",
+        "  annual: 2 series",
+    ]
+    assert repr(EXAMPLE) == str(EXAMPLE)
+
+
+def test_a_moment_is_shown_with_its_zone() -> None:
+    """A service that stamps in another zone is not shown as UTC."""
+    assert "06:30 UTC+02:00" in str(catalogue(at=AT.replace(tzinfo=timezone(timedelta(hours=2)))))
+
+
+def test_an_empty_catalogue_shows_itself_too() -> None:
+    """A publication without series or periods is no error."""
+    empty = evolve(catalogue(), periods=())
+    assert "0 series: 0 metrics, 0 scope paths, 0 reporting groups\n0 periods: none to none" in str(empty)
+    assert empty.select(Select()) == ()
+    assert "<table>" in empty._repr_html_()
+
+
+def test_nothing_of_the_service_is_taken_for_html() -> None:
+    """Names come from outside, so they are escaped in a notebook."""
+    nasty = series(1, "m", "<b>&\"'", TOTAL)
+    html = catalogue(nasty, name="<script>alert(1)</script>")._repr_html_()
+    assert "<script" not in html
+    assert "<b>" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert html.count("<tr>") == 2
+
+
+def test_a_catalogue_can_be_a_key() -> None:
+    """It is a frozen value."""
+    assert catalogue(*EXAMPLE.series) == EXAMPLE
+    assert hash(EXAMPLE) == hash(catalogue(*EXAMPLE.series))

@@ -1,0 +1,319 @@
+"""The codec is strict: nothing is coerced, unknown fields and words pass, problems name their JSON path."""
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncfin.errors import MalformedAnswerError
+from asyncfin.model.catalogue import CataloguePage, Dataset
+from asyncfin.model.period import Period
+from asyncfin.model.scope import ScopeRef
+from asyncfin.wire.codec import decode_catalogue_page, decode_dataset, decode_mapping
+
+Place = tuple[str | int, ...]
+
+METADATA = {
+    "entity_id": "O-" + "a1" * 16,
+    "name": "Example",
+    "dataset_id": "00000000-0000-4000-8000-000000000001",
+    "created_timestamp": "2024-05-01T06:00:00Z",
+}
+SERIES = {
+    "series_id": "s1",
+    "reporting_group_id": "income",
+    "metric_id": "Revenue",
+    "label": "Revenue",
+    "description": "in USD",
+    "basis": "segment",
+    "scopes": [
+        {"scope_group_id": "segment", "scope_id": "cloud"},
+        {"scope_group_id": "region", "scope_id": "emea"},
+    ],
+    "number_format": "#,##0",
+    "period_meaning": "flow",
+}
+PAGE = METADATA | {
+    "periods": [
+        {"year": 2023, "end_month": 12, "duration_months": 12},
+        {"year": 2024, "end_month": 3, "duration_months": 3},
+    ],
+    "scope_groups": [
+        {
+            "scope_group_id": "segment",
+            "name": "Segments",
+            "description": "As reported",
+            "scopes": [
+                {
+                    "scope_id": "cloud",
+                    "name": "Cloud",
+                    "description": "Hosted services",
+                    "role": "segment",
+                    "aliases": ["Azure", "Hosted"],
+                    "active_start": {"year": 2020, "end_month": 1, "duration_months": 0},
+                    "active_end": {"year": 2024, "end_month": 12, "duration_months": 0},
+                }
+            ],
+        }
+    ],
+    "groups": [
+        {
+            "reporting_group_id": "income",
+            "name": "Income",
+            "description": "The statement",
+            "basis": "reported",
+            "cadence": "quarterly",
+            "series": [SERIES, SERIES | {"series_id": "s2"}],
+        }
+    ],
+    "next_cursor": "abc",
+}
+PAGE = json.loads(json.dumps(PAGE))  # so that no two places share an object
+OPTIONAL = {"next_cursor", "active_start", "active_end"}
+READERS = {"metadata": (METADATA, decode_dataset), "catalogue": (PAGE, decode_catalogue_page)}
+
+
+def places(value: Any, here: Place = ()) -> Iterator[Place]:
+    """Yield the place of every JSON value below one, depth first."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield (*here, key)
+        yield from places(each, (*here, key))
+
+
+def at(document: Any, place: Place) -> Any:
+    for key in place:
+        document = document[key]
+    return document
+
+
+def replaced(document: Any, place: Place, value: Any) -> bytes:
+    changed = copy.deepcopy(document)
+    at(changed, place[:-1])[place[-1]] = value
+    return json.dumps(changed).encode()
+
+
+def removed(document: Any, place: Place) -> bytes:
+    changed = copy.deepcopy(document)
+    del at(changed, place[:-1])[place[-1]]
+    return json.dumps(changed).encode()
+
+
+def spelled(place: Place) -> str:
+    return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
+
+
+WRONG: dict[type, list[Any]] = {
+    str: [5, 1.5, True, [], {}, None, ["x"]],
+    int: ["1", 1.0, 1.5, True, False, [], {}, None],
+    list: [{}, "x", 5, None, True],
+    dict: [[], "x", 5, None, True],
+}
+EVERY_PLACE = [(name, place) for name, (document, _) in READERS.items() for place in places(document)]
+
+
+@given(st.sampled_from(EVERY_PLACE), st.data())
+def test_a_value_of_another_type_is_refused_with_its_path(
+    where: tuple[str, Place], data: st.DataObject
+) -> None:
+    """At every place of the body, whatever stands there instead (spec 2)."""
+    name, place = where
+    document, decode = READERS[name]
+    wrong = data.draw(st.sampled_from(WRONG[type(at(document, place))]))
+    if wrong is None and place[-1] in OPTIONAL:
+        assert decode(replaced(document, place, None)) is not None
+        return
+    with pytest.raises(MalformedAnswerError) as caught:
+        decode(replaced(document, place, wrong))
+    assert len(caught.value.problems) == 1
+    assert caught.value.problems[0].endswith(f"@ {spelled(place)}")
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [(name, place) for name, place in EVERY_PLACE if isinstance(place[-1], str)],
+    ids=lambda each: spelled(each) if isinstance(each, tuple) else each,
+)
+def test_a_missing_field_is_refused_with_its_path(name: str, place: Place) -> None:
+    """All fields of spec 2 are required, but for the cursor and the bounds of a scope's activity."""
+    document, decode = READERS[name]
+    if place[-1] in OPTIONAL:
+        assert decode(removed(document, place)) is not None
+        return
+    with pytest.raises(MalformedAnswerError) as caught:
+        decode(removed(document, place))
+    assert caught.value.problems == (f"a required field is missing @ {spelled(place)}",)
+
+
+def test_all_problems_are_named_at_once() -> None:
+    """One reading of the error tells all there is to mend."""
+    broken = copy.deepcopy(PAGE)
+    broken["name"] = None
+    broken["groups"][0]["series"][1]["label"] = 5
+    del broken["periods"][1]["year"]
+    with pytest.raises(MalformedAnswerError) as caught:
+        decode_catalogue_page(json.dumps(broken).encode())
+    found = sorted(problem.split("@ ")[1] for problem in caught.value.problems)
+    assert found == ["$.groups[0].series[1].label", "$.name", "$.periods[1].year"]
+
+
+@given(
+    st.sampled_from([((), METADATA), *(((), PAGE),), *((p, PAGE) for p in places(PAGE))]), st.text(min_size=1)
+)
+def test_unknown_fields_pass(where: tuple[Place, Any], name: str) -> None:
+    """Wherever the service adds one, the result is the same as without."""
+    place, document = where
+    changed = copy.deepcopy(document)
+    target = at(changed, place)
+    if not isinstance(target, dict) or name in target:
+        return
+    target[name] = {"anything": [1, None, "x"]}
+    decode = decode_catalogue_page if document is PAGE else decode_dataset
+    assert decode(json.dumps(changed).encode()) == decode(json.dumps(document).encode())
+
+
+WORDS = ["role", "basis", "cadence", "period_meaning", "number_format"]
+
+
+@given(st.sampled_from([p for p in places(PAGE) if p[-1] in WORDS]), st.text())
+def test_unknown_words_pass(place: Place, word: str) -> None:
+    """The sets of words are open (spec 2.3), so any text is taken, and kept as it is."""
+    page = decode_catalogue_page(json.dumps(PAGE | {"name": word}).encode())
+    assert page.name == word
+    page = decode_catalogue_page(replaced(PAGE, place, word))
+    assert repr(word) in repr(page)
+
+
+@pytest.mark.parametrize("month", [0, 13, -1, 2**70])
+@pytest.mark.parametrize("place", [p for p in places(PAGE) if p[-1] == "end_month"], ids=spelled)
+def test_a_month_outside_the_year_is_malformed(place: Place, month: int) -> None:
+    """Fiscal months run from 1 to 12 (spec 2.1); the error names the period and its field."""
+    with pytest.raises(MalformedAnswerError, match=f"end_month must be .*, not {month}") as caught:
+        decode_catalogue_page(replaced(PAGE, place, month))
+    assert caught.value.problems[0].endswith(f"@ {spelled(place[:-1])}")
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024-05-01T06:00:00",
+        "2024-05-01",
+        "",
+        "yesterday",
+        "2024-13-01T00:00:00Z",
+        "1714543200",
+        "2024-05-01T25:00:00Z",
+    ],
+)
+def test_a_timestamp_without_its_zone_is_refused(name: str, text: str) -> None:
+    """Naive moments, and what is no moment at all (spec 2.2)."""
+    document, decode = READERS[name]
+    with pytest.raises(MalformedAnswerError) as caught:
+        decode(replaced(document, ("created_timestamp",), text))
+    assert caught.value.problems[0].endswith("@ $.created_timestamp")
+
+
+@pytest.mark.parametrize("name", READERS)
+@given(moment=st.datetimes(timezones=st.just(UTC)))
+def test_a_timestamp_keeps_its_moment(name: str, moment: datetime) -> None:
+    """Both ways to write UTC, to the microsecond."""
+    document, decode = READERS[name]
+    for text in (moment.isoformat(), moment.isoformat().replace("+00:00", "Z")):
+        assert decode(replaced(document, ("created_timestamp",), text)).created_timestamp == moment
+
+
+def test_a_timestamp_of_another_zone_is_the_same_moment() -> None:
+    """It is aware, so nothing is lost."""
+    found = decode_dataset(replaced(METADATA, ("created_timestamp",), "2024-05-01T08:00:00+02:00"))
+    assert found.created_timestamp == datetime(2024, 5, 1, 8, tzinfo=timezone(timedelta(hours=2)))
+
+
+@pytest.mark.parametrize("token", [b"NaN", b"Infinity", b"-Infinity", b"01", b"'x'"])
+def test_what_is_no_json_is_refused(token: bytes) -> None:
+    """Also where only an unknown field holds it."""
+    for document, decode in READERS.values():
+        body = json.dumps(document | {"x": 0}).encode().replace(b'"x": 0', b'"x": ' + token)
+        with pytest.raises(MalformedAnswerError):
+            decode(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"5",
+        b'"x"',
+        b"{",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf{}",
+        b"<html>",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+    ],
+    ids=lambda body: repr(body[:6]),
+)
+def test_what_is_no_object_is_refused(body: bytes) -> None:
+    """By each reader, as a malformed answer and nothing else."""
+    for decode in (decode_dataset, decode_catalogue_page, decode_mapping):
+        with pytest.raises(MalformedAnswerError):
+            decode(body)
+
+
+@given(st.binary(max_size=30))
+def test_no_bytes_raise_anything_else(body: bytes) -> None:
+    """Whatever comes, it is a result or a malformed answer."""
+    for decode in (decode_dataset, decode_catalogue_page, decode_mapping):
+        with suppress(MalformedAnswerError):
+            decode(body)
+
+
+def test_metadata_become_a_dataset() -> None:
+    """Spec 2.2."""
+    assert decode_dataset(json.dumps(METADATA).encode()) == Dataset(
+        METADATA["entity_id"], "Example", METADATA["dataset_id"], datetime(2024, 5, 1, 6, tzinfo=UTC)
+    )
+
+
+def test_a_catalogue_page_becomes_the_models_classes() -> None:
+    """Spec 2.3: each field stands where the service put it, arrays as tuples, in their order."""
+    page = decode_catalogue_page(json.dumps(PAGE).encode())
+    assert type(page) is CataloguePage
+    assert page.periods == (Period(2023, 12, 12), Period(2024, 3, 3))
+    (group,), (scope_group,) = page.groups, page.scope_groups
+    assert (group.cadence, group.basis, len(group.series)) == ("quarterly", "reported", 2)
+    series = group.series[0]
+    assert {name: getattr(series, name) for name in SERIES if name != "scopes"} == {
+        name: value for name, value in SERIES.items() if name != "scopes"
+    }
+    assert series.scopes == (ScopeRef("segment", "cloud"), ScopeRef("region", "emea"))
+    (scope,) = scope_group.scopes
+    assert (scope.role, scope.aliases) == ("segment", ("Azure", "Hosted"))
+    assert (scope.active_start, scope.active_end) == (Period(2020, 1, 0), Period(2024, 12, 0))
+    assert page.next_cursor == "abc"
+
+
+@pytest.mark.parametrize("body", [removed(PAGE, ("next_cursor",)), replaced(PAGE, ("next_cursor",), None)])
+def test_a_cursor_that_is_absent_or_null_is_none(body: bytes) -> None:
+    """Both mean the last page."""
+    assert decode_catalogue_page(body).next_cursor is None
+
+
+def test_a_body_that_is_not_shown_keeps_every_number_as_it_is() -> None:
+    """Whole numbers stay whole, zero is not null, and null is None (spec 4.4, 4.5)."""
+    found = decode_mapping(b'{"a": 0, "b": 0.0, "c": null, "d": 123456789012345678901234567890, "e": true}')
+    assert [(value, type(value)) for value in found.values()] == [
+        (0, int),
+        (0.0, float),
+        (None, type(None)),
+        (123456789012345678901234567890, int),
+        (True, bool),
+    ]

@@ -11,6 +11,7 @@ from typing import Any
 from attrs import frozen
 
 from asyncfin.sandbox.json_place import (
+    ARRAY,
     WrongPlaceError,
     array,
     close,
@@ -124,7 +125,7 @@ def _rows(rows: Sequence[Any], place: str, pattern: str, tables: Tables) -> tupl
 
 def _period_index(row: Any, last: int, tables: Tables) -> int:
     """The period index of a row that has a value or two."""
-    if not isinstance(row, list | tuple) or len(row) not in (2, 3):
+    if not isinstance(row, ARRAY) or len(row) not in (2, 3):
         raise WrongPlaceError(
             "",
             f"{shown(row)} is no row; write [period index, value] or [.., value, restated value]",
@@ -141,7 +142,7 @@ def _value(value: Any, index: int, pattern: str, tables: Tables) -> dict[str, An
     """The value object (spec 2.4) of a bare number, or of [number, fill type, report period, sources]."""
     number, fill_type, report_period = value, tables.fill_types[0], tables.own_reports[index]
     sources: list[dict[str, Any]] = []
-    if isinstance(value, list | tuple):
+    if isinstance(value, ARRAY):
         if len(value) != 4:
             raise WrongPlaceError(
                 "",
@@ -167,11 +168,11 @@ def _value(value: Any, index: int, pattern: str, tables: Tables) -> dict[str, An
 
 def _sources(value: Any, tables: Tables) -> list[dict[str, Any]]:
     """The sources of spec 2.4, from [item index, row index, column index] each."""
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, ARRAY):
         raise WrongPlaceError("", f"{shown(value)} is no array of sources")
     sources = []
     for source in value:
-        if not isinstance(source, list | tuple) or len(source) != 3:
+        if not isinstance(source, ARRAY) or len(source) != 3:
             raise WrongPlaceError("", f"{shown(source)} is no source; write [item, row, column]")
         item, row, column = source
         if type(row) is not int or type(column) is not int or row < 0 or column < 0:

@@ -211,7 +211,7 @@ def _value(
 ) -> dict[str, Any]:
     """A value object (spec 2.4) without its value_version."""
     year, end_month, duration = period
-    derived = duration == 3 and rng.random() < 0.1
+    derived = duration == 3 and rng.random() < 0.07
     return {
         "number": number,
         "text": format_number(number, number_format),

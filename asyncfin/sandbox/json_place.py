@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+ARRAY = (list, tuple)  # a document given as a mapping may hold tuples
+
 _PERIOD_KEYS = ("year", "end_month", "duration_months")
 _SHOWN_LENGTH = 60
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -42,7 +44,7 @@ def obj(value: Any, place: str, known: Collection[str] | None = None) -> Mapping
 def array(mapping: Mapping[str, Any], key: str, place: str) -> Sequence[Any]:
     """The array under this key."""
     value = _required(mapping, key, place, "an array")
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, ARRAY):
         raise WrongPlaceError(f"{place}.{key}", f"{shown(value)} is no array")
     return value
 
@@ -84,7 +86,7 @@ def string(value: Any, place: str) -> str:
 
 def period(value: Any, place: str, duration: int | None = None) -> tuple[int, int, int]:
     """[year, end_month, duration_months] with this duration, or with any from 1 on."""
-    entries = value if isinstance(value, list | tuple) else ()
+    entries = value if isinstance(value, ARRAY) else ()
     if len(entries) == len(_PERIOD_KEYS) and all(type(number) is int for number in entries):
         year, end_month, months = entries
         right_duration = months >= 1 if duration is None else months == duration

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from conftest import VirtualTimeLoop
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncfin.fanout.flight import in_flight
+from tests.conftest import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual
 

@@ -5,11 +5,11 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
-from conftest import VirtualTimeLoop
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncfin.wire.shared import SharedReads
+from tests.conftest import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual
 

@@ -28,7 +28,7 @@ class _SkippingSelector:
         ready = self._real.select(0)
         if ready or timeout == 0:
             return ready
-        if timeout is None:
+        if timeout is None or self._loop.threads:
             return self._real.select(None)
         self._loop.now += timeout
         return ready
@@ -39,11 +39,21 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.threads = 0  # at work for the loop: the clock stands still meanwhile
         super().__init__(_SkippingSelector(self))  # type: ignore[arg-type]
         self._clock_resolution = 1e-9
 
     def time(self) -> float:
         return self.now
+
+    def run_in_executor(self, *args: Any) -> Any:
+        future = super().run_in_executor(*args)
+        self.threads += 1
+        future.add_done_callback(self._count_down)
+        return future
+
+    def _count_down(self, _: Any) -> None:
+        self.threads -= 1
 
 
 def pytest_asyncio_loop_factories(

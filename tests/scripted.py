@@ -95,9 +95,9 @@ class Received:
 
 @define(eq=False)
 class Scripted:
-    """Gives one step after the other, one a request; the last one again and again."""
+    """A server: what it was sent, and what it does about it."""
 
-    steps: list[Step]
+    judge: Callable[[Received], Step]
     base_url: str = ""
     requests: list[Received] = field(factory=list)
     connections: set["asyncio.Task[None]"] = field(factory=set)
@@ -129,14 +129,18 @@ class Scripted:
         now = asyncio.get_running_loop().time()
         self.requests.append(Received(method, target, headers, body, now))
         self.news.set()
-        step = self.steps[min(len(self.requests), len(self.steps)) - 1]
-        return await step(writer)
+        return await self.judge(self.requests[-1])(writer)
 
 
 @asynccontextmanager
-async def scripted(*steps: Step | bytes) -> AsyncIterator[Scripted]:
-    """Serve these steps on a free port of this machine."""
-    script = Scripted([writing(each) if isinstance(each, bytes) else each for each in steps])
+async def judged(judge: Callable[[Received], Step | bytes]) -> AsyncIterator[Scripted]:
+    """Serve on a free port of this machine; each request is answered as `judge` says."""
+
+    def judgement(request: Received) -> Step:
+        step = judge(request)
+        return writing(step) if isinstance(step, bytes) else step
+
+    script = Scripted(judgement)
     server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
     script.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
@@ -146,3 +150,11 @@ async def scripted(*steps: Step | bytes) -> AsyncIterator[Scripted]:
         for task in tuple(script.connections):
             task.cancel()
         await asyncio.gather(*script.connections, return_exceptions=True)
+
+
+@asynccontextmanager
+async def scripted(*steps: Step | bytes) -> AsyncIterator[Scripted]:
+    """Serve these steps, one a request, the last one again and again."""
+    left = list(steps)
+    async with judged(lambda _: left.pop(0) if len(left) > 1 else left[0]) as server:
+        yield server

@@ -147,16 +147,13 @@ class Transport:
         """
         session = (await self._opened()).session
         token = await self.tokens.current()
-        try:
-            async with asyncio.timeout(self._timeouts.total):
-                status, headers, raw = await self._exchange(session, request, token)
-            body = await self._inflated(raw, headers.get("content-encoding", ""))
-        except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
-            failure = self._failure(error)
-        else:
-            return self._answer(token, status, headers, body)
-        # Raised out here, so that its context does not lead to an exception of aiohttp's.
-        raise failure
+        outcome = await self._outcome(session, request, token)
+        if not isinstance(outcome, Answer):
+            # Raised out here, so that neither its context nor its frames lead to aiohttp, or to the body.
+            raise outcome
+        if outcome.status == 401:
+            self.tokens.refused(token)
+        return outcome
 
     async def aclose(self) -> None:
         """Close all connections. Requests in flight fail with a RuntimeError; a second call does nothing."""
@@ -198,6 +195,17 @@ class Transport:
             ),
         )
 
+    async def _outcome(
+        self, session: aiohttp.ClientSession, request: Request, token: Secret
+    ) -> Answer | Exception:
+        try:
+            async with asyncio.timeout(self._timeouts.total):
+                status, headers, raw = await self._exchange(session, request, token)
+            body = await self._inflated(raw, headers.get("content-encoding", ""))
+        except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
+            return self._failure(error)
+        return Answer(status, headers, body, self.clock())
+
     async def _exchange(
         self, session: aiohttp.ClientSession, request: Request, token: Secret
     ) -> tuple[int, dict[str, str], bytes]:
@@ -228,11 +236,6 @@ class Transport:
         if len(raw) < _INLINE_BYTES:
             return inflate(raw, coding, self._max_body_bytes)
         return await asyncio.to_thread(inflate, raw, coding, self._max_body_bytes)
-
-    def _answer(self, token: Secret, status: int, headers: dict[str, str], body: bytes) -> Answer:
-        if status == 401:
-            self.tokens.refused(token)
-        return Answer(status, headers, body, self.clock())
 
     def _failure(self, error: Exception) -> Exception:
         """Say in our own words what went wrong; the text of `error` may hold headers."""

@@ -1,0 +1,234 @@
+"""The token is a canary here: whatever is printed, logged, raised, observed or pickled is searched for it."""
+
+import asyncio
+import copy
+import json
+import logging
+import pickle
+import traceback
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from asyncfin.client import Client
+from asyncfin.errors import AuthenticationError, ServiceError
+from asyncfin.wire.bucket import TokenBucket
+from asyncfin.wire.events import Event
+from asyncfin.wire.protocol import Request
+from asyncfin.wire.retry import Retry, Sender
+from asyncfin.wire.token import Secret, Tokens
+from asyncfin.wire.transport import Transport
+from tests.scripted import Received, answer, dropping, hanging, judged, resetting, trickling
+
+CANARY = 'canary+7f/3a=~b\\c"d'
+CAUTIOUS = json.dumps(CANARY)[1:-1].replace("+", "\\u002B").replace("=", "\\u003d").replace("/", "\\/")
+FORMS = {
+    "as it is": CANARY,
+    "in a URL": quote(CANARY, safe=""),
+    "in a URL, lower case": quote(CANARY, safe="").replace("%2B", "%2b").replace("%2F", "%2f"),
+    "in JSON": json.dumps(CANARY)[1:-1],
+    "in cautious JSON": CAUTIOUS,
+}
+READ = Request("dataset", "GET", "/v1/entities/O-1/dataset", entity_id="O-1")
+
+
+def leaks(text: str) -> list[str]:
+    """Return the forms in which the token stands in a text; its beginning alone is one."""
+    return [name for name, form in FORMS.items() if form in text] + ["in part"] * ("canary" in text)
+
+
+def told_by(error: BaseException) -> Iterator[str]:
+    """Yield everything that an error and what hangs on it can be made to print."""
+    for each in (error, error.__cause__, error.__context__):
+        if each is not None:
+            yield from (repr(each), str(each), repr(each.args), repr(vars(each)))
+            yield from getattr(each, "__notes__", ())
+    if hasattr(error, "report"):
+        yield error.report()
+    whole = traceback.TracebackException.from_exception(error, capture_locals=True)
+    for frame in whole.stack:
+        if __file__ not in frame.filename:  # the tests themselves know the canary
+            yield f"{frame.filename} {frame.line} {frame.locals}"
+
+
+def pickled(thing: Any) -> str:
+    """Return the pickle of a thing; nothing where it refuses."""
+    try:
+        return pickle.dumps(thing).decode("latin-1")
+    except (TypeError, AttributeError, pickle.PicklingError):
+        return ""
+
+
+@asynccontextmanager
+async def sending(judge: Any, token: Any = CANARY) -> AsyncIterator[tuple[Sender, Transport, list[Event]]]:
+    events: list[Event] = []
+    async with judged(judge) as server:
+        transport = Transport(server.base_url, token)
+        sender = Sender(
+            transport, bucket=TokenBucket(rate=1e6), retry=Retry(attempts=2), observers=[events.append]
+        )
+        try:
+            yield sender, transport, events
+        finally:
+            await transport.aclose()
+
+
+def echo(status: int, form: str) -> bytes:
+    """Return an answer that repeats the token wherever it can."""
+    body = f'{{"error": {{"code": "c {form}", "message": "bad token {form}!", "request_id": "{form}"}}}}'
+    shown = FORMS["in a URL"]
+    return answer(status, body.encode(), x_request_id=shown, location=f"/?token={shown}", retry_after="1")
+
+
+JSON_FORMS = ["in a URL", "in a URL, lower case", "in JSON", "in cautious JSON"]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("form", JSON_FORMS)
+@pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 409, 418, 429, 500])
+async def test_an_error_that_repeats_the_token_shows_none_of_it(
+    status: int, form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not its text, code, request id, pickle or traceback with locals; no event, no log of any layer."""
+    caplog.set_level(logging.DEBUG)
+    asyncio.get_running_loop().set_debug(True)
+    raw = echo(status, FORMS[form])
+    async with sending(lambda _: raw) as (sender, _, events):
+        with pytest.raises(ServiceError) as caught:
+            await sender.send(READ)
+    error = caught.value
+    assert "(secret)" in error.message
+    for text in (*told_by(error), pickled(error), pickled(events), repr(events), caplog.text):
+        assert not leaks(text)
+    assert not leaks("".join(repr(vars(record)) for record in caplog.records))
+
+
+@pytest.mark.virtual
+async def test_former_tokens_are_hidden_too(caplog: pytest.LogCaptureFixture) -> None:
+    """A service may complain about tokens long replaced."""
+    caplog.set_level(logging.DEBUG)
+    issued = [f"canary-{number}-of-many" for number in range(4)]
+    left = iter(issued)
+
+    async def token() -> str:
+        return next(left)
+
+    def judge(request: Received) -> bytes:
+        text = f'{{"error": {{"code": "old", "message": "{" ".join(issued)}", "request_id": "r"}}}}'
+        return answer() if request.token == issued[1] else answer(401, text.encode())
+
+    async with sending(judge, token) as (sender, transport, _):
+        await sender.send(READ)
+        transport.tokens.refused(await transport.tokens.current())
+        with pytest.raises(AuthenticationError) as caught:
+            await sender.send(READ)
+    assert caught.value.message == "(secret) (secret) (secret) (secret)"
+    for text in (*told_by(caught.value), caplog.text):
+        assert not leaks(text)
+
+
+BROKEN = {
+    "dropped": dropping(),
+    "dropped in its head": dropping(f"HTTP/1.1 200 OK\r\nX-Token: {CANARY}\r\n".encode()),
+    "reset": resetting(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1"),
+    "cut": dropping(f"HTTP/1.1 200 OK\r\nX-Token: {CANARY}\r\nContent-Length: 999\r\n\r\n{CANARY}".encode()),
+    "no HTTP": dropping(f"{CANARY}\r\n\r\n".encode()),
+    "no HTTP in its head": dropping(f"HTTP/1.1 200 OK\r\n{CANARY}\r\n\r\n".encode()),
+    "no HTTP in its reason": dropping(f"HTTP/1.1 {CANARY}\r\n\r\n".encode()),
+    "no gzip": answer(body=CANARY.encode(), content_encoding="gzip"),
+    "an unknown coding": answer(content_encoding=FORMS["in a URL"]),
+    "hanging": hanging(f"HTTP/1.1 200 OK\r\nX-Token: {CANARY}\r\n".encode()),
+    "trickling": trickling(answer(body=CANARY.encode() * 9), 5),
+}
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("step", BROKEN.values(), ids=BROKEN)
+async def test_a_failure_on_the_way_shows_nothing_of_the_request(
+    step: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Exceptions of the library below hold the headers in their repr; none of them is left visible."""
+    caplog.set_level(logging.DEBUG)
+    asyncio.get_running_loop().set_debug(True)
+    async with sending(lambda _: step) as (sender, _, events):
+        with pytest.raises(Exception) as caught:
+            await sender.send(READ)
+    for text in (*told_by(caught.value), pickled(caught.value), repr(events), caplog.text):
+        assert not leaks(text)
+
+
+@pytest.mark.virtual
+async def test_the_traceback_of_a_cancelled_request_shows_nothing_either(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It runs through the library below, whose locals hold the headers."""
+    caplog.set_level(logging.DEBUG)
+    async with sending(lambda _: hanging()) as (sender, _, _events):
+        task = asyncio.ensure_future(sender.send(READ))
+        await asyncio.sleep(1)
+        stack = "".join(repr(frame.f_locals) for frame in task.get_stack())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+    texts = [*told_by(caught.value), stack, repr(task), caplog.text]
+    assert any("aiohttp" in text for text in texts)
+    for text in texts:
+        assert not leaks(text)
+
+
+@pytest.mark.virtual
+async def test_nothing_that_holds_the_token_shows_or_pickles_it() -> None:
+    """Client, sender, transport, tokens, events, figures, the session below: before, in and after use."""
+    async with sending(lambda _: answer()) as (sender, transport, events):
+        client = Client(transport.base_url, CANARY)
+        await sender.send(READ)
+        got = await sender.send(READ)
+        opened = transport._open
+        assert opened is not None
+        things = [client, sender, transport, transport.tokens, events, sender.stats(), got, opened]
+        things += [opened.session, vars(opened.session), vars(transport), vars(transport.tokens)]
+        for thing in things:
+            assert not leaks(f"{thing!r} {thing!s} {pickled(thing)}")
+        await client.aclose()
+
+
+def test_a_secret_gives_nothing_away() -> None:
+    """Neither printed nor formatted, logged, copied or pickled; nor does the header made of it."""
+    secret = Secret(CANARY)
+    assert not leaks(f"{secret} {secret!r} {secret!s} {[secret]} {secret.bearer()!r}")
+    for way in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="Secret cannot be"):
+            way(secret)
+    assert not hasattr(secret, "__dict__")
+    assert secret.bearer() == f"Bearer {CANARY}"
+
+
+def test_every_form_of_the_token_is_taken_out_of_an_error() -> None:
+    """As it is, and as URLs and JSON write it; the rest of the text stays."""
+    tokens = Tokens(CANARY)
+    for form in FORMS.values():
+        error = ServiceError(
+            status=400, code=f"a {form} b", message=f"{form}{form}", request_id=form, at=datetime.now(UTC)
+        )
+        tokens.redact(error)
+        assert (error.code, error.message) == ("a (secret) b", "(secret)(secret)")
+        assert error.request_id == "(secret)"
+        assert not leaks(repr(error))
+
+
+def test_a_short_token_spoils_no_decision() -> None:
+    """The code decides before it is made presentable; here the token stands within it."""
+    raw = answer(409, b'{"error": {"code": "dataset_changed", "message": "m", "request_id": "r"}}')
+
+    async def read() -> None:
+        async with sending(lambda _: raw, "data") as (sender, _, _events):
+            await sender.send(READ)
+
+    with pytest.raises(ServiceError) as caught:
+        asyncio.run(read())
+    assert type(caught.value).__name__ == "DatasetChangedError"
+    assert caught.value.code == "(secret)set_changed"

@@ -1,0 +1,270 @@
+"""Where the token comes from, and when it is asked for again."""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from asyncfin.errors import AuthenticationError, SelectionError
+from asyncfin.wire.bucket import TokenBucket
+from asyncfin.wire.protocol import Request
+from asyncfin.wire.retry import Retry, Sender
+from asyncfin.wire.token import Tokens
+from asyncfin.wire.transport import Transport
+from tests.scripted import Received, Scripted, answer, judged, refusal
+
+pytestmark = pytest.mark.virtual
+
+READ = Request("dataset", "GET", "/v1/entities/O-1/dataset", entity_id="O-1")
+
+
+class Issuer:
+    """Gives token-1, token-2, ...; each takes a second."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def __call__(self) -> str:
+        self.asked += 1
+        number = self.asked
+        await asyncio.sleep(1)
+        return f"token-{number}"
+
+
+@asynccontextmanager
+async def sending(
+    token: Any, judge: Callable[[Received], bytes], **options: Any
+) -> AsyncIterator[tuple[Scripted, Sender]]:
+    """A sender, and a server that answers by what it is sent."""
+    async with judged(judge) as server:
+        transport = Transport(server.base_url, token, max_in_flight=50)
+        sender = Sender(transport, bucket=TokenBucket(rate=1e6, burst=1e3), **options)
+        try:
+            yield server, sender
+        finally:
+            await transport.aclose()
+
+
+def accepting(*tokens: str) -> Callable[[Received], bytes]:
+    return lambda request: answer() if request.token in tokens else refusal(401)
+
+
+# --- when it is asked
+
+
+async def test_the_callable_is_asked_at_first_use_and_then_no_more() -> None:
+    """Not at construction; ten requests at once wait for one answer."""
+    issuer = Issuer()
+    async with sending(issuer, accepting("token-1")) as (server, sender):
+        assert issuer.asked == 0
+        await asyncio.gather(*(sender.send(READ) for _ in range(10)))
+        await sender.send(READ)
+    assert issuer.asked == 1
+    assert {each.token for each in server.requests} == {"token-1"}
+
+
+async def test_a_refused_token_is_renewed_once_for_all_requests_it_was_refused_to() -> None:
+    """Ten requests get a 401 at once; the callable is asked once, and all ten are answered."""
+    issuer = Issuer()
+    async with sending(issuer, accepting("token-2")) as (server, sender):
+        await asyncio.gather(*(sender.send(READ) for _ in range(10)))
+    assert issuer.asked == 2
+    assert [each.token for each in server.requests] == ["token-1"] * 10 + ["token-2"] * 10
+
+
+async def test_a_refusal_of_a_token_replaced_since_asks_nothing() -> None:
+    """The late 401 of the old token is answered with the new one, which is already there."""
+    issuer = Issuer()
+    tokens = Tokens(issuer)
+    first = await tokens.current()
+    tokens.refused(first)
+    second = await tokens.current()
+    tokens.refused(first)
+    assert await tokens.current() is second
+    assert issuer.asked == 2
+
+
+async def test_a_token_refused_again_after_renewal_is_an_error() -> None:
+    """Two attempts, two tokens, and no third."""
+    issuer = Issuer()
+    async with sending(issuer, accepting()) as (server, sender):
+        with pytest.raises(AuthenticationError) as caught:
+            await sender.send(READ)
+    assert [each.token for each in server.requests] == ["token-1", "token-2"]
+    assert (caught.value.attempts, caught.value.request_id) == (2, "r-1")
+
+
+async def test_renewing_does_not_count_as_an_attempt() -> None:
+    """Also with a single attempt allowed, the renewed token is tried."""
+    async with sending(Issuer(), accepting("token-2"), retry=Retry(attempts=1)) as (server, sender):
+        await sender.send(READ)
+        assert sender.stats().total.requests == len(server.requests) == 2
+
+
+async def test_a_fixed_token_that_is_refused_is_an_error_at_once() -> None:
+    """There is nobody to ask."""
+    async with sending("fixed", accepting()) as (server, sender):
+        with pytest.raises(AuthenticationError):
+            await sender.send(READ)
+    assert len(server.requests) == 1
+
+
+async def test_a_cancelled_leader_does_not_take_its_followers_along() -> None:
+    """The one that asked first leaves; the others get the answer to its question."""
+    issuer = Issuer()
+    async with sending(issuer, accepting("token-1")) as (_, sender):
+        leader = asyncio.ensure_future(sender.send(READ))
+        await asyncio.sleep(0.2)
+        followers = [asyncio.ensure_future(sender.send(READ)) for _ in range(3)]
+        await asyncio.sleep(0.2)
+        leader.cancel()
+        assert [(await each).status for each in followers] == [200] * 3
+        assert leader.cancelled()
+    assert issuer.asked == 1
+
+
+async def test_the_question_ends_when_the_last_who_waits_leaves() -> None:
+    """No task is left, and the next request asks anew."""
+    issuer = Issuer()
+    before = asyncio.all_tasks()
+    async with sending(issuer, accepting("token-2")) as (_, sender):
+        leaving = [asyncio.ensure_future(sender.send(READ)) for _ in range(3)]
+        await asyncio.sleep(0.2)
+        for each in leaving:
+            each.cancel()
+        await asyncio.wait(leaving)
+        assert asyncio.all_tasks() == before
+        await sender.send(READ)
+    assert issuer.asked == 2
+
+
+# --- when it fails
+
+
+async def raising() -> str:
+    try:
+        raise KeyError("canary-in-cause")
+    except KeyError as error:
+        raise ValueError("canary-in-text") from error
+
+
+async def cancelling() -> str:
+    raise asyncio.CancelledError("canary-in-text")
+
+
+async def returning_none() -> Any:
+    return None
+
+
+async def returning_two_lines() -> str:
+    return "canary-in-text\nSet-Cookie: x"
+
+
+async def returning_nothing() -> str:
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [
+        (raising, "raised ValueError"),
+        (cancelling, "raised CancelledError"),
+        (returning_none, "must return a str"),
+        (returning_two_lines, "must return a str"),
+        (returning_nothing, "must return a str"),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+async def test_a_callable_that_fails_is_an_authentication_error_that_quotes_nothing(
+    token: Any, told: str
+) -> None:
+    """Each waiting request gets its own; nothing is sent, and no grant is spent."""
+    async with sending(token, accepting()) as (server, sender):
+        ends = await asyncio.gather(*(sender.send(READ) for _ in range(3)), return_exceptions=True)
+    assert server.requests == []
+    assert len({id(end) for end in ends}) == 3
+    for end in ends:
+        assert isinstance(end, AuthenticationError)
+        assert told in end.message
+        assert "canary" not in f"{end!r} {end} {end.report()}"
+        assert end.__cause__ is None
+        assert end.__context__ is None
+        assert (end.operation, end.attempts) == ("dataset", 0)
+
+
+async def test_a_callable_may_succeed_after_it_failed() -> None:
+    """A failure is not remembered."""
+    tries: list[int] = []
+
+    async def moody() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError("the sign-in is down")
+        return "good"
+
+    async with sending(moody, accepting("good")) as (_, sender):
+        with pytest.raises(AuthenticationError):
+            await sender.send(READ)
+        assert (await sender.send(READ)).status == 200
+
+
+def test_a_question_left_unanswered_by_a_closed_loop_is_asked_again_in_the_next() -> None:
+    """Nothing waits for a task that can never run again."""
+    issuer = Issuer()
+    tokens = Tokens(issuer)
+
+    async def impatient() -> None:
+        asking = asyncio.ensure_future(tokens.current())
+        await asyncio.sleep(0)
+        asking.cancel()
+
+    asyncio.run(impatient())
+
+    async def patient() -> None:
+        await tokens.current()
+
+    asyncio.run(asyncio.wait_for(patient(), 30))
+    assert issuer.asked == 2
+
+
+# --- what is taken for one
+
+
+@pytest.mark.parametrize("token", ["", " ", "a canary", "canary\n", "\tcanary", "canär", "canary\x00"])
+def test_a_token_that_no_header_can_carry_is_refused_without_showing_it(token: str) -> None:
+    """Printable ASCII without spaces, at least one character."""
+    with pytest.raises(SelectionError, match="token") as caught:
+        Tokens(token)
+    assert "can" not in str(caught.value)
+
+
+def sync() -> str:
+    return "canary"
+
+
+@pytest.mark.parametrize("token", [sync, lambda: "canary", None, b"canary", 5, object(), Issuer])
+def test_what_is_neither_a_str_nor_an_async_callable_is_refused(token: Any) -> None:
+    """At construction, not at the first request; it is neither called nor shown."""
+    with pytest.raises(SelectionError, match="token must be a str, or an async callable") as caught:
+        Tokens(token)
+    assert "canary" not in str(caught.value)
+
+
+async def given(text: str) -> str:
+    return text
+
+
+class Account:
+    async def token(self) -> str:
+        return "mine"
+
+
+@pytest.mark.parametrize(
+    "token", [functools.partial(given, "mine"), Account().token], ids=["partial", "bound method"]
+)
+async def test_every_kind_of_async_callable_is_taken(token: Any) -> None:
+    """Functions, objects with an async __call__, bound methods, partials."""
+    assert (await Tokens(token).current()).bearer() == "Bearer mine"

@@ -11,7 +11,6 @@ from attrs import frozen
 from asyncfin.sandbox.cursor import dataset_changed, fingerprint, unseal
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.encode import open_json, period_object
-from asyncfin.sandbox.extras import extended, extra_member
 from asyncfin.sandbox.fields import Issues, query_parameters, whole_number
 from asyncfin.sandbox.query import cursor_member, cut_page, next_cursor
 from asyncfin.sandbox.request import Request, encode
@@ -52,34 +51,22 @@ def catalogue_page(asked: CatalogueRequest, current: Current, store: Store, dial
     rows = store.catalogue_series(current.number, page.series.start, page.series.stop - page.series.start)
     cursor = next_cursor(page, bound_to, current.dataset_id)
     scope_groups = _scope_groups([row[1] for row in rows], position.page, current, dialect)
-    periods = [period_object(period) for period in current.periods]
-    return b'%b,"periods":%b,"scope_groups":%b,"groups":[%b]%b%b}' % (
+    return b'%b,"periods":%b,"scope_groups":%b,"groups":[%b]%b}' % (
         current.head,
-        _encoded(periods, dialect),
-        _encoded(scope_groups, dialect),
-        _groups(rows, current, dialect),
+        encode([period_object(period) for period in current.periods]),
+        encode(scope_groups),
+        _groups(rows, current),
         cursor_member(cursor, dialect),
-        extra_member(dialect),
     )
 
 
-def _encoded(value: Any, dialect: Dialect) -> bytes:
-    return encode(extended(value) if dialect.extras else value)
-
-
-def _groups(rows: list[tuple[str, bytes]], current: Current, dialect: Dialect) -> bytes:
+def _groups(rows: list[tuple[str, bytes]], current: Current) -> bytes:
     """The reporting groups of the page's series (spec 4.2 rule 1)."""
     groups = []
     for group_id, members in groupby(rows, key=lambda row: row[0]):
-        group = current.groups[group_id]
-        head = open_json(extended(group) if dialect.extras else group)
-        series = b",".join(_series(encoded, dialect) for _, encoded in members)
-        groups.append(b'%b,"series":[%b]}' % (head, series))
+        series = b",".join(encoded for _, encoded in members)
+        groups.append(b'%b,"series":[%b]}' % (open_json(current.groups[group_id]), series))
     return b",".join(groups)
-
-
-def _series(encoded: bytes, dialect: Dialect) -> bytes:
-    return encode(extended(json.loads(encoded))) if dialect.extras else encoded
 
 
 def _scope_groups(series: list[bytes], page: int, current: Current, dialect: Dialect) -> list[dict[str, Any]]:

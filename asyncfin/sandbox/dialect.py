@@ -30,8 +30,8 @@ class Dialect:
         preceded by an empty one that has a cursor.
     scope_groups: of the catalogue: on "every" page, on the "first" only, or only those "used" by its series.
     unrestated: the `value_version` of a never restated value when "latest_restated" is asked.
-    extras: every object carries a field that spec does not name, and role, basis, cadence and period_meaning
-        have unknown values ("x-" before the dataset's).
+    extras: every object carries a field that spec does not name, and role, basis, cadence, period_meaning
+        and fill_type have unknown values ("x-" before the dataset's).
     gzip: compress answers for clients that accept it.
     """
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from aiohttp import web
 from attrs import define, evolve, field, frozen
-from attrs.validators import ge, gt, instance_of, le, optional
+from attrs.validators import ge, gt, in_, instance_of, le, optional
 
 from asyncfin.sandbox.dataset import DatasetFile, Publication
-from asyncfin.sandbox.request import RefusedError, Reply
+from asyncfin.sandbox.request import OPERATIONS, RefusedError, Reply
 
 
 def _share(default: Any) -> Any:
@@ -32,7 +32,7 @@ class Fault:
     share: the part of those that it meets, 0 to 1, drawn by `seed`.
     """
 
-    operation: str | None = None
+    operation: str | None = field(default=None, validator=optional(in_(OPERATIONS)))
     nth: Any = field(default=None, converter=_numbers)
     share: float = _share(1.0)
     seed: int = 0

@@ -11,8 +11,7 @@ from attrs import frozen
 
 from asyncfin.sandbox.cursor import Position, dataset_changed, seal, unseal
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.encode import BETWEEN, NULL, Period, fiscal_end, open_json, period_object, version_end
-from asyncfin.sandbox.extras import extra_member, renamed
+from asyncfin.sandbox.encode import BETWEEN, NULL, Period, fiscal_end, period_object, version_end
 from asyncfin.sandbox.fields import Issues
 from asyncfin.sandbox.request import encode
 from asyncfin.sandbox.selection import Exact, FiscalRange, Selection, Trailing
@@ -36,7 +35,9 @@ def query_page(selection: Selection, current: Current, store: Store, dialect: Di
     bound_to = selection.fingerprint(current.entity_id)
     position = unseal(selection.cursor, bound_to, current.dataset_id)
     _check_ids(selection, current, store)
-    matches = store.matching(current.number, selection.metric_ids, selection.paths, selection.group_ids)
+    matches = store.matching(
+        current.number, selection.metric_ids, selection.scope_combinations, selection.reporting_group_ids
+    )
     answer = _populated(matches)
     columns = selected_columns(selection.periods, current.periods, answer)
     if not dialect.empty_series:
@@ -57,13 +58,13 @@ def _populated(matches: Sequence[Match]) -> int:
 
 def _check_ids(selection: Selection, current: Current, store: Store) -> None:
     """spec 4.3 rule 5."""
-    asked = {
-        "metric_ids": (selection.metric_ids, store.known_metrics(current.number, selection.metric_ids)),
-        "scope_combinations": (selection.paths, store.known_paths(current.number, selection.paths)),
-        "reporting_group_ids": (selection.group_ids or (), current.groups),
-    }
+    metrics, paths = selection.metric_ids, selection.scope_combinations
     issues = Issues()
-    for name, (ids, known) in asked.items():
+    for name, ids, known in (
+        ("metric_ids", metrics, store.known_metrics(current.number, metrics)),
+        ("scope_combinations", paths, store.known_paths(current.number, paths)),
+        ("reporting_group_ids", selection.reporting_group_ids or (), current.groups),
+    ):
         for at, text in enumerate(ids):
             if text not in known:
                 issues.add(f"{name}[{at}]", f"is {text}, which the dataset does not have")
@@ -130,50 +131,36 @@ def _joined(
     dialect: Dialect,
 ) -> bytes:
     """A query result (spec 2.4), in one join: its megabytes are copied once."""
-    extra = extra_member(dialect)
-    periods = b",".join(open_json(period_object(period)) + extra + b"}" for period, _ in columns)
     absent = len(current.periods)
     places: list[int] | None = [absent if index is None else index for _, index in columns]
     if places == list(range(absent)):
         places = None
-    parts = [current.head, b',"periods":[', periods, b'],"series":[']
+    periods = encode([period_object(period) for period, _ in columns])
+    parts = [current.head, b',"periods":', periods, b',"series":[']
     for at, stored in enumerate(series):
-        values = _values(stored, places, value_version, dialect)
-        parts += (
-            b"," if at else b"",
-            renamed(stored.head, dialect),
-            b',"values":[',
-            values,
-            b"]",
-            extra,
-            b"}",
-        )
-    parts += (b"]", cursor_member(cursor, dialect), extra, b"}")
+        values = _labelled(_values(stored.cells, places), value_version, dialect)
+        parts += (b"," if at else b"", stored.head, b',"values":[', values, b"]}")
+    parts += (b"]", cursor_member(cursor, dialect), b"}")
     return b"".join(parts)
 
 
-def _values(stored: Stored, places: Sequence[int] | None, value_version: str, dialect: Dialect) -> bytes:
+def _values(cells: bytes, places: Sequence[int] | None) -> bytes:
     """The cells at these places, joined (None: all as stored); the place after the last is an absent one."""
-    values = stored.cells
-    if places is not None:
-        cells = [*values.split(BETWEEN), NULL]
-        values = b",".join([cells[place] for place in places])
-    return _labelled(values, value_version, dialect)
+    if places is None:
+        return cells
+    lines = [*cells.split(BETWEEN), NULL]
+    return b",".join([lines[place] for place in places])
 
 
 def _labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
-    """The cells with the `value_version` and the extra member that the dialect gives them.
+    """The cells with the `value_version` that the dialect gives those never restated.
 
     The end of a cell cannot stand inside one: in a JSON string its quotes would be escaped.
     """
-    extra = extra_member(dialect)
     unrestated = "original" if value_version == "original" else dialect.unrestated
-    for own, shown in (("latest_restated", "latest_restated"), ("original", unrestated)):
-        end = version_end(own)
-        shown_end = version_end(shown)[:-1] + extra + b"}"
-        if end != shown_end:
-            values = values.replace(end, shown_end)
-    return values
+    if unrestated == "original":
+        return values
+    return values.replace(version_end("original"), version_end(unrestated))
 
 
 def cursor_member(cursor: str | None, dialect: Dialect) -> bytes:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from attrs import frozen
 
-if TYPE_CHECKING:
-    from asyncfin.sandbox.accounts import Account
+from asyncfin.sandbox.accounts import Account
 
 JSON_TYPE = "application/json"
+OPERATIONS = ("dataset", "catalogue", "query", "usage", "limits")
 
 
 @frozen

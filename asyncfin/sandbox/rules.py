@@ -12,11 +12,12 @@ from urllib.parse import unquote
 
 from attrs import frozen
 
-from asyncfin.sandbox.accounts import DATASETS_READ, USAGE_READ, Account, Meter
+from asyncfin.sandbox.accounts import DATASETS_READ, USAGE_READ, Account
 from asyncfin.sandbox.catalogue import catalogue_page, read_catalogue_request
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.extras import extra_member
+from asyncfin.sandbox.extras import extended
 from asyncfin.sandbox.fields import Issues, query_parameters
+from asyncfin.sandbox.meter import Meter
 from asyncfin.sandbox.openapi import openapi_document
 from asyncfin.sandbox.query import query_page
 from asyncfin.sandbox.request import JSON_TYPE, RefusedError, Reply, Request, encode
@@ -134,7 +135,7 @@ def _body(call: Call, request: Request, account: Account, service: Service) -> b
     issues.refuse()
     if call.operation == "query":
         return query_page(read_selection(request), current, store, dialect)
-    return current.head + extra_member(dialect) + b"}"
+    return current.head + b"}"
 
 
 def _visible(entity_id: str, account: Account, store: Store) -> Current:
@@ -156,6 +157,8 @@ def _reply(
     counted: bool = False,
 ) -> Reply:
     sent = {"Content-Type": JSON_TYPE, "Date": format_datetime(service.meter.now(), usegmt=True), **headers}
+    if service.dialect.extras and operation != "openapi":
+        body = extended(body)
     if service.dialect.gzip and "gzip" in request.headers.get("accept-encoding", ""):
         sent["Content-Encoding"] = "gzip"
         body = gzip.compress(body, compresslevel=1, mtime=0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from attrs import evolve, frozen
@@ -19,13 +21,7 @@ MAX_LIMIT, DEFAULT_LIMIT = 100, 25
 # Not shown in spec; documented in docs/sandbox.md.
 MAX_EXACT, MAX_MONTHS, MAX_YEAR, MAX_DURATION = 1000, 1200, 9999, 1200
 
-_MODES = {"exact": ("exact",), "fiscal_range": ("from", "to"), "trailing": ("months",)}
 _PERIOD = ("year", "end_month", "duration_months")
-_FIELDS = (
-    *("metric_ids", "scope_combinations", "periods", "reporting_group_ids"),
-    *("expected_dataset_id", "value_version", "limit", "cursor"),
-)
-_REQUIRED = _FIELDS[:3]
 
 
 @frozen
@@ -52,16 +48,16 @@ class Trailing:
 
 @frozen
 class Selection:
-    """What one query asks for. paths: scope paths as text, in the order sent; group_ids None: all."""
+    """What one query asks for. scope_combinations: paths as text; reporting_group_ids None: all groups."""
 
     metric_ids: tuple[str, ...]
-    paths: tuple[str, ...]
+    scope_combinations: tuple[str, ...]
     periods: Exact | FiscalRange | Trailing
-    group_ids: tuple[str, ...] | None
-    value_version: str
-    expected_dataset_id: str | None
-    limit: int
-    cursor: str | None
+    reporting_group_ids: tuple[str, ...] | None = None
+    expected_dataset_id: str | None = None
+    value_version: str = VALUE_VERSIONS[0]
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = None
 
     def fingerprint(self, entity_id: str) -> str:
         """What a cursor is bound to: all that decides the series and values, whatever the size of a page."""
@@ -73,13 +69,13 @@ def read_selection(request: Request) -> Selection:
     """The selection in the body of a request; raises RefusedError 400 naming every wrong field."""
     body = _json_object(request)
     issues = Issues()
-    issues.unknown(body, _FIELDS)
+    issues.unknown(body, _READERS)
     for name in _REQUIRED:
         if name not in body:
             issues.add(name, "is missing")
-    selection = _selection(body, issues)
+    fields = {name: read(issues, body[name], name) for name, read in _READERS.items() if name in body}
     issues.refuse()
-    return selection
+    return Selection(**fields)
 
 
 def _json_object(request: Request) -> dict[str, Any]:
@@ -103,29 +99,7 @@ def _refused(place: str, message: str) -> RefusedError:
     return RefusedError(400, "validation_failed", f"{place} {message}.", issues=((place, message),))
 
 
-def _selection(body: dict[str, Any], issues: Issues) -> Selection:
-    def given(name: str, read: Any, default: Any = None) -> Any:
-        return read(body[name], name) if name in body else default
-
-    return Selection(
-        metric_ids=given("metric_ids", lambda v, at: _metrics(v, at, issues), ()),
-        paths=given(
-            "scope_combinations",
-            lambda v, at: issues.array(v, at, 1, MAX_PATHS, lambda p, to: _path(p, to, issues)),
-            (),
-        ),
-        periods=given("periods", lambda v, at: _periods(v, at, issues)),
-        group_ids=given("reporting_group_ids", lambda v, at: issues.array(v, at, 0, MAX_GROUPS, issues.text)),
-        value_version=given(
-            "value_version", lambda v, at: issues.choice(v, at, VALUE_VERSIONS), VALUE_VERSIONS[0]
-        ),
-        expected_dataset_id=given("expected_dataset_id", issues.uuid),
-        limit=given("limit", lambda v, at: issues.integer(v, at, 1, MAX_LIMIT), DEFAULT_LIMIT),
-        cursor=given("cursor", issues.text),
-    )
-
-
-def _metrics(value: Any, place: str, issues: Issues) -> tuple[str, ...]:
+def _metrics(issues: Issues, value: Any, place: str) -> tuple[str, ...]:
     metrics = issues.array(value, place, 1, MAX_METRICS, issues.text)
     for at, metric in enumerate(metrics):
         if metric is not None and metric in metrics[:at]:
@@ -133,12 +107,16 @@ def _metrics(value: Any, place: str, issues: Issues) -> tuple[str, ...]:
     return metrics
 
 
-def _path(value: Any, place: str, issues: Issues) -> str:
-    refs = issues.array(value, place, 0, MAX_PATH_ENTRIES, lambda ref, at: _ref(ref, at, issues))
+def _paths(issues: Issues, value: Any, place: str) -> tuple[str, ...]:
+    return issues.array(value, place, 1, MAX_PATHS, partial(_path, issues))
+
+
+def _path(issues: Issues, value: Any, place: str) -> str:
+    refs = issues.array(value, place, 0, MAX_PATH_ENTRIES, partial(_ref, issues))
     return path_text([ref for ref in refs if ref is not None])
 
 
-def _ref(value: Any, place: str, issues: Issues) -> dict[str, str] | None:
+def _ref(issues: Issues, value: Any, place: str) -> dict[str, str] | None:
     names = ("scope_group_id", "scope_id")
     ref = issues.object(value, place, names)
     if ref is None or None in [issues.text(ref[name], f"{place}.{name}") for name in names]:
@@ -146,42 +124,50 @@ def _ref(value: Any, place: str, issues: Issues) -> dict[str, str] | None:
     return ref
 
 
-def _periods(value: Any, place: str, issues: Issues) -> Any:
+def _groups(issues: Issues, value: Any, place: str) -> tuple[str, ...]:
+    return issues.array(value, place, 0, MAX_GROUPS, issues.text)
+
+
+def _value_version(issues: Issues, value: Any, place: str) -> str | None:
+    return issues.choice(value, place, VALUE_VERSIONS)
+
+
+def _limit(issues: Issues, value: Any, place: str) -> int | None:
+    return issues.integer(value, place, 1, MAX_LIMIT)
+
+
+def _periods(issues: Issues, value: Any, place: str) -> Any:
     if not isinstance(value, dict) or "mode" not in value:
         return issues.object(value, place, ("mode",))
     mode = issues.choice(value["mode"], f"{place}.mode", _MODES)
     if mode is None:
         return None
-    fields = issues.object(value, place, ("mode", *_MODES[mode]))
-    return fields and _READERS[mode](fields, place, issues)
+    names, read = _MODES[mode]
+    fields = issues.object(value, place, ("mode", *names))
+    return fields and read(issues, fields, place)
 
 
-def _exact(fields: dict[str, Any], place: str, issues: Issues) -> Exact:
-    periods = issues.array(
-        fields["exact"], f"{place}.exact", 1, MAX_EXACT, lambda p, at: _period(p, at, issues, MAX_DURATION)
-    )
-    return Exact(tuple(dict.fromkeys(periods)))
+def _exact(issues: Issues, fields: dict[str, Any], place: str) -> Exact:
+    read = partial(_period, issues, MAX_DURATION)
+    return Exact(tuple(dict.fromkeys(issues.array(fields["exact"], f"{place}.exact", 1, MAX_EXACT, read))))
 
 
-def _fiscal_range(fields: dict[str, Any], place: str, issues: Issues) -> FiscalRange | None:
-    start = _period(fields["from"], f"{place}.from", issues, 0)
-    end = _period(fields["to"], f"{place}.to", issues, 0)
+def _fiscal_range(issues: Issues, fields: dict[str, Any], place: str) -> FiscalRange | None:
+    start = _period(issues, 0, fields["from"], f"{place}.from")
+    end = _period(issues, 0, fields["to"], f"{place}.to")
     if start is None or end is None:
         return None
     if start > end:
-        issues.add(f"{place}.from", "lies after periods.to")
+        issues.add(f"{place}.from", f"lies after {place}.to")
     return FiscalRange(fiscal_end(start), fiscal_end(end))
 
 
-def _trailing(fields: dict[str, Any], place: str, issues: Issues) -> Trailing | None:
+def _trailing(issues: Issues, fields: dict[str, Any], place: str) -> Trailing | None:
     months = issues.integer(fields["months"], f"{place}.months", 1, MAX_MONTHS)
     return None if months is None else Trailing(months)
 
 
-_READERS = {"exact": _exact, "fiscal_range": _fiscal_range, "trailing": _trailing}
-
-
-def _period(value: Any, place: str, issues: Issues, longest: int) -> Period | None:
+def _period(issues: Issues, longest: int, value: Any, place: str) -> Period | None:
     fields = issues.object(value, place, _PERIOD)
     if fields is None:
         return None
@@ -191,3 +177,21 @@ def _period(value: Any, place: str, issues: Issues, longest: int) -> Period | No
     if year is None or end_month is None or duration is None:
         return None
     return year, end_month, duration
+
+
+_MODES: dict[str, tuple[tuple[str, ...], Callable[[Issues, dict[str, Any], str], Any]]] = {
+    "exact": (("exact",), _exact),
+    "fiscal_range": (("from", "to"), _fiscal_range),
+    "trailing": (("months",), _trailing),
+}
+_REQUIRED = ("metric_ids", "scope_combinations", "periods")
+_READERS: dict[str, Callable[[Issues, Any, str], Any]] = {
+    "metric_ids": _metrics,
+    "scope_combinations": _paths,
+    "periods": _periods,
+    "reporting_group_ids": _groups,
+    "expected_dataset_id": Issues.uuid,
+    "value_version": _value_version,
+    "limit": _limit,
+    "cursor": Issues.text,
+}

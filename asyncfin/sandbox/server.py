@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import secrets
+import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -18,10 +19,11 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from asyncfin.sandbox.accounts import PERMISSIONS, Account, Meter, Token
+from asyncfin.sandbox.accounts import PERMISSIONS, Account, Token
 from asyncfin.sandbox.dataset import DatasetFile, Publication, load
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver, pause
+from asyncfin.sandbox.meter import Meter
 from asyncfin.sandbox.request import Reply, Request
 from asyncfin.sandbox.rules import Service, answer, find_call
 from asyncfin.sandbox.store import Store
@@ -75,7 +77,15 @@ class Sandbox:
     port: 0 for a free one.
     clock: aware UTC time; the day of the allowance and the Date header go by it. Waits go by the
         loop's clock.
+
+    While it runs: base_url, without a slash at the end; token, of the default account with all permissions.
     """
+
+    base_url: str
+    token: str
+    _store: Store
+    _meter: Meter
+    _closing: asyncio.Event
 
     def __init__(
         self,
@@ -122,12 +132,13 @@ class Sandbox:
     async def start(self) -> None:
         """Open the store, publish the datasets and listen.
 
-        Raises PortInUseError, SandboxError when it runs already, BrokenDatasetError for a broken dataset.
+        Raises PortInUseError, SandboxError when it runs already or the store cannot be used, and
+        BrokenDatasetError for a broken dataset.
         """
         if self._runner is not None:
             raise SandboxError("the sandbox runs already: start it once")
         datasets = [_publication(source) for source in self._datasets]
-        self._store = Store(self._store_name)
+        self._store = _store(self._store_name)
         try:
             for publication in datasets:
                 self._store.publish(publication)
@@ -172,8 +183,9 @@ class Sandbox:
 
     @property
     def log(self) -> list[Served]:
-        """The last requests answered, oldest first."""
-        return list(self._log)
+        """The last 10,000 requests answered, oldest first."""
+        with self._lock:
+            return list(self._log)
 
     def publish(self, source: Any) -> None:
         """Make a publication current, at once for every later request; sources as for Sandbox.
@@ -240,6 +252,14 @@ class Sandbox:
             self._meter.count(reply.account, reply.operation)
         self._log.append(_served(request, reply, faults))
         return reply
+
+
+def _store(name: str | Path) -> Store:
+    try:
+        return Store(name)
+    except sqlite3.Error as error:
+        reason = str(error)
+    raise SandboxError(f"the store {str(name)!r} cannot be used ({reason}): name a new file")
 
 
 @cache

@@ -21,6 +21,8 @@ from asyncfin.sandbox.dataset import Publication
 from asyncfin.sandbox.encode import EncodedSeries, Period, encoded_series, head_json
 
 _SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = OFF;
 CREATE TABLE IF NOT EXISTS publication (
     number INTEGER PRIMARY KEY, entity_id TEXT UNIQUE, dataset_id TEXT, head BLOB,
     periods TEXT, scope_groups TEXT, groups TEXT);
@@ -88,16 +90,18 @@ class Stored:
 
 
 class Store:
-    """Open with a file name or ":memory:"; close() when done."""
+    """Open with a file name or ":memory:" (sqlite3.Error when the file is no store); close() it."""
 
     def __init__(self, name: str | Path = ":memory:") -> None:
         # Several threads may hold the sandbox (the pytest fixture's do); it lets in one at a time.
         self._db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = OFF")
-        self._db.executescript(_SCHEMA)
-        rows = self._db.execute("SELECT * FROM publication ORDER BY number").fetchall()
-        self._current = {row[1]: _current(row) for row in rows}
+        try:
+            self._db.executescript(_SCHEMA)
+            rows = self._db.execute("SELECT * FROM publication ORDER BY number").fetchall()
+            self._current = {row[1]: _current(row) for row in rows}
+        except BaseException:
+            self._db.close()
+            raise
 
     def close(self) -> None:
         """Close the connection."""

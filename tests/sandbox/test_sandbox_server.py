@@ -177,6 +177,14 @@ async def test_a_file_store_remembers(
     assert not any(token.encode() in file for file in files)
 
 
+async def test_a_store_of_something_else_is_one_clear_error(tmp_path: Path) -> None:
+    """It names the file and says what to do."""
+    store = tmp_path / "notes.txt"
+    await asyncio.to_thread(store.write_text, "not a database, and longer than the header of one " * 20)
+    with pytest.raises(SandboxError, match=r"notes\.txt.*new file"):
+        await Sandbox(store=store).start()
+
+
 async def test_a_port_in_use_is_one_clear_error(sandbox: Sandbox, publication: Publication) -> None:
     """It names the port and says what to do."""
     port = int(sandbox.base_url.rpartition(":")[2])
@@ -317,10 +325,10 @@ async def test_closing_cuts_off_whoever_waits(
     assert asyncio.all_tasks() == before
 
 
-@pytest.mark.parametrize("wrong", [{"share": 2}, {"share": -0.1}])
-def test_a_wrong_share_is_refused(wrong: dict[str, Any]) -> None:
-    """It is a part of all."""
-    with pytest.raises(ValueError, match="share"):
+@pytest.mark.parametrize("wrong", [{"share": 2}, {"share": -0.1}, {"operation": "querys"}])
+def test_a_wrong_fault_is_refused_when_it_is_made(wrong: dict[str, Any]) -> None:
+    """By the name of the field: a fault that meets nothing would make a test pass for nothing."""
+    with pytest.raises(ValueError, match=next(iter(wrong))):
         Hang(**wrong)
 
 

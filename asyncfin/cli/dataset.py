@@ -1,6 +1,6 @@
 """`asyncfin dataset` and `asyncfin catalogue`: what there is to ask for."""
 
-from attrs import evolve
+from attrs import asdict, evolve
 from rich.console import Console
 
 from asyncfin.cli.options import AsJson, Selection, Service
@@ -25,9 +25,9 @@ async def dataset(entity_id: str, /, *, json: AsJson = False, service: Service =
     if json:
         print_json(current)
         return
-    table = bare_table("entity", "name", "publication", "created (UTC)")
-    created = f"{current.created_timestamp:%Y-%m-%d %H:%M}"
-    table.add_row(current.entity_id, current.name, current.dataset_id, created)
+    table = bare_table("field", "value")
+    for name, value in asdict(current).items():
+        table.add_row(name, str(value))
     screen().print(table)
 
 

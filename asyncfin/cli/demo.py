@@ -40,17 +40,16 @@ async def demo() -> None:
 
       asyncfin demo
     """
-    with progress("Starting the sandbox") as observers:
-        async with (
-            Sandbox.demo() as sandbox,
-            Client(sandbox.base_url, sandbox.token, observers=observers) as client,
-        ):
-            catalogues = [await client.catalogue(entity_id) for entity_id in sandbox.entities]
-            plan = await client.plan(catalogues[0], _SELECT, Annual(last=_YEARS))
-            panel = await client.run(plan)
+    with progress("Reading from the sandbox") as observers:
+        async with Sandbox.demo() as sandbox:
+            address = sandbox.base_url
+            async with Client(address, sandbox.token, observers=observers) as client:
+                catalogues = [await client.catalogue(entity_id) for entity_id in sandbox.entities]
+                plan = await client.plan(catalogues[0], _SELECT, Annual(last=_YEARS))
+                panel = await client.run(plan)
     console = screen(_WIDTH)
-    _print_entities(catalogues, sandbox.base_url, console)
-    _print_figures(panel, plan, console)
+    _print_entities(catalogues, address, console)
+    _print_figures(panel, console)
     _print_cost(client.stats, plan, console)
     _print_more(console)
 
@@ -65,19 +64,15 @@ def _print_entities(catalogues: Sequence[Catalogue], address: str, console: Cons
     console.print(table)
 
 
-def _print_figures(panel: Panel, plan: Plan, console: Console) -> None:
+def _print_figures(panel: Panel, console: Console) -> None:
     console.print()
-    console.print(
-        Text(f"{panel.dataset.name}, fiscal years, in billions of US dollars, as first reported", "bold")
-    )
+    title = f"{panel.dataset.name}, fiscal years, in billions of US dollars, as first reported"
+    console.print(Text(title, "bold"))
     console.print()
     shown = [period.label for period in panel.periods[-_SHOWN_YEARS:]]
     table = bare_table("", right=shown)
-    table.columns[0].max_width, table.columns[0].no_wrap, table.columns[0].overflow = (
-        _NAME_WIDTH,
-        True,
-        "ellipsis",
-    )
+    names = table.columns[0]
+    names.max_width, names.no_wrap, names.overflow = _NAME_WIDTH, True, "ellipsis"
     table.add_column(f"from {panel.periods[0]}", style="cyan", no_wrap=True)
     of_company = [series for series in panel if series.basis == "consolidated"]
     of_products = [series for series in panel if series.basis == "product" and series.metric_id == "Revenue"]
@@ -101,7 +96,8 @@ def _print_cost(stats: Stats, plan: Plan, console: Console) -> None:
     console.print()
     console.print(
         f"All of it came over HTTP, in {counted(stats.total.requests, 'request')}: {spent}.\n"
-        f"The question means {len(plan.series)} series; it was planned into {counted(plan.requests, 'request')}."
+        f"The question means {len(plan.series)} series and was planned into"
+        f" {counted(plan.requests, 'request')}."
     )
 
 

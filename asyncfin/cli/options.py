@@ -35,18 +35,17 @@ def _option(name: str, help: str) -> Parameter:
     return Parameter(name=f"--{name}", help=help)
 
 
+_BASE_URL = Parameter(help="The service's address.", env_var="ASYNCFIN_BASE_URL")
+_TOKEN_FILE = Parameter(help="A file with the access token; - for standard input. [else: ASYNCFIN_TOKEN]")
+
+
 @Parameter(name="*", group=_SERVICE)
 @frozen(kw_only=True)
 class Service:
     """Where the service is, and the access token for it."""
 
-    base_url: Annotated[str | None, Parameter(help="The service's address.", env_var="ASYNCFIN_BASE_URL")] = (
-        None
-    )
-    token_file: Annotated[
-        Path | None,
-        Parameter(help="A file that holds the access token; - for standard input. [else: ASYNCFIN_TOKEN]"),
-    ] = None
+    base_url: Annotated[str | None, _BASE_URL] = None
+    token_file: Annotated[Path | None, _TOKEN_FILE] = None
 
     def address(self) -> str:
         """Return the base URL."""
@@ -59,9 +58,8 @@ class Service:
 
     def token(self) -> str:
         """Return the access token."""
-        token = (
-            os.environ.get("ASYNCFIN_TOKEN", "") if self.token_file is None else _first_line(self.token_file)
-        )
+        path = self.token_file
+        token = os.environ.get("ASYNCFIN_TOKEN") if path is None else _first_line(path)
         if not token:
             raise UsageError("there is no access token: set ASYNCFIN_TOKEN or give --token-file FILE")
         return token
@@ -71,11 +69,10 @@ def _first_line(path: Path) -> str:
     try:
         text = sys.stdin.readline() if str(path) == "-" else path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "no text"
-        raise UsageError(
-            f"--token-file {path} can't be read ({reason}): name a file that holds the token"
-        ) from None
-    return text.strip().partition("\n")[0].strip()
+        reason = getattr(error, "strerror", None) or "it is no text"
+    else:
+        return text.strip().partition("\n")[0].strip()
+    raise UsageError(f"--token-file {path} can't be read ({reason}): name a file that holds the token")
 
 
 @Parameter(name="*", group=_SERIES)

@@ -49,7 +49,8 @@ def bare_table(*left: str, right: Sequence[str] = ()) -> Table:
 def print_json(value: Any) -> None:
     """Print a value of the model, or plain data, as one JSON document."""
     text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=2, allow_nan=False)
-    sys.stdout.write(f"{text}\n")
+    # In pieces: one large write to an unbuffered pipe is cut short in silence when the reader leaves.
+    sys.stdout.writelines(f"{text}\n".splitlines(keepends=True))
 
 
 def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

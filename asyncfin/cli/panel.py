@@ -1,6 +1,6 @@
 """A panel on standard output: as tables for people, as a JSON document, as CSV (docs/cli.md)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -77,11 +77,11 @@ def print_panel(panel: Panel, console: Console) -> None:
 def _tables(panel: Panel, width: int) -> Iterator[Table]:
     """Yield tables of as many periods as fit side by side, the oldest first."""
     heads, names = _row_names(panel)
-    columns = [[value.text if value else GAP for value in row] for row in zip(*_values(panel), strict=True)]
+    rows = (series.values for series in panel)
+    columns = [[value.text if value else GAP for value in column] for column in zip(*rows, strict=True)]
     titles = [period.label for period in panel.periods]
-    share = max(12, width // 2 // len(heads))
-    left = [min(share, max(map(cell_len, column))) for column in zip(heads, *names, strict=True)]
-    widths = [max(map(cell_len, [title, *cells])) for title, cells in zip(titles, columns, strict=True)]
+    left = _shrunk([_widest(column) for column in zip(heads, *names, strict=True)], width // 2)
+    widths = [_widest([title, *cells]) for title, cells in zip(titles, columns, strict=True)]
     for start, end in _runs(widths, width - sum(left) - _COLUMN_GAP * len(left)):
         table = bare_table(*heads, right=titles[start:end])
         for column, cap in zip(table.columns, left, strict=False):
@@ -89,10 +89,6 @@ def _tables(panel: Panel, width: int) -> Iterator[Table]:
         for row, cells in zip(names, zip(*columns[start:end], strict=True), strict=True):
             table.add_row(*row, *cells)
         yield table
-
-
-def _values(panel: Panel) -> Iterator[tuple[Any, ...]]:
-    return (series.values for series in panel)
 
 
 def _row_names(panel: Panel) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -104,6 +100,17 @@ def _row_names(panel: Panel) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     }
     shown = {head: texts for head, texts in named.items() if head == "series" or len(set(texts)) > 1}
     return tuple(shown), list(zip(*shown.values(), strict=True))
+
+
+def _widest(texts: Iterable[str]) -> int:
+    return max(map(cell_len, texts))
+
+
+def _shrunk(widths: list[int], room: int) -> list[int]:
+    """Take from the widest columns until all fit into the room."""
+    while sum(widths) > max(room, len(widths)):
+        widths[widths.index(max(widths))] -= 1
+    return widths
 
 
 def _runs(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:

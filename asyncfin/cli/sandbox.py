@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from attrs import fields_dict
 from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 from rich.console import Console
 
 from asyncfin.cli.exits import UsageError
@@ -39,11 +40,11 @@ _FAULTS: dict[str, type[Fault]] = {
 
 async def sandbox(
     *datasets: Path,
-    port: Annotated[int, Parameter(show_default=True)] = 8765,
+    port: Annotated[int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))] = 8765,
     store: str = ":memory:",
-    allowance: int | None = None,
-    rate: float | None = None,
-    burst: int = 1,
+    allowance: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    rate: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
+    burst: Annotated[int, Parameter(validator=Number(gte=1))] = 1,
     fault: tuple[str, ...] = (),
     dialect: Annotated[Dialect, Parameter(group=_DIALECT, negative_bool="no-")] = Dialect(),  # noqa: B008
 ) -> None:
@@ -78,17 +79,21 @@ async def sandbox(
             port=port,
         )
         async with service:
-            _announce(service)
+            aside = Console(stderr=True, markup=False, highlight=False)
+            _announce(service, aside)
             await _interrupted()
+            aside.print("\nThe sandbox has ended.", style="dim")
     except (SandboxError, BrokenDatasetError) as error:
         raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"port {port} can't be used ({error.strerror}): choose another") from None
     except sqlite3.DatabaseError as error:
         raise UsageError(f"--store {store} can't be used ({error}): name another file") from None
 
 
-def _announce(service: Sandbox) -> None:
-    screen().print(f"export ASYNCFIN_BASE_URL={service.base_url} ASYNCFIN_TOKEN={service.token}")
-    aside = Console(stderr=True, markup=False, highlight=False)
+def _announce(service: Sandbox, aside: Console) -> None:
+    line = f"export ASYNCFIN_BASE_URL={service.base_url} ASYNCFIN_TOKEN={service.token}"
+    screen().print(line, soft_wrap=True)  # wrapped, it could not be pasted
     entities = "\n".join(f"  {entity_id}" for entity_id in service.entities)
     aside.print(f"The sandbox serves at {service.base_url}:\n{entities}\nCtrl-C ends it.", style="dim")
 
@@ -110,19 +115,23 @@ def _fault(text: str) -> Fault:
         raise UsageError(f"--fault {text!r} is of no known kind: it must be one of {', '.join(_FAULTS)}")
     pairs = [pair.partition("=") for pair in given.split(",") if pair]
     try:
-        return kind(**{field: _fault_value(kind, field, value) for field, _, value in pairs})
+        return kind(**{field: _fault_value(field, value) for field, _, value in pairs})
+    except BrokenDatasetError:
+        raise
     except (TypeError, ValueError) as error:
         reason = error.args[0] if error.args else error
     raise UsageError(f"--fault {text!r} is not understood ({reason}): write {_pattern(name, kind)}")
 
 
-def _fault_value(kind: type[Fault], field: str, value: str) -> Any:
+def _fault_value(field: str, value: str) -> Any:
     if field == "publication":
         return load(value)
+    if field == "body":
+        return value.encode()
     try:
         return json.loads(value)
     except ValueError:
-        return value.encode() if (kind, field) == (Status, "body") else value
+        return value
 
 
 def _pattern(name: str, kind: type[Fault]) -> str:

@@ -242,10 +242,18 @@ async def _read_batch(reading: Reading, batch: Batch, entity_id: str) -> Arrival
 
 async def _add(stitch: Stitch, batch: Batch, pages: list[QueryPage]) -> None:
     for page in pages:
-        for at, raw in enumerate(page.raw_series):
-            if raw.series_id not in batch.matched:
-                raise MalformedAnswerError(f"the catalogue lists no such series @ {place(at, raw.series_id)}")
-        await stitch.add(page, home=batch.home, asked=batch.periods)
+        try:
+            _refuse_unlisted(batch, page)
+            await stitch.add(page, home=batch.home, asked=batch.periods)
+        except MalformedAnswerError as error:
+            error.operation, error.at, error.request_id = "query", page.at, page.request_id
+            raise
+
+
+def _refuse_unlisted(batch: Batch, page: QueryPage) -> None:
+    for at, raw in enumerate(page.raw_series):
+        if raw.series_id not in batch.matched:
+            raise MalformedAnswerError(f"the catalogue lists no such series @ {place(at, raw.series_id)}")
 
 
 def _panel(reading: Reading, plan: Plan, stitch: Stitch, anchor: Period | None = None) -> Panel:

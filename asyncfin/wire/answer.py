@@ -7,6 +7,7 @@ whole Value objects only on demand; both are as strict as the head.
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import cached_property, partial
 from itertools import compress
 from operator import attrgetter
@@ -61,11 +62,15 @@ class QueryPage(Dataset):
         periods: what the values of this page's series are aligned with, in the service's order.
         next_cursor: None on the last page.
         raw_series: the series with their values undecoded.
+        at: when the page came, aware UTC.
+        request_id: the service's id of its request, where it gave one.
     """
 
     periods: tuple[Period, ...]
     raw_series: tuple[RawSeries, ...] = field(repr=False)
     next_cursor: str | None = None
+    at: datetime | None = None
+    request_id: str | None = None
 
     @cached_property
     def series(self) -> tuple[Series, ...]:

@@ -76,8 +76,8 @@ async def catalogue_pages(
             entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size, cursor=cursor
         )
 
-    def read(body: bytes) -> CataloguePage:
-        page = codec.decode_catalogue_page(body)
+    def read(answer: Answer) -> CataloguePage:
+        page = codec.decode_catalogue_page(answer.body)
         _check_groups(page)
         trail.follow(page, (series.series_id for group in page.groups for series in group.series))
         return page
@@ -95,8 +95,8 @@ async def query_pages(
     def request_for(cursor: str | None) -> Request:
         return query_request(entity_id, query, page_size=page_size, cursor=cursor)
 
-    def read(body: bytes) -> QueryPage:
-        page = read_query_page(body)
+    def read(answer: Answer) -> QueryPage:
+        page = evolve(read_query_page(answer.body), at=answer.at, request_id=answer.request_id)
         _check_selection(page, query)
         trail.follow(page, (series.series_id for series in page.raw_series))
         return page
@@ -106,7 +106,11 @@ async def query_pages(
 
 
 async def _pages(
-    send: Send, request_for: Callable[[str | None], Request], read: Callable[[bytes], Page], *, prefetch: bool
+    send: Send,
+    request_for: Callable[[str | None], Request],
+    read: Callable[[Answer], Page],
+    *,
+    prefetch: bool,
 ) -> AsyncGenerator[Page, None]:
     """Follow the cursor until it is absent; with `prefetch` ask for a page before its turn."""
     request, ahead = request_for(None), None
@@ -115,7 +119,7 @@ async def _pages(
             answer = await (ahead or send(request))
             ahead = None
             with reading(request, answer):
-                page = read(answer.body)
+                page = read(answer)
             if page.next_cursor is not None:
                 request = request_for(page.next_cursor)
                 ahead = asyncio.ensure_future(send(request)) if prefetch else None
@@ -188,6 +192,8 @@ def _joined_groups(parts: Iterable[ReportingGroup]) -> tuple[ReportingGroup, ...
     for part in parts:
         head = heads.setdefault(part.reporting_group_id, evolve(part, series=()))
         if evolve(part, series=()) != head:
-            raise MalformedAnswerError(f"two pages describe the group {part.reporting_group_id!r} differently")
+            raise MalformedAnswerError(
+                f"two pages describe the group {part.reporting_group_id!r} differently"
+            )
         series.setdefault(part.reporting_group_id, []).extend(part.series)
     return tuple(evolve(head, series=tuple(series[name])) for name, head in heads.items())

@@ -55,6 +55,11 @@ class Answer:
     body: bytes = field(repr=False)
     at: datetime
 
+    @property
+    def request_id(self) -> str | None:
+        """The service's id of the request, where a header names it; the spec promises it for errors only."""
+        return self.headers.get("x-request-id")
+
 
 _ENTITY_ID = re.compile(r"O-[^\ud800-\udfff]{32}")
 
@@ -131,7 +136,7 @@ def reading(request: Request, answer: Answer) -> Iterator[None]:
     except MalformedAnswerError as error:
         error.operation = request.operation
         error.at = answer.at
-        error.request_id = answer.headers.get("x-request-id")
+        error.request_id = answer.request_id
         raise
 
 

@@ -1,0 +1,49 @@
+"""A service that breaks its promises: it passes requests on to the sandbox, and alters the answers."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from asyncfin.sandbox import Sandbox
+
+Alter = Callable[[str, dict[str, Any], dict[str, Any]], Any]
+
+
+def _known(sent: Any) -> Any:
+    """Return a request's body without a cursor of our own making: those are one letter long."""
+    return {name: each for name, each in sent.items() if name != "cursor" or len(each) > 1} if sent else None
+
+
+@asynccontextmanager
+async def altered(sandbox: Sandbox, alter: Alter) -> AsyncIterator[str]:
+    """Give the base URL of a service whose 200 answers pass through `alter`.
+
+    `alter` gets the operation, the request's body and the answer's body, which it may change in place.
+    """
+
+    async def pass_on(request: web.BaseRequest) -> web.StreamResponse:
+        url, headers = f"{sandbox.base_url}{request.path_qs}", dict(request.headers)
+        headers.pop("Accept-Encoding", None)
+        headers.pop("Content-Length", None)
+        sent = json.loads(await request.read() or b"null")
+        async with session.request(request.method, url, json=_known(sent), headers=headers) as answer:
+            body = await answer.read()
+        if answer.status == 200:
+            content = json.loads(body)
+            alter(request.path.rsplit("/", 1)[-1], sent, content)
+            body = json.dumps(content).encode()
+        return web.Response(status=answer.status, body=body, content_type="application/json")
+
+    async with aiohttp.ClientSession() as session:
+        runner = web.ServerRunner(web.Server(pass_on))
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()

@@ -1,0 +1,214 @@
+"""A read is refused when an answer breaks the service's promises: nothing broken is passed on as whole."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from asyncfin import (
+    Annual,
+    Client,
+    FiscalRange,
+    IncompleteResultError,
+    MalformedAnswerError,
+    Select,
+    Trailing,
+)
+from asyncfin.sandbox import Dialect, Sandbox
+from asyncfin.sandbox.generate import generate
+from tests.altered import altered
+
+pytestmark = pytest.mark.virtual
+
+DATASET = generate(3, series=180, publications=1)
+Answer = dict[str, Any]
+
+
+async def ask(alter: Callable[[Answer, Answer], None], *, operation: str = "query", **options: Any) -> None:
+    """Ask for everything, of a service that alters the answers of one operation."""
+
+    def change(name: str, sent: Answer, answer: Answer) -> None:
+        if name == operation:
+            alter(sent, answer)
+
+    async with (
+        Sandbox(DATASET, **options) as sandbox,
+        altered(sandbox, change) as base_url,
+        Client(base_url, sandbox.token) as client,
+    ):
+        await client.query(DATASET.entity_id, Select(), FiscalRange())
+
+
+async def test_the_untouched_answers_are_taken() -> None:
+    """The altering service by itself is no reason to refuse."""
+    await ask(lambda sent, answer: None)
+
+
+async def test_a_series_that_is_lost_is_named() -> None:
+    """Where the service lists series without values, an absent one is lost."""
+    lost = []
+
+    def lose(sent: Answer, answer: Answer) -> None:
+        for series in answer["series"]:
+            series["values"] = [None] * len(answer["periods"])
+        lost.append(answer["series"].pop(0)["series_id"])
+
+    with pytest.raises(IncompleteResultError) as caught:
+        await ask(lose)
+    assert set(caught.value.series_ids) == set(lost)
+    assert lost[0] in str(caught.value)
+
+
+async def test_an_absent_series_that_comes_when_asked_again_is_taken() -> None:
+    """A service that lost series once, and shows no empty ones, is asked for them once more."""
+    hidden: set[str] = set()
+
+    def hide_once(name: str, sent: Answer, answer: Answer) -> None:
+        if name == "query" and not hidden:
+            hidden.add(answer["series"].pop(0)["series_id"])
+
+    async with (
+        Sandbox(DATASET) as sandbox,
+        altered(sandbox, hide_once) as base_url,
+        Client(base_url, sandbox.token) as client,
+    ):
+        panel = await client.query(DATASET.entity_id, Select(), FiscalRange())
+        spent = len([served for served in sandbox.log if served.operation == "query"])
+        plan = await client.plan(DATASET.entity_id, Select(), FiscalRange())
+    assert panel.unlisted == ()
+    (found,) = hidden
+    assert any(panel[found].values)
+    assert spent == plan.requests + 1
+
+
+async def test_a_service_that_leaves_empty_series_out_is_asked_again_only_once() -> None:
+    """The absent series stand in the panel with None and are named; the client remembers."""
+    async with (
+        Sandbox(DATASET, dialect=Dialect(empty_series=False)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        plan = await client.plan(DATASET.entity_id, Select(), Annual(last=1))
+        first = await client.run(plan)
+        second = await client.run(plan)
+    assert first.unlisted == second.unlisted != ()
+    assert all(value is None for series_id in first.unlisted for value in first[series_id].values)
+    assert len(first) == len(plan.series)
+    assert first.requests > plan.requests == second.requests
+
+
+def twice(sent: Answer, answer: Answer) -> None:
+    answer["series"].append(dict(answer["series"][0]))
+
+
+def not_asked_for(sent: Answer, answer: Answer) -> None:
+    answer["series"].append({**answer["series"][0], "series_id": "other", "metric_id": "none-of-yours"})
+
+
+def not_in_the_catalogue(sent: Answer, answer: Answer) -> None:
+    answer["series"][0]["series_id"] = "nobody-knows"
+
+
+def another_in_the_catalogue(sent: Answer, answer: Answer) -> None:
+    first = answer["series"][0]
+    other = next(each for each in answer["series"] if each["metric_id"] != first["metric_id"])
+    first["metric_id"] = other["metric_id"]
+
+
+def short_values(sent: Answer, answer: Answer) -> None:
+    answer["series"][0]["values"].pop()
+
+
+def long_values(sent: Answer, answer: Answer) -> None:
+    answer["series"][0]["values"].append(None)
+
+
+def a_period_twice(sent: Answer, answer: Answer) -> None:
+    answer["periods"][1] = answer["periods"][0]
+
+
+def month_13(sent: Answer, answer: Answer) -> None:
+    answer["periods"][0]["end_month"] = 13
+
+
+def another_dataset_id(sent: Answer, answer: Answer) -> None:
+    answer["dataset_id"] = "00000000-0000-0000-0000-000000000000"
+
+
+def another_entity_id(sent: Answer, answer: Answer) -> None:
+    answer["entity_id"] = "O-" + "0" * 32
+
+
+def out_of_the_range(sent: Answer, answer: Answer) -> None:
+    at = next(at for at, value in enumerate(answer["series"][0]["values"]) if value)
+    answer["periods"][at] = {**answer["periods"][at], "year": 1990}
+
+
+def a_number_as_text(sent: Answer, answer: Answer) -> None:
+    values = answer["series"][0]["values"]
+    next(value for value in values if value)["number"] = "12"
+
+
+@pytest.mark.parametrize(
+    ("alter", "named"),
+    [
+        (twice, r"\$\.series\[\d+\]"),
+        (not_asked_for, "none-of-yours"),
+        (not_in_the_catalogue, "nobody-knows"),
+        (another_in_the_catalogue, "metric_id"),
+        (short_values, r"\$\.series\[0\]"),
+        (long_values, r"\$\.series\[0\]"),
+        (a_period_twice, r"\$\.periods\[1\]"),
+        (month_13, r"\$\.periods\[0\]"),
+        (another_dataset_id, r"\$\.dataset_id"),
+        (another_entity_id, r"\$\.entity_id"),
+        (out_of_the_range, "1990"),
+        (a_number_as_text, r"\$\.series\[0\]"),
+    ],
+)
+async def test_a_broken_page_is_refused_with_its_place(
+    alter: Callable[[Answer, Answer], None], named: str
+) -> None:
+    """Whatever breaks the spec is MalformedAnswerError, naming the place and the operation."""
+    with pytest.raises(MalformedAnswerError, match=named) as caught:
+        await ask(alter)
+    assert caught.value.operation == "query"
+    assert caught.value.at is not None
+
+
+async def test_cursors_in_a_circle_are_refused() -> None:
+    """A, B, A, B: the second A ends the read."""
+    given = []
+
+    def circle(sent: Answer, answer: Answer) -> None:
+        given.append(sent.get("cursor"))
+        answer["next_cursor"] = "AB"[len(given) % 2]
+        answer["series"] = []
+
+    with pytest.raises(MalformedAnswerError, match="cursor"):
+        await ask(circle)
+    assert None in given
+    assert "A" in given
+    assert len(given) <= 3 * 8
+
+
+async def test_a_catalogue_of_another_publication_than_its_metadata_is_refused() -> None:
+    """The catalogue's first page is pinned too."""
+    with pytest.raises(MalformedAnswerError, match=r"\$\.dataset_id"):
+        await ask(another_dataset_id, operation="catalogue")
+
+
+async def test_a_value_outside_its_own_trailing_window_is_refused() -> None:
+    """The service anchors `trailing` itself; what it then sends must be in the window."""
+
+    def stray(name: str, sent: Answer, answer: Answer) -> None:
+        if name == "query" and sent["periods"]["mode"] == "trailing":
+            at = next(at for at, value in enumerate(answer["series"][0]["values"]) if value)
+            answer["periods"][at] = {**answer["periods"][at], "year": 1990}
+
+    async with (
+        Sandbox(DATASET) as sandbox,
+        altered(sandbox, stray) as base_url,
+        Client(base_url, sandbox.token) as client,
+    ):
+        with pytest.raises(MalformedAnswerError, match="1990"):
+            await client.query(DATASET.entity_id, Select(), Trailing(12))

@@ -1,0 +1,156 @@
+"""One answer is one publication, whenever the dataset changes (service description, 4.3 rule 6)."""
+
+import pytest
+
+from asyncfin import Annual, Client, DatasetChangedError, FiscalRange, Panel, Select, SelectionError
+from asyncfin.sandbox import Sandbox, Switch
+from asyncfin.sandbox.dataset import DatasetFile
+from asyncfin.sandbox.generate import generate
+from tests.properties.test_answers import content, expected, texts
+
+pytestmark = pytest.mark.virtual
+
+SERIES = 150
+BOTH = generate(7, series=SERIES, publications=2)
+OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
+
+
+def whole(dataset: DatasetFile) -> dict[str, object]:
+    """Read a publication by brute force."""
+    publication = dataset.publications[-1]
+    ids = {series["series_id"] for group in publication.groups for series in group["series"]}
+    return texts(expected(publication, ids, FiscalRange(), "original")[1])
+
+
+OLD_TABLE, NEW_TABLE = whole(OLD), whole(NEW)
+OLD_ID, NEW_ID = (publication.dataset_id for publication in BOTH.publications)
+
+
+async def requests_of_a_read() -> int:
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        return (await client.query(BOTH.entity_id, Select(), FiscalRange())).requests
+
+
+async def test_the_panel_is_wholly_old_or_wholly_new_whenever_the_publication_changes() -> None:
+    """The change may come before any request of the read: nothing is ever mixed."""
+    seen = set()
+    for nth in range(1, await requests_of_a_read() + 2):
+        fault = Switch(nth=nth, publication=NEW)
+        async with Sandbox(OLD, faults=[fault]) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+            panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
+            assert panel.requests == len(sandbox.log)
+        seen.add(panel.dataset.dataset_id)
+        assert panel.catalogue.dataset_id == panel.dataset.dataset_id
+        assert content(panel) == {OLD_ID: OLD_TABLE, NEW_ID: NEW_TABLE}[panel.dataset.dataset_id]
+    assert seen == {OLD_ID, NEW_ID}
+
+
+async def test_a_stream_is_of_one_publication_or_says_that_it_changed() -> None:
+    """Before the first piece it starts over; after it, the change is an error, and no later piece is given."""
+    outcomes = set()
+    for nth in range(1, await requests_of_a_read() + 2):
+        fault = Switch(nth=nth, publication=NEW)
+        async with (
+            Sandbox(OLD, faults=[fault]) as sandbox,
+            Client(sandbox.base_url, sandbox.token, max_in_flight=1) as client,
+        ):
+            pieces: list[Panel] = []
+            changed = False
+            async with client.stream(BOTH.entity_id, Select(), FiscalRange()) as stream:
+                try:
+                    async for piece in stream:
+                        pieces.append(piece)
+                except DatasetChangedError:
+                    changed = True
+        assert len({piece.dataset.dataset_id for piece in pieces}) == 1
+        got = {name: row for piece in pieces for name, row in content(piece).items()}
+        table = {OLD_ID: OLD_TABLE, NEW_ID: NEW_TABLE}[pieces[0].dataset.dataset_id]
+        if changed:
+            assert 0 < len(got) < len(table)
+            assert got.items() <= table.items()
+        else:
+            assert got == table
+        outcomes.add((changed, pieces[0].dataset.dataset_id))
+    assert outcomes == {(False, OLD_ID), (False, NEW_ID), (True, OLD_ID)}
+
+
+async def test_endless_changes_end_in_the_error_after_three_restarts() -> None:
+    """The dataset changes at every request: four tries, then the service's own 409 comes out."""
+    faults = [Switch(nth=range(1, 200, 2), publication=NEW), Switch(nth=range(2, 200, 2), publication=OLD)]
+    async with Sandbox(OLD, faults=faults) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        with pytest.raises(DatasetChangedError):
+            await client.query(BOTH.entity_id, Select(), FiscalRange())
+        assert [served.operation for served in sandbox.log].count("dataset") == 4
+
+
+async def test_changes_during_the_queries_end_in_the_error_after_three_restarts() -> None:
+    """Restarts are counted over the whole read, catalogue and queries together."""
+    faults = [
+        Switch(operation="query", nth=range(1, 200, 2), publication=NEW),
+        Switch(operation="query", nth=range(2, 200, 2), publication=OLD),
+    ]
+    async with (
+        Sandbox(OLD, faults=faults) as sandbox,
+        Client(sandbox.base_url, sandbox.token, max_in_flight=1) as client,
+    ):
+        with pytest.raises(DatasetChangedError):
+            await client.query(BOTH.entity_id, Select(), FiscalRange())
+        assert [served.operation for served in sandbox.log].count("dataset") == 4
+
+
+async def test_with_a_catalogue_a_change_is_an_error_at_once() -> None:
+    """A Catalogue stands for its publication: nothing is read anew."""
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        catalogue = await client.catalogue(BOTH.entity_id)
+        plan = await client.plan(catalogue, Select(), FiscalRange())
+        sandbox.publish(NEW)
+        spent = len(sandbox.log)
+        with pytest.raises(DatasetChangedError):
+            await client.query(catalogue, Select(), FiscalRange())
+        with pytest.raises(DatasetChangedError):
+            await client.run(plan)
+        assert {served.operation for served in list(sandbox.log)[spent:]} == {"query"}
+
+
+async def test_a_rule_is_resolved_anew_for_the_new_publication() -> None:
+    """After a restart, the last fiscal year is that of the new catalogue."""
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        before = await client.query(BOTH.entity_id, Select(), Annual(last=1))
+        sandbox.publish(NEW)
+        after = await client.query(BOTH.entity_id, Select(), Annual(last=1))
+    assert before.periods < after.periods
+
+
+async def test_a_second_question_reads_no_catalogue_again() -> None:
+    """The catalogue is read once for a publication, and not at all where one is given."""
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        await client.query(BOTH.entity_id, Select(), FiscalRange())
+        spent = len(sandbox.log)
+        await client.query(BOTH.entity_id, Select(), FiscalRange(), value_version="latest_restated")
+        catalogue = await client.catalogue(BOTH.entity_id)
+        await client.query(catalogue, Select(), Annual(last=1))
+        operations = [served.operation for served in list(sandbox.log)[spent:]]
+    assert "catalogue" not in operations
+    assert operations.count("dataset") == 1  # asked for by `client.catalogue` itself
+
+
+async def test_a_stale_catalogue_is_no_reason_to_refuse_a_question() -> None:
+    """What a kept catalogue lacks may be in the new publication: one metadata request tells."""
+    old_ids = {series["series_id"] for group in OLD.publications[0].groups for series in group["series"]}
+    new = next(
+        series
+        for group in NEW.publications[0].groups
+        for series in group["series"]
+        if series["series_id"] not in old_ids
+    )
+    select = Select(where=lambda series: series.series_id == new["series_id"])
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        assert len(await client.query(BOTH.entity_id, select, FiscalRange())) == 0
+        with pytest.raises(SelectionError, match="no-such-metric"):
+            await client.query(BOTH.entity_id, Select(metric_ids="no-such-metric"), FiscalRange())
+        assert [served.operation for served in sandbox.log].count(
+            "dataset"
+        ) == 2  # the reading, and one confirmation
+        sandbox.publish(NEW)
+        panel = await client.query(BOTH.entity_id, select, FiscalRange())
+        assert panel.series_ids == (new["series_id"],)

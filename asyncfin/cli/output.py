@@ -3,10 +3,11 @@
 import csv
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
 from typing import Any
 
-import msgspec
+from attrs import fields
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -48,9 +49,21 @@ def bare_table(*left: str, right: Sequence[str] = ()) -> Table:
 
 def print_json(value: Any) -> None:
     """Print a value of the model, or plain data, as one JSON document."""
-    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=2, allow_nan=False)
+    text = json.dumps(value, default=_plain, ensure_ascii=False, indent=2)
     # In pieces: one large write to an unbuffered pipe is cut short in silence when the reader leaves.
     sys.stdout.writelines(f"{text}\n".splitlines(keepends=True))
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has no form for as something it has: fields as the service names them, UTC as Z."""
+    match value:
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case Mapping():
+            return dict(value)
+    return {field.name: getattr(value, field.name) for field in fields(type(value))}
 
 
 def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

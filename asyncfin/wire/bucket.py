@@ -163,9 +163,8 @@ class TokenBucket:
 
         A pause is only ever lengthened, and the bucket does not fill in it.
         """
-        if loop_time > self._bind().time():
-            self._level.pause(loop_time)
-            self._serve()
+        self._level.pause(self._bind().time(), loop_time)
+        self._serve()
 
     def refused(self, *, sent_at: float, retry_after: float) -> None:
         """Take in that the service refused a request (429): pause as long as it asks, and learn.
@@ -182,7 +181,7 @@ class TokenBucket:
         if self._learned is not None:
             self._learned.refused(sent_at, now, retry_after)
             self._level.change(now, self._learned.rate, self._level.burst)
-        self._level.pause(now + retry_after)
+        self._level.pause(now, now + retry_after)
         self._serve()
 
     def exhaust(self, until: datetime) -> None:

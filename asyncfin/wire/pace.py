@@ -101,14 +101,15 @@ class Level:
         self.rate, self.burst = rate, burst
         self.full_at = -inf if rate is None else at + (burst - held) / rate
 
-    def pause(self, until: float) -> None:
+    def pause(self, now: float, until: float) -> None:
         """Grant nothing before `until`, and then from an empty bucket. Pauses only lengthen."""
-        if until <= self.paused_until:
+        if until <= max(now, self.paused_until):
             return
+        debt = max(0.0, -self.held(now))
         if self.rate is None:
             self.rate, self._restarting = _RESTART_RATE, True
         self.paused_until = until
-        self.full_at = max(self.full_at, until + self.burst / self.rate)
+        self.full_at = until + (self.burst + debt) / self.rate
 
     def shift(self, seconds: float) -> None:
         """Go on by another clock, which is ahead by `seconds`."""
@@ -156,11 +157,12 @@ class Learned:
 
     def refused(self, sent_at: float, now: float, retry_after: float) -> None:
         """Take in a refusal, now, of what was sent at `sent_at`."""
+        mostly = self._refused_share > _MOSTLY
         self._refused_share = min(1.0, self._refused_share + _MEMORY)
         if self.rate is None:
             self._measure(now, retry_after)
         elif sent_at > self._reduced_at:
-            if self._refused_share <= _MOSTLY:
+            if not mostly:
                 self._failed = self.rate
             self._reduced_at, self._span = now, None
             self.rate = max(self.rate * _REDUCTION, _SLOWEST)

@@ -1,0 +1,405 @@
+"""The token bucket: pace, order, lanes, pauses, allowance, cancellation, and which loop it lives in."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from asyncfin.errors import AllowanceExhaustedError, SelectionError
+from asyncfin.wire.bucket import TokenBucket
+from tests.conftest import VirtualTimeLoop
+
+pytestmark = pytest.mark.virtual
+MIDNIGHT = datetime(2024, 5, 7, tzinfo=UTC)
+
+
+def near(*times: float) -> object:
+    """Return what equals these times up to the ticks of the virtual clock."""
+    return pytest.approx(list(times), abs=1e-5)
+
+
+class Log:
+    """Starts acquires, and notes in which order and when they were granted, or why not."""
+
+    def __init__(self, bucket: TokenBucket) -> None:
+        self.bucket, self.names, self.times = bucket, list[str](), list[float]()
+        self.errors: list[AllowanceExhaustedError] = []
+        self.began = asyncio.get_running_loop().time()
+
+    async def one(self, name: str, weight: float, lane: str) -> None:
+        try:
+            at = await self.bucket.acquire(weight, lane=lane)
+        except AllowanceExhaustedError as error:
+            self.errors.append(error)
+        else:
+            self.names.append(name)
+            self.times.append(at - self.began)
+
+    async def start(
+        self, count: int, name: str = "", weight: float = 1, lane: str = "interactive"
+    ) -> list[asyncio.Task[None]]:
+        tasks = [asyncio.create_task(self.one(f"{name}{n}", weight, lane)) for n in range(count)]
+        await asyncio.sleep(0)
+        return tasks
+
+
+class Wall:
+    """A wall clock that follows the loop's, from a chosen moment on."""
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+
+    def __call__(self) -> datetime:
+        return self.at + timedelta(seconds=asyncio.get_running_loop().time())
+
+
+async def test_grants_the_burst_at_once_and_the_rest_at_the_rate() -> None:
+    """Sixty at 50/s with a burst of 5 take 1.1 seconds, in the order they came."""
+    log = Log(TokenBucket(50, 5))
+    await asyncio.gather(*await log.start(60))
+    assert log.names == [str(n) for n in range(60)]
+    assert log.times[:5] == near(0, 0, 0, 0, 0)
+    assert log.times[5:] == near(*(n / 50 for n in range(1, 56)))
+
+
+async def test_is_unpaced_without_a_rate() -> None:
+    """Without a rate and before a refusal everything goes at once."""
+    log = Log(TokenBucket())
+    await asyncio.gather(*await log.start(1000))
+    assert log.times == near(*[0] * 1000)
+    assert log.bucket.rate is None
+
+
+async def test_a_heavy_request_is_not_overtaken_in_its_lane() -> None:
+    """What weighs five waits for five, and those behind it wait for it."""
+    log = Log(TokenBucket(10, 5))
+    await log.bucket.acquire(5)
+    tasks = [*await log.start(1, "heavy", 5), *await log.start(3, "light")]
+    await asyncio.gather(*tasks)
+    assert log.names == ["heavy0", "light0", "light1", "light2"]
+    assert log.times == near(0.5, 0.6, 0.7, 0.8)
+
+
+@pytest.mark.parametrize("rate", [None, 10])
+@pytest.mark.parametrize("weight", [0, -1, 3, float("nan"), "1"])
+async def test_refuses_a_weight_that_can_never_be_granted(weight: float, rate: float | None) -> None:
+    """The error names the field and the value, and nothing is spent."""
+    bucket = TokenBucket(rate, 2)
+    with pytest.raises(SelectionError, match=rf"weight={weight!r}: .* at most the burst, 2"):
+        await bucket.acquire(weight)
+    assert bucket.stats().granted == 0
+
+
+async def test_refuses_an_unknown_lane() -> None:
+    """The error names the lanes that there are."""
+    with pytest.raises(SelectionError, match="lane='slow': must be one of interactive, bulk"):
+        await TokenBucket().acquire(lane="slow")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("rate", 0), ("rate", -1), ("rate", float("inf")), ("rate", "5"), ("burst", 0.5), ("burst", None)],
+)
+async def test_refuses_impossible_settings(field: str, value: float) -> None:
+    """A wrong rate or burst is an error when made and when set, and the old one stays."""
+    with pytest.raises(SelectionError, match=f"{field}="):
+        TokenBucket(**{field: value})
+    bucket = TokenBucket(5, 2)
+    with pytest.raises(SelectionError, match=f"{field}="):
+        setattr(bucket, field, value)
+    assert (bucket.rate, bucket.burst) == (5, 2)
+
+
+def test_refuses_an_impossible_daily_budget() -> None:
+    """A budget of nothing could never grant anything."""
+    with pytest.raises(SelectionError, match="daily_budget=0"):
+        TokenBucket(daily_budget=0)
+
+
+async def test_interactive_goes_before_bulk_which_gets_every_tenth_grant() -> None:
+    """Bulk that waited first is overtaken, but only nine times in a row."""
+    log = Log(TokenBucket(10))
+    await log.bucket.acquire()
+    await log.start(3, "b", lane="bulk")
+    await asyncio.gather(*await log.start(20, "i"))
+    order = [name[0] for name in log.names]
+    assert "".join(order) == "iiiiiiiiibiiiiiiiiibii"
+    assert [name for name in log.names if name[0] == "i"] == [f"i{n}" for n in range(20)]
+
+
+async def test_bulk_alone_has_the_whole_rate() -> None:
+    """Without interactive waiters there is nobody to wait for."""
+    log = Log(TokenBucket(10))
+    await asyncio.gather(*await log.start(4, lane="bulk"))
+    assert log.times == near(0, 0.1, 0.2, 0.3)
+
+
+async def test_a_pause_holds_back_all_and_is_followed_by_no_burst() -> None:
+    """Those who wait already are held back too, and the full bucket is empty afterwards."""
+    log = Log(TokenBucket(10, 5))
+    log.bucket.pause_until(3600)
+    tasks = await log.start(3)
+    assert log.bucket.stats().paused_until == 3600
+    await asyncio.gather(*tasks)
+    assert log.times == near(3600.1, 3600.2, 3600.3)
+    assert log.bucket.stats().paused_until is None
+
+
+async def test_a_pause_is_only_lengthened() -> None:
+    """An earlier end, or one in the past, changes nothing; a later one reaches those who wait."""
+    log = Log(TokenBucket(10))
+    log.bucket.pause_until(-5)
+    assert log.bucket.stats().paused_until is None
+    log.bucket.pause_until(20)
+    tasks = await log.start(1)
+    log.bucket.pause_until(5)
+    await asyncio.sleep(10)
+    log.bucket.pause_until(50)
+    await asyncio.gather(*tasks)
+    assert log.times == near(50.1)
+
+
+async def test_without_a_rate_requests_restart_one_by_one_at_a_growing_pace() -> None:
+    """After a pause an unpaced bucket begins slowly, then is unpaced again."""
+    log = Log(TokenBucket())
+    log.bucket.pause_until(60)
+    await asyncio.gather(*await log.start(200))
+    gaps = [later - earlier for earlier, later in pairwise([60.0, *log.times])]
+    assert gaps[0] == pytest.approx(0.1, abs=1e-5)
+    assert all(later <= earlier + 1e-5 for earlier, later in pairwise(gaps))
+    assert gaps[-1] < 1e-5
+    assert log.bucket.rate is None
+
+
+async def test_a_pause_that_outlives_its_rate_still_restarts_gradually() -> None:
+    """Setting the rate to None, or the burst, in a pause releases no herd at its end."""
+    log = Log(TokenBucket(5))
+    log.bucket.pause_until(60)
+    tasks = await log.start(5)
+    log.bucket.rate = None
+    log.bucket.burst = 3
+    await asyncio.gather(*tasks)
+    assert log.times[0] == pytest.approx(60.1, abs=1e-5)
+    assert len({round(at, 3) for at in log.times}) == 5
+
+
+async def test_a_new_rate_reaches_those_who_wait() -> None:
+    """Half-filled at the old rate, the rest fills at the new one."""
+    log = Log(TokenBucket(0.1))
+    await log.bucket.acquire()
+    tasks = await log.start(2)
+    await asyncio.sleep(5)
+    log.bucket.rate = 10
+    await asyncio.gather(*tasks)
+    assert log.times == near(5.05, 5.15)
+
+
+async def test_a_new_burst_is_filled_not_given() -> None:
+    """A raised burst grants nothing at once; a lowered one cuts what is held."""
+    log = Log(TokenBucket(10, 2))
+    await log.bucket.acquire()
+    await asyncio.sleep(1)
+    log.bucket.burst = 5
+    await asyncio.gather(*await log.start(4))
+    assert log.times == near(1, 1, 1.1, 1.2)
+    await asyncio.sleep(1)
+    log.bucket.burst = 1
+    assert log.bucket.stats().level == pytest.approx(1)
+
+
+async def test_a_waiter_heavier_than_a_lowered_burst_goes_when_the_bucket_is_full() -> None:
+    """It is charged whole, so that the next one waits for its debt."""
+    log = Log(TokenBucket(10, 5))
+    await log.bucket.acquire(5)
+    tasks = [*await log.start(1, "heavy", 5), *await log.start(1, "light")]
+    log.bucket.burst = 2
+    await asyncio.gather(*tasks)
+    assert log.times == near(0.2, 0.6)
+
+
+async def test_a_setting_made_before_the_first_use_is_the_one_in_force() -> None:
+    """An unused bucket is full, whatever its burst was."""
+    bucket = TokenBucket(10)
+    bucket.burst = 3
+    bucket.rate = 5
+    assert bucket.stats().level == 3
+    log = Log(bucket)
+    await asyncio.gather(*await log.start(4))
+    assert log.times == near(0, 0, 0, 0.2)
+
+
+async def test_a_cancelled_waiter_spends_nothing_and_holds_up_nobody() -> None:
+    """The one behind takes its place."""
+    log = Log(TokenBucket(10, 5))
+    await log.bucket.acquire(5)
+    heavy = await log.start(1, "heavy", 5)
+    light = await log.start(2, "light")
+    heavy[0].cancel()
+    await asyncio.gather(*light)
+    assert log.times == near(0.1, 0.2)
+    assert log.bucket.stats().waiting == {"interactive": 0, "bulk": 0}
+
+
+async def test_a_grant_cancelled_in_the_same_turn_is_given_back() -> None:
+    """The next one gets it at once, and the day's budget has it back."""
+    log = Log(TokenBucket(10, daily_budget=3))
+    await log.bucket.acquire()
+    first, second = await log.start(2)
+    asyncio.get_running_loop().now += 0.1  # type: ignore[attr-defined]
+    log.bucket.rate = 10  # serves the first
+    assert log.bucket.stats().granted == 2
+    first.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    assert first.cancelled()
+    assert log.times == near(0.1)
+    assert log.bucket.stats().spent_today == log.bucket.stats().granted == 2
+
+
+async def test_an_exhaustion_cancelled_in_the_same_turn_gives_nothing_back() -> None:
+    """There was no grant to undo, and the error is nobody's."""
+    log = Log(TokenBucket(10, clock=Wall(MIDNIGHT)))
+    await log.bucket.acquire()
+    (task,) = await log.start(1)
+    log.bucket.exhaust(MIDNIGHT + timedelta(hours=1))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    assert log.bucket.stats().granted == 1
+
+
+async def test_those_cancelled_in_the_turn_of_a_grant_do_not_break_it() -> None:
+    """Waiters whose tasks are cancelled but have not run yet are passed over."""
+    log = Log(TokenBucket(10))
+    await log.bucket.acquire()
+    tasks = await log.start(3)
+    tasks[0].cancel()
+    tasks[1].cancel()
+    asyncio.get_running_loop().now += 1  # type: ignore[attr-defined]
+    log.bucket.rate = 10  # serves whom it finds
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert log.names == ["2"]
+
+
+async def test_exhaustion_reaches_all_who_wait_and_all_who_come_until_it_ends() -> None:
+    """Each gets an error of its own at once; at the given time the bucket goes on by itself."""
+    log = Log(TokenBucket(1, clock=Wall(MIDNIGHT - timedelta(hours=1))))
+    tasks = [*await log.start(3), *await log.start(2, lane="bulk")]
+    log.bucket.exhaust(MIDNIGHT)
+    log.bucket.exhaust(MIDNIGHT - timedelta(minutes=1))
+    await asyncio.gather(*tasks, *await log.start(1, "late"))
+    assert log.names == ["0"]
+    assert len({id(error) for error in log.errors}) == 5
+    assert {error.resume_at for error in log.errors} == {MIDNIGHT}
+    assert {error.status for error in log.errors} == {429}
+    assert log.errors[0].retry_after == pytest.approx(3600, abs=1)
+    assert log.errors[0].__context__ is None
+    assert log.bucket.stats().exhausted_until == MIDNIGHT
+    await asyncio.sleep(3601)
+    await log.bucket.acquire()
+    assert log.bucket.stats().exhausted_until is None
+
+
+async def test_the_daily_budget_refuses_before_the_service_does() -> None:
+    """Waiters without a place in the budget are told when it is used up; at midnight UTC it is anew."""
+    log = Log(TokenBucket(10, daily_budget=3, clock=Wall(MIDNIGHT - timedelta(seconds=100))))
+    await asyncio.gather(*await log.start(5))
+    assert (log.names, len(log.errors)) == (["0", "1", "2"], 2)
+    assert log.errors[0].resume_at == MIDNIGHT
+    assert "daily budget" in str(log.errors[0])
+    assert log.bucket.stats().spent_today == 3
+    await asyncio.sleep(101)
+    await log.bucket.acquire()
+    assert log.bucket.stats().spent_today == 1
+
+
+async def test_the_daily_budget_counts_weight_and_turns_away_what_does_not_fit() -> None:
+    """A heavy request is refused while a light one still has room."""
+    log = Log(TokenBucket(10, 3, daily_budget=4, clock=Wall(MIDNIGHT - timedelta(hours=9))))
+    await asyncio.gather(*await log.start(2, "heavy", 3), *await log.start(1, "light"))
+    assert (log.names, len(log.errors)) == (["heavy0", "light0"], 1)
+
+
+async def test_the_later_of_both_ends_counts() -> None:
+    """The service's own end may lie behind midnight."""
+    log = Log(TokenBucket(daily_budget=1, clock=Wall(MIDNIGHT - timedelta(hours=1))))
+    await log.bucket.acquire()
+    log.bucket.exhaust(MIDNIGHT + timedelta(hours=5))
+    await log.start(1)
+    assert log.errors[0].resume_at == MIDNIGHT + timedelta(hours=5)
+
+
+async def test_stats_tell_what_the_bucket_is_doing() -> None:
+    """They are a frozen value of that moment."""
+    bucket = TokenBucket(10, 2, daily_budget=50)
+    log = Log(bucket)
+    tasks = [*await log.start(3), *await log.start(1, lane="bulk")]
+    stats = bucket.stats()
+    await asyncio.gather(*tasks)
+    assert (stats.rate, stats.burst, stats.learned, stats.granted, stats.refused) == (10, 2, False, 2, 0)
+    assert stats.waiting == {"interactive": 1, "bulk": 1}
+    assert stats.level == pytest.approx(0, abs=1e-5)
+    assert (stats.spent_today, stats.daily_budget) == (2, 50)
+    assert bucket.stats().granted == 4
+
+
+async def test_a_refusal_pauses_but_leaves_a_given_rate_alone() -> None:
+    """Who set a rate knows it; only the pause is obeyed."""
+    log = Log(TokenBucket(10))
+    log.bucket.refused(sent_at=await log.bucket.acquire(), retry_after=30)
+    await asyncio.gather(*await log.start(1))
+    assert log.times == near(30.1)
+    assert (log.bucket.rate, log.bucket.stats().refused) == (10, 1)
+
+
+def test_moves_to_a_new_loop_once_the_old_one_is_closed() -> None:
+    """What was spent and paused counts on, by the new loop's clock; the old waiters are gone."""
+    bucket = TokenBucket(0.1)
+
+    async def use() -> None:
+        await bucket.acquire()
+        bucket.pause_until(asyncio.get_running_loop().time() + 30)
+        left_behind.append(asyncio.ensure_future(bucket.acquire()))
+        await asyncio.sleep(12)
+
+    left_behind: list[asyncio.Future[float]] = []
+
+    async def use_again() -> float:
+        asyncio.get_running_loop().now = 1000.0  # type: ignore[attr-defined]
+        return await bucket.acquire()
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(use())
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        assert runner.run(use_again()) == pytest.approx(1000 + 18 + 10, abs=1e-5)
+    assert left_behind[0].cancelled()
+
+
+def test_is_a_clear_error_in_a_second_loop_while_the_first_is_open() -> None:
+    """The first loop's waiters could not be woken from the second."""
+    bucket = TokenBucket()
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as first:
+        first.run(bucket.acquire())
+        with (
+            asyncio.Runner(loop_factory=VirtualTimeLoop) as second,
+            pytest.raises(RuntimeError, match="one bucket per loop"),
+        ):
+            second.run(bucket.acquire())
+        first.run(bucket.acquire())
+
+
+def test_belongs_to_no_loop_when_it_is_made() -> None:
+    """Made, set and looked at outside of any loop."""
+    bucket = TokenBucket(5, 2)
+    bucket.rate = None
+    assert bucket.stats().waiting == {"interactive": 0, "bulk": 0}
+
+
+def test_can_be_set_while_its_loop_is_closed() -> None:
+    """Nothing is left to be woken there, and the new rate counts in the next loop."""
+    bucket = TokenBucket(1)
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(bucket.acquire())
+    bucket.rate = 10
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        assert runner.run(bucket.acquire()) == pytest.approx(0.1, abs=1e-5)

@@ -1,0 +1,193 @@
+"""The learned rate against services that keep their limit to themselves, in virtual time.
+
+Where arrivals jitter by more than a service's burst covers, no pace gets through unrefused; the jitter
+here stays within it.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from asyncfin.wire.bucket import TokenBucket
+from tests.conftest import VirtualTimeLoop
+from tests.throttles import (
+    Broken,
+    Client,
+    FixedWindow,
+    LeakingExcess,
+    Refilling,
+    Service,
+    SlidingWindow,
+    simulate,
+    use_by_others,
+)
+
+SERVICES: dict[str, Callable[[int], Service]] = {
+    "token bucket, burst 1": lambda limit: Refilling(limit, 1),
+    "token bucket, burst 5": lambda limit: Refilling(limit, 5),
+    "token bucket, burst 20": lambda limit: Refilling(limit, 20),
+    "fixed window": FixedWindow,
+    "sliding window": SlidingWindow,
+    "limit_req": lambda limit: LeakingExcess(limit, 0),
+    "limit_req, burst 5": lambda limit: LeakingExcess(limit, 5),
+}
+STRICT = {"token bucket, burst 1", "limit_req"}
+
+
+@pytest.mark.parametrize("in_flight", [8, 64])
+@pytest.mark.parametrize("latency", [0.02, 0.3])
+@pytest.mark.parametrize("limit", [1, 5, 20])
+@pytest.mark.parametrize("kind", SERVICES)
+def test_a_sole_user_gets_most_of_an_unknown_limit(
+    kind: str, limit: int, latency: float, in_flight: int
+) -> None:
+    """In steady state above 85 % of what is possible, with below 2 % of the requests refused."""
+    client = Client(SERVICES[kind](limit), in_flight, latency, jitter=0.0 if kind in STRICT else 0.2)
+    begin, end = 100 + 300 / limit, 250 + 1000 / limit
+    simulate(client.run(end))
+    outcome = client.record.between(begin, end)
+    assert outcome.rate > 0.85 * min(limit, in_flight / latency)
+    assert outcome.refused < 0.02
+
+
+@pytest.mark.parametrize("kind", SERVICES)
+def test_a_sole_user_gets_most_of_a_high_limit(kind: str) -> None:
+    """The same at 200 requests a second, which more than the bucket's first guess has to find."""
+    client = Client(SERVICES[kind](200), in_flight=64, latency=0.1)
+    simulate(client.run(120))
+    outcome = client.record.between(50, 120)
+    assert outcome.rate > 0.85 * 200
+    assert outcome.refused < 0.02
+
+
+@pytest.mark.parametrize("count", [60, 600])
+@pytest.mark.parametrize("window", [FixedWindow, SlidingWindow])
+def test_a_limit_per_minute_is_learned_too(window: Callable[[int, float], Service], count: int) -> None:
+    """The same bounds hold where the service counts by the minute and its waits are long."""
+    client = Client(window(count, 60.0), 8, 0.1, 0.1)
+    simulate(client.run(2400))
+    outcome = client.record.between(600, 2400)
+    assert outcome.rate > 0.85 * count / 60
+    assert outcome.refused < 0.02
+
+
+@pytest.mark.parametrize("limit", [20, 50])
+@pytest.mark.parametrize("kind", sorted(SERVICES.keys() - STRICT))
+@pytest.mark.parametrize("steady", [True, False])
+def test_others_on_the_account_starve_nobody(kind: str, limit: int, steady: bool) -> None:
+    """Beside others who take half and heed no refusal: a fair part of the rest, below 5 % refused.
+
+    Steady others leave all the rest; random ones refuse somebody at every cluster of theirs.
+    """
+    service, client_end = SERVICES[kind](limit), 300.0
+    client = Client(service, 8, 0.1, 0.1)
+    chance = random.Random(1)
+    others = use_by_others(
+        service, lambda: 2 / limit if steady else chance.expovariate(limit / 2), client_end
+    )
+    simulate(client.run(client_end), others)
+    outcome = client.record.between(100, client_end)
+    assert outcome.rate > (0.85 if steady else 0.2) * limit / 2
+    assert outcome.refused < 0.05
+
+
+@pytest.mark.parametrize("kind", sorted(SERVICES.keys() - STRICT))
+def test_two_learners_share_a_limit(kind: str) -> None:
+    """A latecomer finds its place, together they use the limit, and few requests are refused."""
+    service = SERVICES[kind](30)
+    clients = [Client(service, 16, 0.1, 0.1), Client(service, 16, 0.1, 0.1, begin=60)]
+    simulate(*(client.run(400) for client in clients))
+    outcomes = [client.record.between(150, 400) for client in clients]
+    assert min(outcome.rate for outcome in outcomes) > 0.1 * 30
+    assert sum(outcome.rate for outcome in outcomes) > 0.85 * 30
+    assert max(outcome.refused for outcome in outcomes) < 0.05
+
+
+@pytest.mark.parametrize("limit", [10, 50])
+def test_a_long_outage_of_refusals_is_left_behind(limit: int) -> None:
+    """Ten minutes of nothing but refusals cost few requests, and are forgotten within four."""
+    client = Client(Broken(Refilling(limit, 5), 100, 700), 8, 0.05, 0.1)
+    simulate(client.run(1200))
+    assert len([at for at, _ in client.record.arrivals if 200 <= at < 700]) < 500
+    assert client.record.between(940, 1200).rate > 0.85 * limit
+
+
+@pytest.mark.virtual
+async def test_the_first_refusal_sets_the_rate_from_what_got_through() -> None:
+    """Of ten at once three are served, the service asks for two seconds: three in 2.5 seconds."""
+    bucket = TokenBucket()
+    sent = [await bucket.acquire() for _ in range(10)]
+    await asyncio.sleep(0.5)
+    for at in sent[3:]:
+        bucket.refused(sent_at=at, retry_after=2)
+    assert bucket.rate == pytest.approx(3 / 2.5, rel=1e-3)
+    assert bucket.stats().learned
+
+
+@pytest.mark.virtual
+async def test_an_event_lowers_the_rate_once_and_not_below_85_percent() -> None:
+    """Further refusals of what was sent before the reduction only lengthen the pause."""
+    bucket = TokenBucket()
+    bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
+    sent = [await bucket.acquire() for _ in range(4)]
+    before = bucket.rate
+    assert before is not None
+    for at in sent:
+        bucket.refused(sent_at=at, retry_after=5)
+    assert bucket.rate is not None
+    assert 0.85 * before <= bucket.rate < before
+    assert bucket.stats().refused == 5
+
+
+@pytest.mark.virtual
+async def test_an_exhausted_allowance_teaches_no_rate() -> None:
+    """A wait too long to sit out tells of a day's allowance, not of a pace."""
+    bucket = TokenBucket()
+    await bucket.acquire()
+    bucket.exhaust(datetime(9999, 1, 1, tzinfo=UTC))
+    assert bucket.rate is None
+
+
+@pytest.mark.virtual
+async def test_a_rate_that_is_set_ends_the_learning_and_none_begins_it_anew() -> None:
+    """What was learned is dropped either way."""
+    bucket = TokenBucket()
+    bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
+    bucket.rate = 7
+    bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
+    assert (bucket.rate, bucket.stats().learned) == (7, False)
+    bucket.rate = None
+    assert (bucket.rate, bucket.stats().learned) == (None, True)
+
+
+@pytest.mark.virtual
+async def test_a_rate_does_not_climb_unused() -> None:
+    """Only a grant that somebody waited for raises it, so that an idle hour leads to no herd."""
+    bucket = TokenBucket()
+    bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
+    await bucket.acquire()
+    learned = bucket.rate
+    for _ in range(20):
+        await asyncio.sleep(60)
+        await bucket.acquire()
+    assert bucket.rate == learned
+
+
+def test_learning_goes_on_in_another_loop() -> None:
+    """What was sent and learned in a closed loop counts by the clock of the next one."""
+    bucket = TokenBucket()
+
+    async def be_refused(clock_at: float) -> float:
+        asyncio.get_running_loop().now = clock_at  # type: ignore[attr-defined]
+        bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
+        assert bucket.rate is not None
+        return bucket.rate
+
+    rates = []
+    for clock_at in (5000.0, 10.0):
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            rates.append(runner.run(be_refused(clock_at)))
+    assert 0.85 * rates[0] <= rates[1] < rates[0]

@@ -279,6 +279,25 @@ async def test_what_would_fail_again_is_raised_at_once(raw: bytes, kind: type[As
 
 
 @pytest.mark.virtual
+async def test_a_redirect_is_an_error_that_says_so() -> None:
+    """The service sends no text with it, so the library does."""
+    async with sending(answer(307, b"", location="https://elsewhere.example")) as (_, sender, _events):
+        with pytest.raises(ServiceError, match="307 in dataset: redirects are not followed"):
+            await sender.send(READ)
+
+
+@pytest.mark.virtual
+async def test_a_retry_after_counts_for_its_own_attempt_only() -> None:
+    """The drop after a 503 with Retry-After is waited for as any other drop."""
+    steps = [refusal(503, retry_after="50"), dropping(), answer()]
+    async with sending(*steps) as (server, sender, _):
+        await sender.send(READ)
+    first, second, third = (each.at for each in server.requests)
+    assert second - first >= 50
+    assert third - second <= 2
+
+
+@pytest.mark.virtual
 @pytest.mark.parametrize("status", [200, 202, 206, 299])
 async def test_every_2xx_is_an_answer(status: int) -> None:
     """What it holds is for the reader to judge."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
-from attrs import asdict, fields, frozen
+from attrs import asdict, frozen
 
 from asyncfin.errors import SelectionError
 
@@ -187,7 +187,13 @@ class Counts:
     received: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, a.name) + getattr(other, a.name) for a in fields(Counts)))
+        return Counts(
+            self.requests + other.requests,
+            self.retries + other.retries,
+            self.refused + other.refused,
+            self.waits + other.waits,
+            self.received + other.received,
+        )
 
 
 @frozen

@@ -197,7 +197,7 @@ def failure(request: Request, answer: Answer) -> ServiceError:
     facts: dict[str, Any] = {
         "status": answer.status,
         "code": error.code,
-        "message": error.message or "",
+        "message": error.message or ("redirects are not followed" if 300 <= answer.status < 400 else ""),
         "request_id": error.request_id,
         "operation": request.operation,
         "at": answer.at,

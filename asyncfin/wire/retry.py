@@ -233,6 +233,7 @@ class Sender:
             self._waited(request, "turn", loop.time() - queued_at)
             course.sent += 1
             course.counted += 1
+            course.asked = None
             course.attempting()
             try:
                 return await self._observed(course)
@@ -249,18 +250,17 @@ class Sender:
         try:
             answer = await self._transport.attempt(request)
         except BaseException as error:
-            course.asked = None
             self.announce(RequestFailed(*facts, type(error).__name__, time() - course.sent_at))
             raise
-        course.asked = retry_after(answer)
-        refusal = None if 200 <= answer.status < 300 else self._refusal(request, answer)
+        refusal = None if 200 <= answer.status < 300 else self._refusal(course, answer)
         request_id = refusal.request_id if refusal else None
         seconds = time() - course.sent_at
         self.announce(RequestAnswered(*facts, answer.status, len(answer.body), seconds, request_id))
         return refusal or answer
 
-    def _refusal(self, request: Request, answer: Answer) -> ServiceError:
-        error = failure(request, answer)
+    def _refusal(self, course: _Course, answer: Answer) -> ServiceError:
+        course.asked = retry_after(answer)
+        error = failure(course.request, answer)
         self._transport.tokens.redact(error)
         return error
 

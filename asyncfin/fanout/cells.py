@@ -26,9 +26,13 @@ Cell: TypeAlias = tuple[int, int]
 
 @frozen
 class Part:
-    """Home series of one batch, and all series that the query for them matches."""
+    """Home series of one batch, the groups to name for them, and all series that the query then matches.
+
+    `groups` is None where naming them makes no difference, or they are too many to name.
+    """
 
     home: Several
+    groups: tuple[str, ...] | None
     matched: Several
 
     @property
@@ -53,24 +57,18 @@ class Cells:
         self.wanted: dict[Cell, list[CatalogueSeries]] = {}
         for series in wanted:
             self.wanted.setdefault(self._places[series.series_id], []).append(series)
-        self.known = self._matchable(known, wanted)
+        paths = {path for _, path in self.wanted}
+        self.known: dict[int, dict[int, list[CatalogueSeries]]] = {}
+        for series in known:
+            metric, path = self._places[series.series_id]
+            if path in paths:
+                self.known.setdefault(metric, {}).setdefault(path, []).append(series)
 
     @classmethod
     def of(cls, catalogue: Catalogue, wanted: Several) -> "Cells":
         """Return the cells that matter for wanted series of a catalogue."""
         metrics = {series.metric_id for series in wanted}
         return cls([series for series in catalogue.series if series.metric_id in metrics], wanted)
-
-    def _matchable(self, known: Several, wanted: Several) -> dict[int, dict[int, list[CatalogueSeries]]]:
-        """Return the known series by metric and path, without the paths and groups that nobody asks for."""
-        paths = {path for _, path in self.wanted}
-        groups = groups_named(wanted)
-        table: dict[int, dict[int, list[CatalogueSeries]]] = {}
-        for series in known:
-            metric, path = self._places[series.series_id]
-            if path in paths and (groups is None or series.reporting_group_id in groups):
-                table.setdefault(metric, {}).setdefault(path, []).append(series)
-        return table
 
     def ids(self) -> tuple[list[str], list[ScopePath]]:
         """Return the metrics and the paths by their numbers."""
@@ -82,24 +80,20 @@ class Cells:
 
     def part(self, home: Several) -> Part:
         """Return these home series with all that the query for them matches."""
-        groups = groups_named(home)
         places = [self._places[series.series_id] for series in home]
         paths = {path for _, path in places}
-        matched = [
+        crossed = [
             series
             for metric in dict.fromkeys(metric for metric, _ in places)
             for path, several in self.known[metric].items()
             if path in paths
             for series in several
-            if groups is None or series.reporting_group_id in groups
         ]
-        return Part(home, matched)
-
-
-def groups_named(home: Several) -> dict[str, None] | None:
-    """Return the groups that the query for these names; None where they are too many to name."""
-    groups = dict.fromkeys(series.reporting_group_id for series in home)
-    return groups if len(groups) <= MAX_REPORTING_GROUP_IDS else None
+        groups = dict.fromkeys(series.reporting_group_id for series in home)
+        matched = [series for series in crossed if series.reporting_group_id in groups]
+        if len(groups) > MAX_REPORTING_GROUP_IDS or len(matched) == len(crossed):
+            return Part(home, None, crossed)
+        return Part(home, tuple(groups), matched)
 
 
 def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> int:

@@ -36,10 +36,11 @@ def pack(
 
 
 class _View:
-    """The cells as a query sees them that names these groups. None: all that are asked for."""
+    """The cells as a query sees them that names these groups. None: that names none."""
 
     def __init__(self, cells: Cells, homeless: Homes, groups: set[str] | None, foreign: bool) -> None:
         self._groups = groups
+        self._next: Homes | None = None
         matched = {
             (metric, path): count
             for metric, row in cells.known.items()
@@ -60,11 +61,15 @@ class _View:
 
     def homes(self, homeless: Homes) -> Homes:
         """Return the series that find a home in the next batch."""
-        return {cell: self.seen(homeless[cell]) for cell in Batch(self._table).cells()}
+        if self._next is None:
+            self._next = {cell: self.seen(homeless[cell]) for cell in Batch(self._table).cells()}
+        return self._next
 
     def settle(self, homes: Homes) -> None:
         for cell, several in homes.items():
-            self._table.settle(cell, len(self.seen(several)))
+            if seen := self.seen(several):
+                self._table.settle(cell, len(seen))
+                self._next = None
 
 
 class _Packing:
@@ -124,9 +129,9 @@ class _Packing:
 
 
 def _views(cells: Cells) -> Iterator[set[str] | None]:
-    """Yield the sets of groups to name: all that are asked for, then those that share no cell."""
-    yield None
+    """Yield the sets of groups to name: all that are wanted, then those that share no cell."""
     groups = dict.fromkeys(s.reporting_group_id for several in cells.wanted.values() for s in several)
+    yield set(groups) if len(groups) <= MAX_REPORTING_GROUP_IDS else None
     apart = _apart(cells, list(groups))
     if len(apart) > 1:
         yield from apart

@@ -14,7 +14,7 @@ from math import ceil
 from attrs import field, frozen
 
 from asyncfin.fanout.blocks import grids
-from asyncfin.fanout.cells import Cells, Part, Several, groups_named, lower_bound
+from asyncfin.fanout.cells import Cells, Part, Several, lower_bound
 from asyncfin.fanout.pack import pack
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import FiscalRange, PeriodSelection, Resolved, Trailing, describe, resolve
@@ -131,7 +131,7 @@ def plan(
 
     Raises:
         SelectionError: the value version is unknown, or a wanted series can't be asked for: its scope path
-            is empty or has more than 20 entries.
+            has more than 20 entries.
     """
     ids = {series.series_id for series in wanted}
     series = tuple(each for each in catalogue.series if each.series_id in ids)
@@ -166,11 +166,11 @@ def _foreign(parts: Iterable[Part]) -> bool:
 def _fewest(cells: Cells) -> list[Part]:
     """Return the parts with the fewest requests, foreign series allowed."""
     parts = _packed(cells)
-    if _requests(parts) > cells.lower_bound():
-        for blocks in grids(cells, fewer_than=_requests(parts)):
-            cut = [part for block in blocks for part in _pages(cells.part(block))]
-            parts = min(parts, cut, key=_requests)
-    return parts
+    if _requests(parts) == cells.lower_bound():
+        return parts
+    rivals = [list(map(cells.part, blocks)) for blocks in grids(cells, fewer_than=_requests(parts))]
+    best = min([parts, *rivals], key=_requests)
+    return parts if best is parts else [page for block in best for page in _pages(block)]
 
 
 def _packed(cells: Cells) -> list[Part]:
@@ -194,12 +194,11 @@ def _requests(parts: Iterable[Part]) -> int:
 
 
 def _batch(part: Part, periods: Resolved, dataset_id: str, value_version: str) -> Batch:
-    groups = groups_named(part.home)
     return Batch(
         metric_ids=tuple(dict.fromkeys(series.metric_id for series in part.home)),
         scope_combinations=tuple(dict.fromkeys(series.scopes for series in part.home)),
         periods=periods,
-        reporting_group_ids=None if groups is None else tuple(groups),
+        reporting_group_ids=part.groups,
         value_version=value_version,
         expected_dataset_id=dataset_id,
         home=frozenset(series.series_id for series in part.home),

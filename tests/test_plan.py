@@ -1,0 +1,208 @@
+"""What a plan promises, on catalogues small enough to see through."""
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+from attrs import evolve
+
+from asyncfin.errors import SelectionError
+from asyncfin.fanout.plan import Plan, plan
+from asyncfin.model.catalogue import Catalogue, ReportingGroup
+from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.query import Query
+from asyncfin.model.scope import ScopeRef
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries
+
+YEARS = tuple(Period(year, 12, 12) for year in (2022, 2023, 2024))
+ANNUAL = Exact(YEARS)
+
+
+def catalogue(*triples: tuple[str, str, str], periods: tuple[Period, ...] = YEARS) -> Catalogue:
+    """Return a catalogue of one series per (metric, scope, group), named after its place."""
+    groups: dict[str, list[CatalogueSeries]] = {}
+    for at, (metric, scope, group) in enumerate(triples):
+        path = (ScopeRef("company", scope),)
+        series = CatalogueSeries(f"s{at}", group, metric, metric, "", "", path, "0", "over_period")
+        groups.setdefault(group, []).append(series)
+    return Catalogue(
+        entity_id="O-" + "0" * 32,
+        name="Example",
+        dataset_id="11111111-1111-1111-1111-111111111111",
+        created_timestamp=datetime(2025, 1, 1, tzinfo=UTC),
+        periods=periods,
+        scope_groups=(),
+        groups=tuple(ReportingGroup(name, name, "", "", "", tuple(each)) for name, each in groups.items()),
+    )
+
+
+def planned(
+    known: Catalogue, wanted: tuple[str, ...] | None = None, periods: Resolved | None = ANNUAL
+) -> Plan:
+    """Plan the series of these ids, or all of them."""
+    series = known.series if wanted is None else tuple(known[each] for each in wanted)
+    return plan(known, series, periods, select=Select(), period_selection=periods or Annual(), pinned=False)
+
+
+def test_one_page_of_series_is_one_batch_that_names_only_what_it_needs() -> None:
+    """The batch is the query a careful person would write, pinned to the publication."""
+    known = catalogue(("Revenue", "all", "annual"), ("Cost", "all", "annual"), ("Cash", "all", "other"))
+    (batch,) = planned(known, ("s0", "s1")).batches
+    assert isinstance(batch, Query)
+    assert batch.metric_ids == ("Revenue", "Cost")
+    assert batch.scope_combinations == ((ScopeRef("company", "all"),),)
+    assert batch.expected_dataset_id == known.dataset_id
+    assert batch.periods == ANNUAL
+    assert batch.home == batch.matched == {"s0", "s1"}
+
+
+def test_no_wanted_series_means_no_batches() -> None:
+    """A selection that matches nothing costs no query, and its plan says so."""
+    nothing = planned(catalogue(("Revenue", "all", "annual")), ())
+    assert nothing.batches == ()
+    assert nothing.requests == nothing.lower_bound == 0
+    assert nothing.way == "as asked"
+
+
+@pytest.mark.parametrize("periods", [None, Trailing(12), ANNUAL])
+def test_periods_that_the_catalogue_lacks_mean_no_batches(periods: Resolved | None) -> None:
+    """Where there is no period to ask for, nothing is asked; the wanted series stand in the plan."""
+    known = catalogue(("Revenue", "all", "annual"), periods=() if periods else YEARS)
+    empty = planned(known, periods=periods)
+    assert empty.batches == ()
+    assert [series.series_id for series in empty.series] == ["s0"]
+
+
+def test_series_stand_in_catalogue_order_however_they_were_named() -> None:
+    """The order of the wanted series does not matter, to the series nor to the batches."""
+    known = catalogue(*((f"M{at}", "all", "annual") for at in range(120)))
+    forth = planned(known)
+    back = planned(known, tuple(series.series_id for series in reversed(known.series)))
+    assert forth.series == back.series == known.series
+    assert forth.batches == back.batches
+
+
+def test_a_foreign_reporting_group_is_left_out() -> None:
+    """Where a metric and path exist in two groups, the wanted one is named, and the other does not come."""
+    known = catalogue(("Revenue", "all", "annual"), ("Revenue", "all", "quarterly"))
+    (batch,) = planned(known, ("s1",)).batches
+    assert batch.reporting_group_ids == ("quarterly",)
+    assert batch.matched == {"s1"}
+
+
+def test_groups_are_not_named_where_that_makes_no_difference() -> None:
+    """All groups of what is asked for are wanted, so the query leaves them out."""
+    known = catalogue(("Revenue", "all", "annual"), ("Revenue", "all", "quarterly"))
+    assert planned(known).batches[0].reporting_group_ids is None
+
+
+def test_more_groups_than_a_query_can_name() -> None:
+    """60 groups of one metric and path can't be named, so all 120 come, on two pages."""
+    known = catalogue(*(("Revenue", "all", f"g{at}") for at in range(120)))
+    (batch,) = planned(known, tuple(f"s{at}" for at in range(60))).batches
+    assert batch.reporting_group_ids is None
+    assert len(batch.home) == 60
+    assert len(batch.matched) == 120
+    assert batch.requests == 2
+
+
+@pytest.mark.parametrize("periods", [ANNUAL, Trailing(12)])
+def test_a_single_cell_larger_than_a_page_follows_its_cursor(periods: Resolved) -> None:
+    """250 series of one metric, path and group can't be told apart by a query: one batch of three pages."""
+    known = catalogue(*[("Revenue", "all", "annual")] * 250, ("Cost", "all", "annual"))
+    large = planned(known, periods=periods)
+    assert sorted(len(batch.home) for batch in large.batches) in ([1, 250], [251])
+    assert large.requests in (3, 4)
+    assert large.way == "as asked"
+
+
+def test_foreign_series_are_allowed_where_periods_are_fixed() -> None:
+    """Two series on a diagonal are one request, and what else the cross product matches is dropped."""
+    known = catalogue(("A", "x", "g"), ("A", "y", "g"), ("B", "x", "g"), ("B", "y", "g"))
+    (batch,) = planned(known, ("s0", "s3")).batches
+    assert batch.home == {"s0", "s3"}
+    assert batch.matched == {"s0", "s1", "s2", "s3"}
+
+
+def test_trailing_with_foreign_series_is_asked_as_the_whole_span() -> None:
+    """A foreign series could move the window, so the span of the catalogue is asked for, and cut later."""
+    known = catalogue(("A", "x", "g"), ("A", "y", "g"), ("B", "x", "g"), ("B", "y", "g"))
+    ranged = planned(known, ("s0", "s3"), Trailing(12))
+    assert ranged.way == "trailing as range"
+    assert ranged.requests == 1
+    assert [batch.periods for batch in ranged.batches] == [FiscalRange((2022, 12), (2024, 12))]
+    assert ranged.periods == Trailing(12)
+
+
+def test_trailing_without_foreign_series_is_asked_as_it_is() -> None:
+    """Where the wanted series fill their cross products there is nothing that could move the window."""
+    known = catalogue(("A", "x", "g"), ("A", "y", "g"), ("B", "x", "g"), ("B", "y", "g"))
+    pure = planned(known, ("s0", "s1"), Trailing(12))
+    assert pure.way == "as asked"
+    assert [batch.periods for batch in pure.batches] == [Trailing(12)]
+
+
+def test_trailing_for_one_of_two_series_of_a_cell_is_asked_as_range() -> None:
+    """No query matches the one without the other."""
+    known = catalogue(("A", "x", "g"), ("A", "x", "g"))
+    assert planned(known, ("s0",), Trailing(12)).way == "trailing as range"
+
+
+def test_dense_series_cost_no_more_than_their_block() -> None:
+    """13 metrics on 15 paths are 195 series: two pages of one batch, but no two batches of a page each."""
+    known = catalogue(*((f"M{metric}", f"p{path}", "g") for metric in range(13) for path in range(15)))
+    assert planned(known).requests == planned(known).lower_bound == 2
+
+
+def test_a_plan_explains_itself() -> None:
+    """People see what would be sent before anything is sent."""
+    known = catalogue(("A", "x", "g"), ("A", "y", "g"), ("B", "x", "g"), ("B", "y", "g"))
+    text = str(planned(known, ("s0", "s3"), Trailing(12)))
+    for part in (
+        "1 batch",
+        "2 series wanted",
+        "2 foreign",
+        "1 request",
+        "lower bound 1",
+        "trailing as range",
+    ):
+        assert part in text
+    assert "the last 12 months" in text
+
+
+def test_a_series_on_too_long_a_path_is_refused() -> None:
+    """No legal query names a path of 21 entries; the error says which field is at fault."""
+    path = tuple(ScopeRef("company", str(at)) for at in range(21))
+    known = catalogue(("Revenue", "all", "annual"))
+    (group,) = known.groups
+    long = evolve(known, groups=(evolve(group, series=(evolve(group.series[0], scopes=path),)),))
+    with pytest.raises(SelectionError, match="scope path"):
+        planned(long)
+
+
+SCRIPT = """
+from tests.test_plan import catalogue, planned
+known = catalogue(*((f"M{m}", f"p{p}", f"g{m % 3}") for m in range(70) for p in range(70) if m * p % 11 == 1))
+wanted = tuple(series.series_id for series in known.series)[::3]
+for batch in planned(known, wanted).batches:
+    print(batch.metric_ids, batch.scope_combinations, batch.reporting_group_ids)
+"""
+
+
+def test_a_plan_does_not_depend_on_the_hash_seed() -> None:
+    """Another process plans the same batches, ids in the same order."""
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(seen) == 1
+    assert seen != {""}

@@ -11,7 +11,7 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import Mock
@@ -20,6 +20,8 @@ import aiohttp
 import pytest
 from aioresponses import aioresponses
 from aioresponses import core as mock_core
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from asyncfin.errors import (
     ConnectionFailedError,
@@ -31,6 +33,7 @@ from asyncfin.errors import (
 )
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.transport import Timeouts, Transport
+from tests.conftest import VirtualTimeLoop
 from tests.scripted import answer, dropping, hanging, resetting, scripted, trickling
 
 if sys.version_info >= (3, 14):
@@ -282,6 +285,36 @@ async def test_speaking_tls_to_a_plain_port_is_a_failed_connection() -> None:
         port = server.sockets[0].getsockname()[1]
         async with connected(f"https://127.0.0.1:{port}") as transport:
             assert isinstance(await failure_of(transport), ConnectionFailedError)
+
+
+@st.composite
+def spoiled(draw: st.DrawFn) -> bytes:
+    """An answer in which some bytes were dropped, doubled or replaced."""
+    body = draw(st.sampled_from([PLAIN[:100], gzip.compress(PLAIN), zstd.compress(PLAIN)]))
+    coding = draw(st.sampled_from(["gzip", "zstd", "identity", "br"]))
+    raw = draw(st.sampled_from([answer(body=body, content_encoding=coding), chunked(body)]))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(raw)))
+        end = draw(st.integers(start, min(start + 20, len(raw))))
+        filling = draw(
+            st.binary(max_size=5) | st.sampled_from([b"\r\n", b"\r\n\r\n", b": ", b"0\r\n", b"9" * 30])
+        )
+        raw = raw[:start] + filling + raw[end:]
+    return raw
+
+
+@given(raw=spoiled())
+@settings(max_examples=150)
+def test_whatever_comes_is_an_answer_or_an_error_of_ours(raw: bytes) -> None:
+    """Spoiled bytes never hang an attempt and never show an exception of the library below."""
+
+    async def attempt() -> None:
+        async with wired(dropping(raw)) as transport:
+            with suppress(TransportError, MalformedAnswerError):
+                await transport.attempt(READ)
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(attempt())
 
 
 # --- the cap
@@ -541,19 +574,50 @@ def test_verification_cannot_be_switched_off_by_a_false() -> None:
 # --- proxies
 
 
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's own proxies are nothing to these tests."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
 @pytest.mark.parametrize("trust_env", [True, False])
 async def test_the_environments_proxy_is_used_only_on_request(
-    trust_env: bool, monkeypatch: pytest.MonkeyPatch
+    trust_env: bool, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With trust_env the request goes to the proxy, whole URL and all."""
-    for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+    """With trust_env the request goes to the proxy, whole URL and all; its scheme may be left out."""
     async with scripted(answer()) as server, scripted(answer()) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.base_url)
+        monkeypatch.setenv("http_proxy", proxy.base_url.replace("http://", scheme))
         async with connected(server.base_url, trust_env=trust_env) as transport:
             await transport.attempt(READ)
     assert len(proxy.requests) == trust_env
     assert len(server.requests) == (not trust_env)
+
+
+async def test_what_the_environment_excepts_is_reached_without_its_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """no_proxy holds, with and without a port."""
+    async with scripted(answer()) as server:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        for excepted in ("127.0.0.1", server.base_url.removeprefix("http://")):
+            monkeypatch.setenv("no_proxy", excepted)
+            async with connected(server.base_url, trust_env=True) as transport:
+                assert (await transport.attempt(READ)).status == 200
+
+
+@pytest.mark.parametrize("proxy", ["socks5://user:secret@127.0.0.1:1", "http://", "ftp://x"])
+async def test_a_proxy_of_another_kind_is_refused_without_showing_it(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable is named; its value may hold a password."""
+    monkeypatch.setenv("https_proxy", proxy)
+    async with connected("https://example.com", trust_env=True) as transport:
+        with pytest.raises(SelectionError, match="https_proxy") as caught:
+            await transport.attempt(READ)
+    assert proxy not in str(caught.value)
 
 
 async def test_a_netrc_file_is_not_read_with_the_environments_proxy(
@@ -569,8 +633,6 @@ async def test_a_netrc_file_is_not_read_with_the_environments_proxy(
 
 async def test_a_proxy_that_refuses_is_a_failed_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its status is told; its answer is not the service's."""
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
     async with scripted(answer(407)) as proxy:
         monkeypatch.setenv("https_proxy", proxy.base_url)
         async with connected("https://service.invalid", trust_env=True) as transport:

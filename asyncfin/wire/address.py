@@ -41,9 +41,21 @@ def _is_loopback(host: str) -> bool:
 
 
 def environment_proxy(base_url: str) -> str | None:
-    """Return the proxy that the environment names for `base_url`.
+    """Return the proxy that the environment names for `base_url`, if it names one.
 
     It is aiohttp's trust_env without the netrc file, whose passwords are none of ours.
+
+    Raises:
+        SelectionError: the proxy is no HTTP proxy.
     """
     url = URL(base_url)
-    return None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
+    proxy = getproxies().get(url.scheme)
+    if proxy is None or proxy_bypass(url.authority):
+        return None
+    if "://" not in proxy:
+        proxy = f"http://{proxy}"
+    if not re.match(r"https?://[^/]", proxy):
+        raise SelectionError(
+            f"{url.scheme}_proxy in the environment must be an http or https URL; its value is not shown"
+        )
+    return proxy

@@ -55,10 +55,8 @@ async def judge(nginx: str) -> AsyncIterator[str]:
     """Run an nginx that allows the limit, and give its address."""
     port = unused_port()
     with tempfile.TemporaryDirectory() as folder:
-        configuration = Path(folder, "nginx.conf")
-        configuration.write_text(CONFIGURATION.format(folder=folder, port=port, limit=LIMIT, burst=BURST))
         server = await asyncio.create_subprocess_exec(
-            nginx, "-p", folder, "-c", str(configuration), stderr=subprocess.DEVNULL
+            nginx, "-p", folder, "-c", configured(folder, port), stderr=subprocess.DEVNULL
         )
         try:
             await answering(port)
@@ -66,6 +64,13 @@ async def judge(nginx: str) -> AsyncIterator[str]:
         finally:
             server.terminate()
             await server.wait()
+
+
+def configured(folder: str, port: int) -> str:
+    """Write the configuration into the folder, and return its path."""
+    file = Path(folder, "nginx.conf")
+    file.write_text(CONFIGURATION.format(folder=folder, port=port, limit=LIMIT, burst=BURST))
+    return str(file)
 
 
 async def answering(port: int) -> None:

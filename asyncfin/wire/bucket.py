@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from math import isfinite
 
 from attrs import define, frozen
@@ -23,9 +24,7 @@ _EPSILON = 1e-9
 # While both lanes wait, bulk gets one grant after this many to interactive.
 _BULK_TURN = 9
 
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
+_utc_now = partial(datetime.now, UTC)
 
 
 @frozen

@@ -1,0 +1,194 @@
+"""Answers changed in structure, types, bytes, encodings and headers: an AsyncfinError, or exactly what they say."""
+
+import asyncio
+import gzip
+import json
+import os
+import random
+import zlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncfin import AsyncfinError, Client, FiscalRange, Panel, Retry, Select
+from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox.generate import generate
+from tests.altered import altered
+from tests.conftest import VirtualTimeLoop
+from tests.scripted import Received, answer, judged
+
+CASES = int(os.environ.get("ASYNCFIN_FUZZ", "300"))
+DATASET = generate(5, series=14, publications=1)
+OPERATIONS = ("dataset", "catalogue", "query")
+ODD = [None, True, False, "", "x", "2024", 0, -1, 13, 1.5, 1e300, 10**30, [], {}, [None], {"year": 2024}, "\ud800", "O-"]
+
+
+@cache
+def recorded() -> dict[str, bytes]:
+    """Return the sound answer of each operation, as JSON."""
+    bodies: dict[str, bytes] = {}
+
+    def keep(operation: str, sent: Any, content: Any) -> None:
+        bodies[operation] = json.dumps(content).encode()
+
+    async def read() -> None:
+        async with (
+            Sandbox(DATASET) as sandbox,
+            altered(sandbox, keep) as base_url,
+            Client(base_url, sandbox.token) as client,
+        ):
+            await client.query(DATASET.entity_id, Select(), FiscalRange())
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(read())
+    return bodies
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Return every (container, key) within a JSON value."""
+    found: list[tuple[Any, Any]] = []
+    keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in list(keys):
+        found += [(value, key), *places(value[key])]
+    return found
+
+
+def restructured(body: bytes, source: random.Random) -> bytes:
+    """Change some places of a JSON body: replace, remove, double, swap, rename."""
+    content = json.loads(body)
+    for _ in range(source.choice([1, 1, 1, 2, 5])):
+        container, key = source.choice(places(content))
+        way = source.choice(["replace", "replace", "remove", "double", "swap", "rename"])
+        if way == "replace":
+            container[key] = source.choice(ODD)
+        elif way == "remove":
+            del container[key]
+        elif way == "double" and isinstance(container, list):
+            container.insert(key, json.loads(json.dumps(container[key])))
+        elif way == "swap" and isinstance(container, list):
+            other = source.randrange(len(container))
+            container[key], container[other] = container[other], container[key]
+        elif way == "rename" and isinstance(container, dict):
+            container[f"{key}_"] = container.pop(key)
+        if not places(content):
+            break
+    return json.dumps(content).encode()
+
+
+def bytes_changed(body: bytes, source: random.Random) -> bytes:
+    """Overwrite, insert, cut or repeat some bytes."""
+    changed = bytearray(body)
+    at = source.randrange(len(changed))
+    way = source.choice(["overwrite", "insert", "cut", "repeat", "end"])
+    if way == "overwrite":
+        changed[at] = source.randrange(256)
+    elif way == "insert":
+        changed[at:at] = source.randbytes(source.randint(1, 4))
+    elif way == "cut":
+        del changed[at : at + source.randint(1, 40)]
+    elif way == "repeat":
+        changed[at:at] = changed[at : at + source.randint(1, 60)]
+    else:
+        del changed[at:]
+    return bytes(changed)
+
+
+def coded(body: bytes, source: random.Random) -> bytes:
+    """Return a whole HTTP answer whose coding, length or headers do not fit its body, or fit it oddly."""
+    way = source.choice(["gzip", "cut gzip", "deflate", "wrong", "unknown", "utf-16", "bom", "latin", "type", "long"])
+    if way == "gzip":
+        return answer(200, gzip.compress(body), content_encoding="gzip")
+    if way == "cut gzip":
+        packed = gzip.compress(body)
+        return answer(200, packed[: source.randrange(len(packed))], content_encoding="gzip")
+    if way == "deflate":
+        return answer(200, zlib.compress(body), content_encoding="deflate")
+    if way == "wrong":
+        return answer(200, body, content_encoding="gzip")
+    if way == "unknown":
+        return answer(200, body, content_encoding=source.choice(["br", "x-none", "", "identity", "gzip, gzip"]))
+    if way == "utf-16":
+        return answer(200, body.decode().encode("utf-16"))
+    if way == "bom":
+        return answer(200, b"\xef\xbb\xbf" + body)
+    if way == "latin":
+        return answer(200, body.replace(b"Generated", b"G\xe9n\xe9r\xe9"))
+    if way == "type":
+        return answer(200, body, content_type=source.choice(["text/html", "application/json; charset=utf-7", "x"]))
+    return answer(source.choice([200, 201, 204, 206, 299]), body, x_request_id="r" * source.randint(1, 5000))
+
+
+CHANGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "structure": lambda body, source: answer(200, restructured(body, source)),
+    "bytes": lambda body, source: answer(200, bytes_changed(body, source)),
+    "coding": coded,
+}
+
+
+async def ask(changed: str, sent: bytes) -> Panel | AsyncfinError:
+    """Ask for everything of a service that answers one operation with these bytes."""
+
+    def judge(request: Received) -> bytes:
+        operation = request.target.partition("?")[0].rsplit("/", 1)[-1]
+        return sent if operation == changed else answer(200, recorded()[operation])
+
+    async with judged(judge) as server, Client(server.base_url, "token", retry=Retry(attempts=2)) as client:
+        try:
+            async with asyncio.timeout(10_000):
+                panel = await client.query(DATASET.entity_id, Select(), FiscalRange())
+                panel.check()
+        except AsyncfinError as error:
+            return error
+        return panel
+
+
+def told(body: bytes) -> dict[str, dict[tuple[int, int, int], tuple[Any, str]]]:
+    """Read an answer to the query by brute force."""
+    content = json.loads(body)
+    periods = [(each["year"], each["end_month"], each["duration_months"]) for each in content["periods"]]
+    return {
+        series["series_id"]: {
+            period: (value["number"], value["text"])
+            for period, value in zip(periods, series["values"], strict=True)
+            if value is not None
+        }
+        for series in content["series"]
+    }
+
+
+def shown(panel: Panel) -> dict[str, dict[tuple[int, int, int], tuple[Any, str]]]:
+    return {
+        series.series_id: {
+            (period.year, period.end_month, period.duration_months): (value.number, value.text)
+            for period, value in series.observations()
+        }
+        for series in panel
+        if series.series_id not in panel.unlisted
+    }
+
+
+@pytest.mark.timeout(1800)
+@settings(max_examples=CASES)
+@given(st.sampled_from(OPERATIONS), st.sampled_from(sorted(CHANGES)), st.integers(0, 2**32))
+def test_a_changed_answer_is_an_error_or_is_read_as_it_says(operation: str, way: str, seed: int) -> None:
+    """Nothing but an AsyncfinError comes out, never a hang, and never a panel that no answer told."""
+    sent = CHANGES[way](recorded()[operation], random.Random(seed))
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        outcome = runner.run(ask(operation, sent))
+    if isinstance(outcome, Panel):
+        body = sent.partition(b"\r\n\r\n")[2] if operation == "query" and way != "coding" else recorded()["query"]
+        assert shown(outcome) == told(body)
+        assert outcome.dataset.entity_id == DATASET.entity_id
+
+
+def test_the_unchanged_answers_give_a_panel() -> None:
+    """The recorded answers are sound, so that an error can only come from a change."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        outcome = runner.run(ask("query", answer(200, recorded()["query"])))
+    assert isinstance(outcome, Panel)
+    assert shown(outcome) == told(recorded()["query"])
+    assert outcome.value_count > 0

@@ -5,13 +5,16 @@ from typing import Any
 
 
 def library(name: str, extra: str) -> Any:
-    """Return a module that one of the extras installs.
+    """Return a module of a package that one of the extras installs.
 
     Raises:
-        ImportError: it is not installed; the message names the extra.
+        ImportError: the package is not installed; the message names the extra.
     """
+    package = name.partition(".")[0]
     try:
-        return import_module(name)
+        import_module(package)
     except ImportError:
-        missing = ImportError(f"{name} is not installed: pip install 'asyncfin[{extra}]'", name=name)
+        missing = ImportError(f"{package} is not installed: pip install 'asyncfin[{extra}]'", name=package)
+    else:
+        return import_module(name)
     raise missing

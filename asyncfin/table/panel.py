@@ -22,6 +22,7 @@ from asyncfin.table import frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
 from asyncfin.table.notebook import panel_html
+from asyncfin.table.plot import plot as draw
 from asyncfin.wire.answer import series_of
 
 Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Iterable[Period | str]
@@ -201,6 +202,24 @@ class Panel:
             ImportError: NumPy is not installed.
         """
         return frames.to_numpy(self._grid)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the numbers as lines over fiscal time, for a quick look (extra ``plot``).
+
+        Each series has a line for each duration of its periods. Fiscal months are drawn evenly; they are
+        no calendar months.
+
+        Args:
+            ax: the Axes of matplotlib to draw on; None: a new figure.
+
+        Returns:
+            The Axes; ``panel.plot().figure.savefig("panel.png")`` keeps the picture.
+
+        Raises:
+            SelectionError: there are more than 10 lines.
+            ImportError: matplotlib is not installed.
+        """
+        return draw(self._grid, ax)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Hand the long table to whatever reads Arrow's C stream interface."""

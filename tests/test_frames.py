@@ -1,0 +1,253 @@
+"""Panels as tables: one schema everywhere, and only what was asked for is decoded."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncfin
+from asyncfin.errors import MalformedAnswerError, SelectionError
+from asyncfin.fanout.stitch import Stitch
+from asyncfin.model.period import FiscalRange, Period
+from asyncfin.model.select import Select
+from asyncfin.table.columns import COLUMNS
+from asyncfin.table.panel import Panel, concat
+from asyncfin.wire.answer import read_query_page
+from tests.answers import DATASET_ID, ENTITY_ID, EVER, catalogue_of, encoded, page_json, panel_of
+
+pa = pytest.importorskip("pyarrow")
+np = pytest.importorskip("numpy")
+
+FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
+Q1, Q2 = Period.parse("2024-Q1"), Period.parse("2024-Q2")
+NUMBERS = {
+    "sales.annual": {FY23: 100, FY24: 0},
+    "sales.quarterly": {Q1: 1.5, Q2: -2.5},
+    "empty.annual": {},
+}
+
+
+@pytest.fixture
+async def panel() -> Panel:
+    return await panel_of(NUMBERS, (FY24, Q2, FY23, Q1))
+
+
+def test_a_row_is_an_observation_with_all_that_is_known_of_it(panel: Panel) -> None:
+    """Series in catalogue order, each oldest first; the catalogue's fields are joined."""
+    table = panel.to_arrow()
+    rows = table.select(["series_id", "period_label", "number"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
+        ("sales.annual", "FY2023", 100.0),
+        ("sales.annual", "FY2024", 0.0),
+        ("sales.quarterly", "2024-Q1", 1.5),
+        ("sales.quarterly", "2024-Q2", -2.5),
+    ]
+    assert table.to_pylist()[2] == {
+        "entity_id": ENTITY_ID,
+        "entity_name": "Example Company",
+        "dataset_id": DATASET_ID,
+        "series_id": "sales.quarterly",
+        "metric_id": "sales",
+        "reporting_group_id": "quarterly",
+        "reporting_group_name": "Group quarterly",
+        "scopes": [{"scope_group_id": "company", "scope_id": "all"}],
+        "scope_path": "company=all",
+        "scope_names": ["Whole company"],
+        "series_label": "Label of sales",
+        "description": "About sales.quarterly. Unit: USD.",
+        "basis": "consolidated",
+        "cadence": "quarterly",
+        "period_meaning": "over_period",
+        "year": 2024,
+        "end_month": 3,
+        "duration_months": 3,
+        "period_label": "2024-Q1",
+        "number": 1.5,
+        "text": "1.5",
+        "series_number_format": "#,##0",
+        "value_number_format": "0.0",
+        "fill_type": "derived",
+        "value_version": "original",
+        "asked_version": "original",
+        "report_year": 2024,
+        "report_end_month": 3,
+        "report_duration_months": 0,
+        "sources": [],
+    }
+
+
+def test_the_schema_is_the_same_when_empty(panel: Panel) -> None:
+    """Without rows, series, periods or panels, the columns keep their names and types."""
+    schema = panel.to_arrow().schema
+    for empty in (
+        panel.during(FiscalRange(1900, 1901)),
+        panel.where(lambda series: False),
+        panel.where(lambda series: series.metric_id == "empty"),
+    ):
+        table = empty.to_arrow()
+        assert table.schema.equals(schema)
+        assert table.num_rows == 0
+    assert concat([]).schema.equals(schema)
+
+
+def test_the_documented_schema_is_the_real_one(panel: Panel) -> None:
+    """docs/schema.md lists every column of the long table with its type, in order."""
+    text = (Path(asyncfin.__file__).parents[1] / "docs" / "schema.md").read_text()
+    rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| `")]
+    assert [tuple(cell.strip(" `") for cell in row) for row in rows] == [(c.name, c.type) for c in COLUMNS]
+
+
+def test_the_types_are_the_documented_ones(panel: Panel) -> None:
+    """Words are dictionaries with 32-bit indices; lists hold structs of named fields."""
+    schema = panel.to_arrow().schema
+    assert schema.field("series_id").type == pa.dictionary(pa.int32(), pa.string())
+    assert schema.field("scope_names").type == pa.list_(pa.string())
+    fields = {"scopes": ["scope_group_id", "scope_id"], "sources": ["item_id", "row_index", "column_index"]}
+    for name, expected in fields.items():
+        assert [field.name for field in schema.field(name).type.value_type] == expected
+    assert schema.field("year").type == pa.int32()
+    assert schema.field("number").type == pa.float64()
+    assert schema.field("text").type == pa.string()
+
+
+def test_the_metadata_tells_the_publication_and_the_question(panel: Panel) -> None:
+    """A table that lies in a file still says where it is from."""
+    (about,) = json.loads(panel.to_arrow().schema.metadata[b"asyncfin"])["panels"]
+    assert about["dataset_id"] == DATASET_ID
+    assert about["entity_id"] == ENTITY_ID
+    assert about["select"] == "Select()"
+    assert about["value_version"] == "original"
+    assert about["periods"] == ["FY2023", "2024-Q1", "2024-Q2", "FY2024"]
+
+
+def test_chosen_columns_come_in_the_order_asked_for(panel: Panel) -> None:
+    """A name alone is taken too; an unknown one is refused with what there is."""
+    assert panel.to_arrow(columns=["number", "year", "number"]).column_names == ["number", "year"]
+    with pytest.raises(SelectionError, match="columns must be among entity_id, .*, not 'numbre'"):
+        panel.to_arrow(columns=["numbre"])
+    with pytest.raises(SelectionError, match="layout must be 'long' or 'wide', not 'tall'"):
+        panel.to_arrow("tall")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("column", [each.name for each in COLUMNS])
+def test_a_column_is_the_same_alone_and_among_all(panel: Panel, column: str) -> None:
+    """What is chosen decides what is made, not what is in it."""
+    assert panel.to_arrow(columns=[column]).column(0).equals(panel.to_arrow().column(column))
+
+
+async def broken_panel(field: str, to: Any) -> Panel:
+    """Return a panel with a value whose field breaks the spec."""
+    document = page_json([FY24], {"a.annual": {FY24: 1}})
+    document["series"][0]["values"][0][field] = to
+    catalogue = catalogue_of(["a.annual"])
+    stitch = Stitch(catalogue, catalogue.series, EVER)
+    await stitch.add(read_query_page(encoded(document)), home=frozenset(["a.annual"]), asked=EVER)
+    return stitch.panel(select=Select(), value_version="original")
+
+
+@pytest.mark.parametrize(
+    ("field", "to", "column"),
+    [
+        ("text", None, "text"),
+        ("number_format", 1, "value_number_format"),
+        ("fill_type", None, "fill_type"),
+        ("value_version", True, "value_version"),
+        ("report_period", {"year": 2024, "end_month": 13, "duration_months": 0}, "report_year"),
+        ("sources", [{"item_id": "i", "row_index": 1.5, "column_index": 0}], "sources"),
+        ("sources", None, "sources"),
+    ],
+)
+async def test_a_column_decodes_its_own_field_and_no_other(field: str, to: Any, column: str) -> None:
+    """A broken field is met by the columns read from it; asking for numbers never meets it."""
+    panel = await broken_panel(field, to)
+    with pytest.raises(MalformedAnswerError, match=rf"@ \$\.series\[0\] \(a\.annual\)\.values\[0\]\.{field}"):
+        panel.to_arrow(columns=[column])
+    untouched = [each.name for each in COLUMNS if each.name != column and not each.name.startswith("report_")]
+    assert panel.to_arrow(columns=untouched).num_rows == 1
+    with pytest.raises(MalformedAnswerError):
+        panel.to_arrow()
+
+
+def test_wide_has_a_row_a_period_and_a_column_a_series(panel: Panel) -> None:
+    """Numbers by series id; gaps are null and a reported zero is 0; metadata says what the series is."""
+    table = panel.to_arrow("wide")
+    assert table.to_pydict() == {
+        "year": [2023, 2024, 2024, 2024],
+        "end_month": [12, 3, 6, 12],
+        "duration_months": [12, 3, 3, 12],
+        "sales.annual": [100.0, None, None, 0.0],
+        "empty.annual": [None] * 4,
+        "sales.quarterly": [None, 1.5, -2.5, None],
+    }
+    about = table.schema.field("sales.annual").metadata
+    assert about[b"label"] == b"Label of sales"
+    assert about[b"scope_path"] == b"company=all"
+
+
+def test_wide_columns_can_be_chosen(panel: Panel) -> None:
+    """By period field or series id."""
+    assert panel.to_arrow("wide", columns=["sales.annual", "year"]).column_names == ["sales.annual", "year"]
+    with pytest.raises(SelectionError, match="not 'sales'"):
+        panel.to_arrow("wide", columns=["sales"])
+
+
+def test_numpy_is_series_by_periods(panel: Panel) -> None:
+    """A gap is NaN, and zero is zero."""
+    expected = [[100, np.nan, np.nan, 0], [np.nan] * 4, [np.nan, 1.5, -2.5, np.nan]]
+    np.testing.assert_array_equal(panel.to_numpy(), np.array(expected))
+
+
+def test_pandas_wide_is_indexed_by_period(panel: Panel) -> None:
+    """The index sorts as periods do."""
+    pytest.importorskip("pandas")
+    frame = panel.to_pandas("wide")
+    assert frame.index.names == ["year", "end_month", "duration_months"]
+    assert frame.index.is_monotonic_increasing
+    assert frame.loc[(2024, 12, 12), "sales.annual"] == 0
+    assert frame["sales.quarterly"].isna().tolist() == [True, False, False, True]
+
+
+def test_panels_of_several_questions_become_one_table(panel: Panel) -> None:
+    """Rows follow one another, with the schema of one, and the metadata names both."""
+    joined = concat([panel, panel.during(FY24)])
+    assert joined.num_rows == 5
+    assert joined.schema.equals(panel.to_arrow().schema)
+    assert len(json.loads(joined.schema.metadata[b"asyncfin"])["panels"]) == 2
+    assert concat([panel, panel], columns=iter(["number"])).column_names == ["number"]
+
+
+def test_whatever_reads_arrow_reads_a_panel(panel: Panel) -> None:
+    """The C stream gives the long table."""
+    assert pa.table(panel).equals(panel.to_arrow())
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "extra"),
+    [
+        ("pyarrow", "to_arrow", "arrow"),
+        ("pandas", "to_pandas", "pandas"),
+        ("polars", "to_polars", "polars"),
+        ("numpy", "to_numpy", "pandas"),
+        ("matplotlib", "plot", "plot"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(
+    panel: Panel, monkeypatch: pytest.MonkeyPatch, module: str, call: str, extra: str
+) -> None:
+    """The error says what to install."""
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"{module}.*pip install 'asyncfin\[{extra}\]'"):
+        getattr(panel, call)()
+
+
+def test_importing_asyncfin_loads_no_frame_library() -> None:
+    """Whoever only wants numbers does not pay for pandas."""
+    code = (
+        "import sys, asyncfin; print([name for name in"
+        " ('numpy', 'pandas', 'polars', 'pyarrow', 'matplotlib', 'duckdb') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,178 @@
+"""What a stitch refuses, and what it tells of an answer while it arrives."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from asyncfin.errors import MalformedAnswerError
+from asyncfin.fanout.stitch import Stitch
+from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.select import Select
+from asyncfin.wire.answer import QueryPage, read_query_page
+from asyncfin.wire.turn import decoding_turn
+from tests.answers import EVER, Numbers, catalogue_of, encoded, page_json
+
+FY22, FY23, FY24 = (Period(year, 12, 12) for year in (2022, 2023, 2024))
+IDS = ("a.annual", "b.annual", "c.annual")
+HOME = frozenset(IDS)
+
+
+def stitch(periods: Resolved | None = EVER) -> Stitch:
+    catalogue = catalogue_of(IDS, [FY22, FY23, FY24])
+    return Stitch(catalogue, catalogue.series, periods)
+
+
+def page(numbers: Numbers, **changes: Any) -> QueryPage:
+    return read_query_page(encoded(page_json([FY22, FY23, FY24], numbers, **changes)))
+
+
+async def test_foreign_series_leave_no_trace() -> None:
+    """Neither their values nor their periods are kept, and they may come at home later."""
+    answer = stitch()
+    await answer.add(
+        page({"a.annual": {FY24: 1}, "b.annual": {FY22: 2}}), home=frozenset(IDS[:1]), asked=EVER
+    )
+    assert [series.series_id for series in answer.absent] == ["b.annual", "c.annual"]
+    await answer.add(page({"b.annual": {FY23: 3}}), home=frozenset(IDS[1:]), asked=EVER)
+    panel = answer.panel(select=Select(), value_version="original")
+    assert panel.periods == (FY23, FY24)
+    assert panel.unlisted == ("c.annual",)
+
+
+async def test_a_foreign_series_need_not_be_sound() -> None:
+    """Its values are not decoded."""
+    document = page_json([FY24], {"a.annual": {FY24: 1}, "b.annual": {FY24: 2}})
+    document["series"][1]["values"] = ["nonsense"]
+    answer = stitch()
+    await answer.add(read_query_page(encoded(document)), home=frozenset(IDS[:1]), asked=EVER)
+    answer.panel(select=Select(), value_version="original").check()
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("metric_id", "other"),
+        ("reporting_group_id", "other"),
+        ("scopes", [{"scope_group_id": "company", "scope_id": "part"}]),
+    ],
+)
+async def test_a_series_must_be_the_one_that_the_catalogue_lists(field: str, other: Any) -> None:
+    """The same id with another metric, group or path is an error, with its JSON path."""
+    document = page_json([FY24], {"a.annual": {FY24: 1}})
+    document["series"][0][field] = other
+    with pytest.raises(MalformedAnswerError, match=rf"@ \$\.series\[0\] \(a\.annual\)\.{field}$"):
+        await stitch().add(read_query_page(encoded(document)), home=HOME, asked=EVER)
+
+
+async def test_a_window_is_one_over_all_pages_of_its_batch() -> None:
+    """Each page alone fits in twelve months; together they do not, so the service broke its word."""
+    answer = stitch(Trailing(12))
+    await answer.add(page({"a.annual": {FY24: 1}}), home=HOME, asked=Trailing(12))
+    with pytest.raises(MalformedAnswerError, match=r"b\.annual has a value at FY2023, outside of"):
+        await answer.add(page({"b.annual": {FY23: 1}}), home=HOME, asked=Trailing(12))
+
+
+async def test_batches_have_windows_of_their_own() -> None:
+    """The batch with the latest value cuts the others' down to the whole's window."""
+    answer = stitch(Trailing(12))
+    await answer.add(page({"a.annual": {FY23: 1}}), home=frozenset(IDS[:1]), asked=Trailing(12))
+    assert answer.anchor == FY23
+    await answer.add(page({"b.annual": {FY24: 2}}), home=frozenset(IDS[1:]), asked=Trailing(12))
+    panel = answer.panel(select=Select(), value_version="original")
+    assert panel.anchor == FY24
+    assert panel.anchored_by == ("b.annual",)
+    assert panel.periods == (FY24,)
+    assert panel["a.annual"].values == (None,)
+
+
+async def test_a_piece_can_be_cut_to_an_anchor_known_from_elsewhere() -> None:
+    """In a stream, other pieces may decide where the window ends."""
+    answer = stitch(Trailing(24))
+    await answer.add(page({"a.annual": {FY22: 1, FY23: 2}}), home=HOME, asked=Trailing(24))
+    panel = answer.panel(select=Select(), value_version="original", anchor=FY24)
+    assert panel.periods == (FY23,)
+    assert panel.anchor == FY24
+    assert panel.anchored_by == ()
+
+
+@pytest.mark.parametrize(
+    "asked", [Exact([FY23]), FiscalRange((2022, 1), (2023, 12)), FiscalRange(2024, 2024)], ids=repr
+)
+async def test_a_value_that_was_not_asked_for_is_refused(asked: Resolved) -> None:
+    """The error names the series, the period and what was asked."""
+    with pytest.raises(MalformedAnswerError, match=r"a\.annual has a value at FY202[24], outside of"):
+        await stitch(asked).add(page({"a.annual": {FY22: 1, FY23: 1, FY24: 1}}), home=HOME, asked=asked)
+
+
+async def test_listing_more_periods_than_asked_is_allowed() -> None:
+    """The spec says what has a value, not what is listed."""
+    answer = stitch(Exact([FY23]))
+    await answer.add(page({"a.annual": {FY23: 1}}), home=HOME, asked=Exact([FY23]))
+    assert answer.panel(select=Select(), value_version="original").periods == (FY23,)
+
+
+async def test_an_empty_series_shows_that_the_service_lists_such() -> None:
+    """Only nulls came for it: it has arrived, and an absent one would be lost."""
+    answer = stitch()
+    await answer.add(page({"a.annual": {FY24: 1}}), home=HOME, asked=EVER)
+    assert not answer.lists_empty
+    await answer.add(page({"b.annual": {}}), home=HOME, asked=EVER)
+    assert answer.lists_empty
+    assert [series.series_id for series in answer.absent] == ["c.annual"]
+
+
+async def test_nothing_asked_gives_all_series_without_periods() -> None:
+    """A rule may mean no period of the catalogue: no request, and no series is called unlisted."""
+    panel = stitch(None).panel(select=Select(), value_version="original")
+    assert panel.series_ids == IDS
+    assert panel.periods == ()
+    assert panel.unlisted == ()
+
+
+async def test_others_run_between_the_slices_of_a_large_page() -> None:
+    """A page of many blocks gives the loop a turn after each of them."""
+    catalogue = catalogue_of([f"m{at}.annual" for at in range(60)])
+    document = page_json([FY24], {series.series_id: {FY24: 1} for series in catalogue})
+    for series in document["series"]:
+        series["values"][0]["text"] = "x" * 50_000
+    body = encoded(document)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    answer = Stitch(catalogue, catalogue.series, EVER)
+    await answer.add(read_query_page(body), home=frozenset(s.series_id for s in catalogue), asked=EVER)
+    counting.cancel()
+    assert turns >= len(body) // (3 * 128 * 1024)
+
+
+async def test_a_cancelled_page_is_not_half_taken() -> None:
+    """Cancelled between slices, the stitch holds nothing of the page, and the turn is free again."""
+    answer = stitch()
+    adding = asyncio.create_task(answer.add(page({"a.annual": {FY24: 1}}), home=HOME, asked=EVER))
+    await asyncio.sleep(0)
+    assert decoding_turn().locked()
+    adding.cancel()
+    await asyncio.wait([adding])
+    assert adding.cancelled()
+    assert len(answer.absent) == len(IDS)
+    assert not decoding_turn().locked()
+    await answer.add(page({"a.annual": {FY24: 1}}), home=HOME, asked=EVER)
+
+
+def test_each_loop_has_a_turn_of_its_own() -> None:
+    """A lock of an ended loop is not met again."""
+
+    async def twice() -> None:
+        documents = [page({"a.annual": {FY24: 1}}), page({"b.annual": {FY24: 1}})]
+        answer = stitch()
+        await asyncio.gather(*(answer.add(each, home=HOME, asked=EVER) for each in documents))
+
+    asyncio.run(twice())
+    asyncio.run(twice())

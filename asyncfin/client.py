@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl as tls
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import date, datetime
 from functools import partial
 from types import TracebackType
@@ -17,6 +17,7 @@ from asyncfin.fanout.flight import in_flight
 from asyncfin.fanout.plan import Plan
 from asyncfin.fanout.run import Runner
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
+from asyncfin.model.kind import check_kind
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import Query, check_dataset_id, check_page_size
 from asyncfin.model.select import Select
@@ -25,7 +26,7 @@ from asyncfin.table.panel import Panel
 from asyncfin.wire.answer import QueryPage
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Observer, Stats
-from asyncfin.wire.pages import catalogue_pages, query_pages
+from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
 from asyncfin.wire.protocol import check_entity_id, limits_request, read_mapping, usage_request, usage_windows
 from asyncfin.wire.retry import Retry, Sender
 from asyncfin.wire.token import AskToken
@@ -71,17 +72,16 @@ class Client:
         trust_env: bool = False,
         observers: Iterable[Observer] = (),
     ) -> None:
+        bucket = TokenBucket() if bucket is None else bucket
+        check_kind("bucket", bucket, TokenBucket)
         self._transport = Transport(
             base_url, token, timeouts=timeouts, max_in_flight=max_in_flight, ssl=ssl, trust_env=trust_env
         )
+        self.bucket = TokenBucket() if bucket is None else bucket
+        self.max_in_flight = max_in_flight
         self._sender = Sender(
-            self._transport,
-            bucket=TokenBucket() if bucket is None else bucket,
-            retry=retry,
-            lane=lane,
-            observers=observers,
+            self._transport, bucket=self.bucket, retry=retry, lane=lane, observers=observers
         )
-        self._max_in_flight = max_in_flight
         self._catalogues = Catalogues()
         self._runner = Runner(self._sender, self._catalogues, max_in_flight)
 
@@ -117,6 +117,10 @@ class Client:
         """What the client's requests have cost so far, in total and by operation."""
         return self._sender.stats()
 
+    def observed(self, observer: Observer) -> AbstractContextManager[None]:
+        """Call one more observer with each event while a ``with`` block lasts."""
+        return self._sender.announce.also(observer)
+
     async def dataset(self, entity_id: str) -> Dataset:
         """Return the metadata of an entity's current dataset (spec 4.1). One request.
 
@@ -149,18 +153,25 @@ class Client:
             self._sender.send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size
         )
 
-    async def catalogue(self, entity_id: str) -> Catalogue:
+    async def catalogue(self, source: str | Dataset) -> Catalogue:
         """Return the whole catalogue of an entity's current publication (spec 4.2).
 
         One request for the metadata, and one for each 100 series unless this client has read the
         publication's catalogue before. A change while it is read starts it over, three times at most.
 
+        Args:
+            source: an entity id; or a Dataset: that publication, with no request for the metadata. It
+                is not kept, and a change is an error at once.
+
         Raises:
             SelectionError, NotFoundError: as for `dataset`.
-            DatasetChangedError: the publication changed too often.
+            DatasetChangedError: the publication changed too often, or is no longer the Dataset's.
         """
-        check_entity_id(entity_id)
-        return await self._catalogues.current(entity_id, Reading(self._sender, "catalogue"))
+        reading = Reading(self._sender, "catalogue")
+        if isinstance(source, Dataset):
+            return await read_catalogue(reading.send, source)
+        check_entity_id(source)
+        return await self._catalogues.current(source, reading)
 
     def query_pages(
         self, entity_id: str, query: Query, *, page_size: int = 100, prefetch: bool = False
@@ -180,6 +191,7 @@ class Client:
                 it, when they are first looked at.
         """
         check_entity_id(entity_id)
+        check_kind("query", query, Query)
         check_page_size(page_size)
         return query_pages(self._sender.send, entity_id, query, page_size=page_size, prefetch=prefetch)
 
@@ -207,6 +219,7 @@ class Client:
 
     async def run(self, plan: Plan) -> Panel:
         """Return the answer to a planned question, as `query` does."""
+        check_kind("plan", plan, Plan)
         return await self._runner.run(plan)
 
     async def query(
@@ -269,7 +282,7 @@ class Client:
         if end < start:
             raise SelectionError(f"end_date must not be before start_date: {end} is before {start}")
         jobs = [partial(self._usage_window, *window) for window in usage_windows(start, end)]
-        async with in_flight(jobs, self._max_in_flight) as windows:
+        async with in_flight(jobs, self.max_in_flight) as windows:
             return tuple(sorted([window async for window in windows], key=lambda window: window.start_date))
 
     async def _usage_window(self, start_date: date, end_date: date) -> UsageWindow:

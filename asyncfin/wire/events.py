@@ -7,7 +7,8 @@ both are observers like any other. No event holds a header, a body or a token.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
@@ -141,8 +142,7 @@ class Announcer:
 
     def __init__(self, *observers: Observer) -> None:
         for each in observers:
-            if not callable(each):
-                raise SelectionError(f"observers must be callable with an event, not {each!r}")
+            _check_callable(each)
         self._observers = observers
 
     def __call__(self, event: Event) -> None:
@@ -151,6 +151,22 @@ class Announcer:
                 observer(event)
             except Exception:  # noqa: BLE001  an observer's mistake is not the request's
                 _log.exception("an observer failed on %s", type(event).__name__)
+
+    @contextmanager
+    def also(self, observer: Observer) -> Iterator[None]:
+        """Tell one more observer while the block lasts."""
+        _check_callable(observer)
+        self._observers += (observer,)
+        try:
+            yield
+        finally:
+            last = max(at for at, each in enumerate(self._observers) if each is observer)
+            self._observers = self._observers[:last] + self._observers[last + 1 :]
+
+
+def _check_callable(observer: Observer) -> None:
+    if not callable(observer):
+        raise SelectionError(f"observers must be callable with an event, not {observer!r}")
 
 
 _INFORMATIVE = (Retrying, Restarted)

@@ -132,8 +132,8 @@ class Sandbox:
     async def start(self) -> None:
         """Open the store, publish the datasets and listen.
 
-        Raises PortInUseError, SandboxError when it runs already or the store cannot be used, and
-        BrokenDatasetError for a broken dataset.
+        Raises PortInUseError; SandboxError when it cannot listen for another reason, when the store cannot
+        be used, or when it runs already; BrokenDatasetError for a broken dataset.
         """
         if self._runner is not None:
             raise SandboxError("the sandbox runs already: start it once")
@@ -159,14 +159,20 @@ class Sandbox:
             await web.TCPSite(runner, self._host, self._port).start()
         except OSError as error:
             await runner.cleanup()
-            if error.errno != errno.EADDRINUSE:
-                raise
-            taken = f"port {self._port} of {self._host} is in use: choose another, or 0 for a free one"
+            refused = self._not_listening(error)
         else:
             host = f"[{self._host}]" if ":" in self._host else self._host
             self.base_url = f"http://{host}:{runner.addresses[0][1]}"
             return runner
-        raise PortInUseError(taken)
+        raise refused
+
+    def _not_listening(self, error: OSError) -> SandboxError:
+        if error.errno == errno.EADDRINUSE:
+            return PortInUseError(
+                f"port {self._port} of {self._host} is in use: choose another, or 0 for a free one"
+            )
+        reason = error.strerror or str(error)
+        return SandboxError(f"cannot listen at {self._host}, port {self._port} ({reason}): choose others")
 
     async def aclose(self) -> None:
         """Stop listening, cut off whatever still waits, and close the store. Again: nothing."""

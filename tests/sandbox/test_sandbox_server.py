@@ -117,6 +117,14 @@ async def test_the_log_tells_what_was_asked_and_never_the_token(sandbox: Sandbox
     assert sandbox.token not in repr(vars(sandbox._store))
 
 
+async def test_a_body_that_is_no_json_is_logged_as_it_came(
+    sandbox: Sandbox, session: aiohttp.ClientSession
+) -> None:
+    """The log is of requests, right or wrong."""
+    async with session.post(f"{sandbox.base_url}/v1/entities/{ENTITY}/dataset/query", data=b"{"):
+        assert sandbox.log[-1].body == b"{"
+
+
 async def test_a_body_over_a_megabyte_is_refused_in_json(
     sandbox: Sandbox, session: aiohttp.ClientSession
 ) -> None:
@@ -190,6 +198,12 @@ async def test_a_port_in_use_is_one_clear_error(sandbox: Sandbox, publication: P
     port = int(sandbox.base_url.rpartition(":")[2])
     with pytest.raises(PortInUseError, match=f"{port}.*another"):
         await Sandbox(publication, port=port).start()
+
+
+async def test_a_foreign_address_is_one_clear_error() -> None:
+    """Nothing of this machine has it."""
+    with pytest.raises(SandboxError, match=r"192\.0\.2\.1.*choose"):
+        await Sandbox(host="192.0.2.1").start()
 
 
 async def test_a_token_needs_an_account(sandbox: Sandbox) -> None:

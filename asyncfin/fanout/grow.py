@@ -15,8 +15,9 @@ from typing import TypeAlias
 
 PLACES = (50, 50)
 PAGE = 100
-_HUBS_TRIED = 30
+_HUBS_TRIED = 60
 _PARTNERS_TRIED = 10
+_PARTNERS_WEIGHED = 1000
 
 Cell: TypeAlias = tuple[int, int]
 Lines: TypeAlias = tuple[dict[int, dict[int, int]], dict[int, dict[int, int]]]
@@ -161,7 +162,7 @@ class Batch:
 
     def _fill_evenly(self, side: int, lines: Iterable[int]) -> None:
         by_bring: dict[int, list[int]] = {}
-        for line in lines:
+        for line in islice(lines, _PARTNERS_WEIGHED):
             if line not in self._chosen[side]:
                 by_bring.setdefault(self._table.bring[side][line], []).append(line)
         brings = sorted(by_bring)

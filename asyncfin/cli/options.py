@@ -36,7 +36,10 @@ def _option(name: str, help: str) -> Parameter:
 
 
 _BASE_URL = Parameter(help="The service's address.", env_var="ASYNCFIN_BASE_URL")
-_TOKEN_FILE = Parameter(help="A file with the access token; - for standard input. [else: ASYNCFIN_TOKEN]")
+_TOKEN_FILE = Parameter(
+    help="A file with the access token; - for standard input. [else: ASYNCFIN_TOKEN]",
+    allow_leading_hyphen=True,
+)
 
 
 @Parameter(name="*", group=_SERVICE)

@@ -10,7 +10,7 @@ from asyncfin.cli.options import AsJson, Periods, Selection, Service
 from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.panel import panel_document, print_panel, print_panel_csv
 from asyncfin.cli.session import connected
-from asyncfin.table.panel import Panel
+from asyncfin.table.library import library
 
 
 async def query(
@@ -40,6 +40,8 @@ async def query(
         explain: Print how the question would be asked, and ask nothing but the catalogue.
         csv: Print comma-separated values instead.
     """
+    if plot is not None:
+        _require_matplotlib()
     _refuse_several({"--json": json, "--csv": csv, "--explain": explain, "--plot": plot is not None})
     question = (entity_id, selection.select(), periods.selection())
     value_version = "latest_restated" if restated else "original"
@@ -55,7 +57,7 @@ async def query(
     elif csv:
         print_panel_csv(panel)
     elif plot is not None:
-        _draw(panel, plot)
+        panel.plot().figure.savefig(plot, format="png", dpi=150)
     else:
         print_panel(panel, screen())
 
@@ -66,5 +68,12 @@ def _refuse_several(outputs: dict[str, bool]) -> None:
         raise UsageError(f"{' and '.join(asked)} exclude each other: choose one")
 
 
-def _draw(panel: Panel, path: Path) -> None:
-    raise NotImplementedError
+def _require_matplotlib() -> None:
+    """Refuse before requests are spent on what can't be drawn."""
+    try:
+        library("matplotlib", "plot")
+    except ImportError as error:
+        missing = str(error)
+    else:
+        return
+    raise UsageError(f"--plot needs more: {missing}")

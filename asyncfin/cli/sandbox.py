@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import sqlite3
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,8 +86,6 @@ async def sandbox(
         raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError(f"port {port} can't be used ({error.strerror}): choose another") from None
-    except sqlite3.DatabaseError as error:
-        raise UsageError(f"--store {store} can't be used ({error}): name another file") from None
 
 
 def _announce(service: Sandbox, aside: Console) -> None:

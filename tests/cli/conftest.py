@@ -1,0 +1,141 @@
+"""A small running service, and two ways to call a command: in this process, and as a process of its own."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from asyncfin.cli.app import run
+from asyncfin.sandbox import Sandbox
+
+ENTITY = "O-" + "0" * 31 + "1"
+NOBODY = "O-" + "f" * 32
+ODD_PATH = "company=all|product=a%3Db%7Cc"
+HUGE = 2**70
+COMPANY = {"scope_group_id": "company", "scope_id": "all"}
+ODD = {"scope_group_id": "product", "scope_id": "a=b|c"}
+
+
+def series(series_id: str, metric_id: str, label: str, *path: dict[str, str]) -> dict[str, Any]:
+    return {"series_id": series_id, "metric_id": metric_id, "label": label, "scopes": path or (COMPANY,)}
+
+
+DOCUMENT = {
+    "format": "asyncfin-dataset/1",
+    "entity_id": ENTITY,
+    "name": "Example [AG]",
+    "publications": [
+        {
+            "dataset_id": "00000000-0000-4000-8000-000000000001",
+            "created_timestamp": "2025-02-01T06:00:00Z",
+            "periods": [[2022, 12, 12], [2023, 12, 12], [2024, 3, 3], [2024, 12, 12]],
+            "scope_groups": [
+                {"scope_group_id": "company", "scopes": [{"scope_id": "all"}]},
+                {"scope_group_id": "product", "scopes": [{"scope_id": "a=b|c", "name": "Odd"}]},
+            ],
+            "groups": [
+                {
+                    "reporting_group_id": "years",
+                    "basis": "consolidated",
+                    "cadence": "annual",
+                    "series": [
+                        series("S-1", "Revenue", "Sales of all kinds"),
+                        series("S-2", "Debt", "Debt"),
+                        series("S-3", "Revenue", "Sales of one kind", COMPANY, ODD),
+                    ],
+                },
+                {
+                    "reporting_group_id": "quarters",
+                    "basis": "product",
+                    "cadence": "quarterly",
+                    "series": [series("S-4", "Revenue", "Sales in a quarter")],
+                },
+            ],
+            "values": {
+                "S-1": [[0, 1200, 1150], [1, 1300], [3, HUGE]],
+                "S-2": [[0, 0], [3, 5]],
+                "S-3": [[3, 700]],
+                "S-4": [[2, 310]],
+            },
+        }
+    ],
+}
+
+
+class Result(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The only line on standard error."""
+        (line,) = self.err.splitlines()
+        return line
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Sandbox]:
+    """A sandbox of the small dataset, on a loop of its own: commands bring their own loop."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    sandbox = Sandbox(DOCUMENT)
+    asyncio.run_coroutine_threadsafe(sandbox.start(), loop).result()
+    yield sandbox
+    asyncio.run_coroutine_threadsafe(sandbox.aclose(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def service(running: Sandbox) -> Iterator[Sandbox]:
+    """The running sandbox, left without faults."""
+    yield running
+    running.clear_faults()
+
+
+@pytest.fixture
+def command(service: Sandbox, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command in this process; the environment names the service."""
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", service.base_url)
+    monkeypatch.setenv("ASYNCFIN_TOKEN", service.token)
+
+    def call(*arguments: str) -> Result:
+        code = run(arguments)
+        return Result(code, *capsys.readouterr())
+
+    return call
+
+
+def environment(sandbox: Sandbox | None = None) -> dict[str, str]:
+    """The environment for a process, with the service in it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ASYNCFIN", "COLUMNS"))}
+    if sandbox is not None:
+        kept |= {"ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token}
+    return kept
+
+
+def start(*arguments: str, sandbox: Sandbox | None = None, **options: Any) -> "subprocess.Popen[str]":
+    """Start a command as a process, with pipes for its output."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.Popen(
+        [sys.executable, "-m", "asyncfin", *arguments], env=environment(sandbox), encoding="utf-8", **pipes
+    )
+
+
+def finish(process: "subprocess.Popen[str]") -> Result:
+    """Wait for a process's end."""
+    out, err = process.communicate(timeout=60)
+    return Result(process.returncode, out, err)

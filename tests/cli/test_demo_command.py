@@ -1,0 +1,79 @@
+"""`asyncfin demo`: the stranger's first look."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import Result, environment, finish, start
+
+
+@pytest.fixture(scope="module")
+def piped() -> Result:
+    """The demo's output in pipes."""
+    return finish(start("demo"))
+
+
+def test_the_demo_needs_no_service_and_says_nothing_else(piped: Result) -> None:
+    """It runs without any environment, and ends well."""
+    assert (piped.code, piped.err) == (0, "")
+
+
+def test_the_demo_is_plain_text_of_80_columns_in_a_pipe(piped: Result) -> None:
+    """No colours, no line that would wrap."""
+    assert "\x1b" not in piped.out
+    assert max(map(len, piped.out.splitlines())) <= 80
+
+
+def test_the_demo_lists_the_companies_and_shows_figures_with_bars(piped: Result) -> None:
+    """Apple's revenue of the fiscal years 2021 to 2025, in billions, as it was filed."""
+    assert all(name in piped.out for name in ("Apple", "NVIDIA", "Alphabet"))
+    row = next(line for line in piped.out.splitlines() if line.startswith("Revenue "))
+    assert re.fullmatch(r"Revenue +365\.8 +394\.3 +383\.3 +391\.0 +416\.2 +[▁-█]{10} *", row)
+
+
+def test_the_demo_says_what_it_cost(piped: Result) -> None:
+    """The requests are counted by operation, and add up."""
+    found = re.search(r"in (\d+) requests: (\d+) dataset, (\d+) catalogue, (\d+) query\.", piped.out)
+    assert found
+    total, *parts = map(int, found.groups())
+    assert total == sum(parts)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
+def test_the_demo_fits_a_terminal_of_80_columns() -> None:
+    """There it has colours and shows progress, and no line is wider than the terminal."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "asyncfin", "demo"],
+        env=environment() | {"TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    while part := _read(ours):
+        shown += part
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    text = shown.decode()
+    assert "Reading from the sandbox: 11 requests" in text
+    assert "\x1b[36m" in text
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert max(len(line.rpartition("\r")[2]) for line in plain.replace("\r\n", "\n").splitlines()) <= 80
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # what Linux says at the end of a pseudo-terminal
+        return b""

@@ -1,0 +1,216 @@
+"""How commands end: exit codes, one line for a failure, and nothing secret in it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin.cli.exits import Exit, ending
+from asyncfin.errors import AllowanceExhaustedError, AsyncfinError, ConnectionFailedError, ServiceError
+from asyncfin.sandbox import Account, Hang, Sandbox, Status, Truncate
+from tests.cli.conftest import ENTITY, NOBODY, Command, environment, finish, start
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], 'Unknown command "nonsense"'),
+        (["dataset"], "requires an argument"),
+        (["dataset", ENTITY, "--nonsense"], "--nonsense"),
+        (["dataset", "O-1"], "entity_id"),
+        (["query", ENTITY, "--metric", "Revenu"], "Revenue"),
+        (["query", ENTITY, "--scope", "company"], "group=scope"),
+        (["query", ENTITY, "--annual", "--quarterly"], "--annual and --quarterly"),
+        (["query", ENTITY, "--json", "--csv"], "--json and --csv"),
+        (["query", ENTITY, "--last", "2"], "--annual"),
+        (["query", ENTITY, "--trailing", "12", "--from", "2023"], "--from"),
+        (["query", ENTITY, "--trailing", "0"], "months"),
+        (["query", ENTITY, "--trailing", "some"], "--trailing"),
+        (["query", ENTITY, "--from", "soon"], "--from"),
+        (["query", ENTITY, "--from", "2024-13"], "end_month"),
+        (["query", ENTITY, "--from", "2024", "--to", "2023"], "before"),
+        (["query", ENTITY, "--exact", "Q3"], "FY2024"),
+        (["usage", "--from", "2026-02-01", "--to", "2026-01-01"], "before"),
+        (["usage", "--from", "yesterday"], "--from"),
+        (["limits", "--token-file", "/nonexistent"], "--token-file"),
+        (["limits", "--base-url", "http://example.org"], "https"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_names_it_before_any_query(
+    command: Command, service: Sandbox, arguments: list[str], said: str
+) -> None:
+    """Exit code 2, nothing on standard output, and no query was spent."""
+    before = len(service.log)
+    result = command(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.line
+    assert result.line.startswith("asyncfin: ")
+    assert "query" not in {served.operation for served in service.log[before:]}
+
+
+@pytest.mark.parametrize("missing", ["ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN"])
+def test_a_missing_environment_variable_is_named(
+    command: Command, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """The line says which variable to set, and its option."""
+    monkeypatch.delenv(missing)
+    result = command("limits")
+    assert result.code == 2
+    assert re.search(rf"set {missing} or give --(base-url|token-file)", result.line)
+
+
+def test_a_refused_token_is_told_from_a_missing_permission(
+    command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both end with 3, each with its own advice, and neither line shows the token."""
+    monkeypatch.setenv("ASYNCFIN_TOKEN", "not-a-token-of-this-service")
+    refused = command("limits")
+    monkeypatch.setenv("ASYNCFIN_TOKEN", service.issue_token(permissions=("datasets:read",)))
+    lacking = command("usage")
+    assert (refused.code, lacking.code) == (3, 3)
+    assert "put a token" in refused.line
+    assert "check the token's permissions" in lacking.line
+    assert "not-a-token" not in refused.err
+
+
+def test_an_unknown_entity_ends_with_4(command: Command) -> None:
+    """The line says what to check."""
+    result = command("dataset", NOBODY)
+    assert result.code == 4
+    assert result.line.endswith("check the entity id, and that the account has access to its dataset")
+
+
+def test_a_spent_allowance_ends_with_5_and_says_when_to_come_back(
+    command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait is until midnight UTC, too long to sit out."""
+    service.put_account(Account("poor", allowance=0))
+    monkeypatch.setenv("ASYNCFIN_TOKEN", service.issue_token("poor"))
+    result = command("dataset", ENTITY)
+    assert result.code == 5
+    assert re.search(r"possible again at \d{4}-\d\d-\d\dT.*; run it again then$", result.line)
+
+
+def test_a_request_found_invalid_by_the_service_ends_with_2(command: Command, service: Sandbox) -> None:
+    """What the service refuses with validation_failed is wrong usage too."""
+    service.inject(Status(status=400, code="validation_failed"))
+    assert command("dataset", ENTITY).code == 2
+
+
+@pytest.mark.parametrize("fault", [Status(status=410), Status(status=200, body=b"<html>")])
+def test_other_failures_of_the_service_end_with_1(command: Command, service: Sandbox, fault: Status) -> None:
+    """One line without a traceback says what came."""
+    service.inject(fault)
+    result = command("dataset", ENTITY)
+    assert (result.code, result.out) == (1, "")
+    assert result.line.startswith("asyncfin: ")
+
+
+def _leaves(kind: type[AsyncfinError]) -> Iterator[type[AsyncfinError]]:
+    """The classes of the error tree below one, itself included."""
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _leaves(each)
+
+
+@pytest.mark.parametrize("kind", sorted(_leaves(AsyncfinError), key=lambda kind: kind.__name__))
+def test_every_error_of_the_library_has_an_exit_code_and_advice(kind: type[AsyncfinError]) -> None:
+    """One line, which ends in what to do, whichever class it is."""
+    facts: dict[str, Any] = {"status": 418} if issubclass(kind, ServiceError) else {}
+    if issubclass(kind, AllowanceExhaustedError):
+        facts["resume_at"] = datetime(2026, 1, 1, tzinfo=UTC)
+    code, line = ending(kind(**facts) if facts else kind("first\n second."))
+    assert code in Exit
+    assert code not in (Exit.OK, Exit.INTERRUPTED, Exit.BROKEN_PIPE)
+    assert re.fullmatch(r"asyncfin: \S.*; \w.*", line)
+
+
+def test_a_service_that_cannot_be_reached_ends_with_1() -> None:
+    """The line says to check the base URL."""
+    code, line = ending(ConnectionFailedError("nobody answers"))
+    assert code == 1
+    assert line.endswith("check the base URL and the network, then run it again")
+
+
+def test_output_that_cannot_be_written_ends_with_1(service: Sandbox) -> None:
+    """A full disk is no success."""
+    if not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full here")
+    with open("/dev/full", "w") as full:
+        result = finish(start("dataset", ENTITY, sandbox=service, stdout=full))
+    assert result.code == 1
+    assert result.line.startswith("asyncfin: ")
+
+
+@pytest.mark.parametrize("options", [["--json"], []])
+def test_a_reader_that_goes_away_ends_the_command_in_silence(service: Sandbox, options: list[str]) -> None:
+    """Exit code 141 and not a word, as with other tools."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start("catalogue", ENTITY, *options, sandbox=service, stdout=writer)
+    os.close(writer)
+    result = finish(process)
+    assert (result.code, result.err) == (141, "")
+
+
+def test_ctrl_c_ends_a_command_with_130_and_no_traceback(service: Sandbox) -> None:
+    """A request in flight is dropped."""
+    service.inject(Hang(operation="limits"))
+    before = len(service.log)
+    process = start("limits", sandbox=service)
+    while len(service.log) == before:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    result = finish(process)
+    assert (result.code, result.out, result.err) == (130, "", "")
+
+
+def test_success_says_nothing_on_standard_error_unless_that_is_a_terminal(service: Sandbox) -> None:
+    """Progress goes to a terminal only."""
+    result = finish(start("catalogue", ENTITY, sandbox=service))
+    assert (result.code, result.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("cyclopts", "import asyncfin.cli"),
+        ("rich", "import runpy; runpy.run_module('asyncfin', run_name='__main__')"),
+    ],
+)
+def test_a_bare_install_names_the_extra(name: str, way: str) -> None:
+    """Without the libraries of the extra, one line says what to install; exit code 2."""
+    code = f"import sys; sys.modules[{name!r}] = None; {way}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert 'pip install "asyncfin[cli]"' in done.stderr
+
+
+def test_the_token_file_may_be_standard_input(service: Sandbox) -> None:
+    """`--token-file -` reads the first line of standard input."""
+    process = start("limits", "--base-url", service.base_url, "--token-file", "-", stdin=subprocess.PIPE)
+    out, err = process.communicate(f"{service.token}\n", timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert "credits" in out
+
+
+def test_an_empty_token_file_is_no_token(command: Command, tmp_path: Path) -> None:
+    """An empty file says what is missing."""
+    path = tmp_path / "token"
+    path.write_text("\n")
+    assert "there is no access token" in command("limits", "--token-file", str(path)).line
+
+
+def test_a_truncated_answer_is_retried_in_silence(command: Command, service: Sandbox) -> None:
+    """What the retries mend is no matter for the user."""
+    service.inject(Truncate(nth=1))
+    result = command("dataset", ENTITY)
+    assert (result.code, result.err) == (0, "")

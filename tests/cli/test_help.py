@@ -1,0 +1,84 @@
+"""Every command explains itself, and docs/cli.md keeps up with them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncfin.cli.app import COMMANDS
+from asyncfin.cli.exits import Exit
+from asyncfin.sandbox import Sandbox
+from tests.cli.conftest import Command, environment
+
+NAMES = [command.partition(":")[2] for command in COMMANDS]
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+
+
+def section(name: str) -> str:
+    """The part of the documentation that is about one command."""
+    found = re.search(rf"^## asyncfin {name}\n(.*?)(?=^## |\Z)", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"docs/cli.md has no section for {name}"
+    return found[1]
+
+
+def options(command: Command, name: str) -> set[str]:
+    """The options that a command's help names."""
+    return set(re.findall(r"(?<![\w-])(--[a-z][\w.-]*\w)", command(name, "--help").out))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_of_every_command_has_an_example(command: Command, name: str) -> None:
+    """`asyncfin COMMAND --help` shows a line that can be typed."""
+    result = command(name, "--help")
+    assert result.code == 0
+    assert re.search(rf"^  asyncfin {name}\b", result.out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_the_list_of_commands_says_what_each_is_for(command: Command, arguments: tuple[str, ...]) -> None:
+    """Without a command the list is shown, with a line for each and the exit codes."""
+    result = command(*arguments)
+    assert result.code == 0
+    for name in NAMES:
+        assert re.search(rf"│ {name} +\w+", result.out)
+    for code in Exit:
+        assert re.search(rf"\b{code}  \w", result.out)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_is_documented(command: Command, name: str) -> None:
+    """The section of a command names each of its options; those for the service stand at the top."""
+    text = section(name) + DOCS.read_text().partition("\n## ")[0]
+    if "selection options are those of `asyncfin query`" in text:
+        text += section("query")
+    assert not {option for option in options(command, name) if not re.search(rf"`{option}\b", text)}
+
+
+def test_every_exit_code_is_documented() -> None:
+    """The table of exit codes has just the codes there are."""
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", DOCS.read_text(), re.MULTILINE)} == set(Exit)
+
+
+def test_every_option_that_the_documentation_names_exists(command: Command) -> None:
+    """Nothing is documented that is not there."""
+    known = {option for name in NAMES for option in options(command, name)}
+    named = set(re.findall(r"`(--[a-z][\w.-]*)`", DOCS.read_text()))
+    assert named <= known | {"--help"}
+
+
+def test_the_version_is_that_of_the_package(command: Command) -> None:
+    """`asyncfin --version` prints it and nothing else."""
+    assert re.fullmatch(r"\S+\n", command("--version").out)
+
+
+def test_a_command_imports_only_what_it_needs(service: Sandbox) -> None:
+    """Starting is quick: no frame library, and the sandbox only where it is run."""
+    code = "import sys; from asyncfin.cli.app import run; run(['limits', '--json']); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(service), check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "asyncfin.cli.account" in loaded
+    assert not loaded & {"asyncfin.sandbox", "asyncfin.cli.demo", "pyarrow", "pandas", "numpy", "matplotlib"}

@@ -1,0 +1,210 @@
+"""`asyncfin query`: what it asks for, and the forms in which the answer comes."""
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin.cli.output import screen
+from asyncfin.cli.panel import print_panel
+from asyncfin.client import Client
+from asyncfin.model.period import FiscalRange
+from asyncfin.model.select import Select
+from asyncfin.sandbox import Sandbox
+from tests.cli.conftest import ENTITY, HUGE, ODD_PATH, Command
+
+
+def table_rows(out: str) -> list[list[str]]:
+    """The cells of the first table: columns are two spaces apart."""
+    lines = out.split("\n\n")[1].splitlines()
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in [lines[0], *lines[2:]]]
+
+
+def test_the_table_tells_a_gap_from_zero(command: Command) -> None:
+    """Periods are columns, oldest left; a period without a value is a dot, a reported zero is 0."""
+    rows = table_rows(command("query", ENTITY, "--metric", "Debt", "--annual").out)
+    assert rows == [
+        ["series", "FY2022", "FY2023", "FY2024"],
+        ["Debt", "0", "·", "5"],
+    ]
+
+
+def test_numbers_are_right_aligned(command: Command) -> None:
+    """Numbers of a column end at the same place, whatever their length."""
+    out = command("query", ENTITY, "--group", "years", "--exact", "FY2024").out
+    lines = out.split("\n\n")[1].splitlines()
+    assert len(lines) == 5
+    assert len({len(line.rstrip()) for line in lines}) == 1
+
+
+def test_series_of_one_label_are_told_apart_by_scopes_and_group(command: Command) -> None:
+    """A column of scopes or groups stands there where, and only where, they differ."""
+    assert table_rows(command("query", ENTITY, "--metric", "Revenue").out)[0][:3] == [
+        "series",
+        "scopes",
+        "group",
+    ]
+    assert table_rows(command("query", ENTITY, "--metric", "Debt").out)[0][:2] == ["series", "FY2022"]
+
+
+async def test_a_narrow_terminal_gets_tables_one_below_the_other(
+    service: Sandbox, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No line is longer than the terminal, and no period is left out."""
+    async with Client(service.base_url, service.token) as client:
+        panel = await client.query(ENTITY, Select(), FiscalRange())
+    console = screen(60)
+    print_panel(panel, console)
+    out = capsys.readouterr().out
+    table_lines = [line for block in out.split("\n\n")[1:-1] for line in block.splitlines()]
+    assert max(map(len, table_lines)) <= 60
+    titles = [word for line in table_lines if line.startswith("series") for word in line.split()]
+    assert [word for word in titles if word[0] in "F2"] == [period.label for period in panel.periods]
+
+
+def test_the_json_is_the_answer_of_the_service_in_whole(command: Command, service: Sandbox) -> None:
+    """It has the fields of spec 2.4 with null for gaps, and what was asked and spent beside them."""
+    document = json.loads(command("query", ENTITY, "--group", "years", "--annual", "--json").out)
+    assert document["dataset_id"] == "00000000-0000-4000-8000-000000000001"
+    assert document["periods"] == [
+        {"year": year, "end_month": 12, "duration_months": 12} for year in (2022, 2023, 2024)
+    ]
+    numbers = {
+        series["series_id"]: [value and value["number"] for value in series["values"]]
+        for series in document["series"]
+    }
+    assert numbers == {"S-1": [1200, 1300, HUGE], "S-2": [0, None, 5], "S-3": [None, None, 700]}
+    assert document["series"][2]["scopes"][1] == {"scope_group_id": "product", "scope_id": "a=b|c"}
+    assert document["series"][0]["values"][0]["report_period"]["duration_months"] == 0
+    assert (document["value_version"], document["unlisted"], document["anchor"]) == ("original", [], None)
+    assert document["requests"] == 3
+
+
+def test_the_csv_has_a_line_for_each_series_with_exact_numbers(command: Command) -> None:
+    """A gap is an empty field, zero is 0, and a huge whole number keeps all its digits."""
+    rows = list(
+        csv.reader(io.StringIO(command("query", ENTITY, "--group", "years", "--annual", "--csv").out))
+    )
+    assert rows[0][6:] == ["FY2022", "FY2023", "FY2024"]
+    assert rows[1] == [
+        "S-1", "Revenue", "Sales of all kinds", "company=all", "years", "consolidated", "1200", "1300",
+        str(HUGE),
+    ]  # fmt: skip
+    assert rows[2][6:] == ["0", "", "5"]
+    assert rows[3][3] == ODD_PATH
+
+
+def test_restated_values_are_asked_for_as_such(command: Command) -> None:
+    """With --restated the latest restated value takes the place of the original one."""
+    out = command("query", ENTITY, "--metric", "Revenue", "--exact", "FY2022", "--csv", "--restated").out
+    assert out.splitlines()[1].endswith(",1150")
+
+
+def test_explain_prints_the_plan_and_sends_no_query(command: Command, service: Sandbox) -> None:
+    """The catalogue is read, and that is all."""
+    before = len(service.log)
+    out = command("query", ENTITY, "--explain").out
+    assert "1 batches, 1 requests (lower bound 1)" in out
+    assert {served.operation for served in service.log[before:]} == {"dataset", "catalogue"}
+
+
+@pytest.mark.parametrize(
+    ("options", "periods"),
+    [
+        ([], {"mode": "fiscal_range", "from": (2022, 12), "to": (2024, 12)}),
+        (["--from", "2023"], {"mode": "fiscal_range", "from": (2023, 1), "to": (2024, 12)}),
+        (["--from", "2023-04", "--to", "2024-Q1"],
+         {"mode": "fiscal_range", "from": (2023, 4), "to": (2024, 3)}),
+        (["--annual", "--last", "2"], {"mode": "exact", "exact": [(2023, 12, 12), (2024, 12, 12)]}),
+        (["--annual", "--to", "FY2023"], {"mode": "exact", "exact": [(2022, 12, 12), (2023, 12, 12)]}),
+        (["--quarterly"], {"mode": "exact", "exact": [(2024, 3, 3)]}),
+        (["--exact", "2024-Q1", "--exact", "FY2022"],
+         {"mode": "exact", "exact": [(2024, 3, 3), (2022, 12, 12)]}),
+        (["--trailing", "12"], {"mode": "trailing", "months": 12}),
+    ],
+)  # fmt: skip
+def test_each_way_to_name_periods_reaches_the_service(
+    command: Command, service: Sandbox, options: list[str], periods: dict[str, Any]
+) -> None:
+    """The period options become the period selection of spec 4.3."""
+    assert command("query", ENTITY, *options).code == 0
+    sent = service.log[-1].body["periods"]
+    assert {name: _short(part) for name, part in sent.items()} == periods
+
+
+def _short(part: Any) -> Any:
+    """A period of the request as a tuple, without the duration 0 of range ends."""
+    if isinstance(part, list):
+        return [_short(each) for each in part]
+    if isinstance(part, dict):
+        ends = (part["year"], part["end_month"])
+        return (*ends, part["duration_months"]) if part["duration_months"] else ends
+    return part
+
+
+@pytest.mark.parametrize(
+    ("options", "series_ids"),
+    [
+        ([], {"S-1", "S-2", "S-3", "S-4"}),
+        (["--metric", "Debt"], {"S-2"}),
+        (["--metric", "Debt", "--metric", "Revenue", "--group", "years"], {"S-1", "S-2", "S-3"}),
+        (["--scope", ODD_PATH], {"S-3"}),
+        (["--scope-group", "company", "--scope-group", "product"], {"S-3"}),
+        (["--basis", "product"], {"S-4"}),
+        (["--cadence", "annual", "--label", "sales"], {"S-1", "S-3"}),
+        (["--period-meaning", "over_period", "--cadence", "quarterly"], {"S-4"}),
+        (["--label", "nothing like it"], set()),
+    ],
+)
+def test_each_selection_option_narrows_the_series(
+    command: Command, options: list[str], series_ids: set[str]
+) -> None:
+    """Options together narrow, a repeated one takes any of its values; fitting nothing is no error."""
+    result = command("query", ENTITY, *options, "--json")
+    assert {series["series_id"] for series in json.loads(result.out)["series"]} == series_ids
+
+
+def test_an_answer_without_series_is_said_to_be_one(command: Command) -> None:
+    """The table is left out, the counts stand there."""
+    result = command("query", ENTITY, "--label", "nothing like it")
+    assert (result.code, result.err) == (0, "")
+    assert "0 series by 0 periods" in result.out
+
+
+def test_names_with_brackets_are_printed_as_they_are(command: Command) -> None:
+    """Square brackets in the service's texts are no markup."""
+    assert command("query", ENTITY).out.startswith(f"Example [AG] ({ENTITY}), original values\n")
+
+
+def test_plot_draws_a_picture(command: Command, tmp_path: Path) -> None:
+    """The file is a PNG, and nothing is printed."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "sales.png"
+    result = command("query", ENTITY, "--metric", "Revenue", "--exact", "FY2022", "--plot", str(path))
+    assert (result.code, result.out) == (0, "")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_without_its_extra_is_refused_before_any_request(
+    command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line names the extra to install."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    before = len(service.log)
+    result = command("query", ENTITY, "--plot", "unused.png")
+    assert result.code == 2
+    assert "pip install 'asyncfin[plot]'" in result.line
+    assert len(service.log) == before
+
+
+def test_a_picture_that_cannot_be_written_ends_with_1(command: Command, tmp_path: Path) -> None:
+    """The line names the file."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "nowhere" / "sales.png"
+    result = command("query", ENTITY, "--metric", "Debt", "--plot", str(path))
+    assert result.code == 1
+    assert str(path) in result.line

@@ -1,0 +1,115 @@
+"""`asyncfin dataset`, `catalogue`, `usage` and `limits` against a service."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from asyncfin.sandbox import Sandbox
+from tests.cli.conftest import ENTITY, ODD_PATH, Command
+
+
+def test_dataset_shows_the_metadata_of_the_current_publication(command: Command) -> None:
+    """All four fields of spec 2.2 are there to be read, in one request."""
+    result = command("dataset", ENTITY)
+    assert result.code == 0
+    assert [line.split(maxsplit=1)[1].strip() for line in result.out.splitlines()[2:]] == [
+        ENTITY,
+        "Example [AG]",
+        "00000000-0000-4000-8000-000000000001",
+        "2025-02-01 06:00:00+00:00",
+    ]
+
+
+def test_dataset_as_json_is_the_object_of_the_service(command: Command) -> None:
+    """The fields have the service's names and forms."""
+    assert json.loads(command("dataset", ENTITY, "--json").out) == {
+        "entity_id": ENTITY,
+        "name": "Example [AG]",
+        "dataset_id": "00000000-0000-4000-8000-000000000001",
+        "created_timestamp": "2025-02-01T06:00:00Z",
+    }
+
+
+def test_catalogue_lists_every_series_with_what_a_query_takes(command: Command) -> None:
+    """Group, metric and scope path stand there, the path in its text form."""
+    out = command("catalogue", ENTITY).out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["Revenue", "Sales", "of", "one", "kind", ODD_PATH] in rows
+    assert "years: years (annual, consolidated, 3 series)" in out
+    assert "4 of 4 series: 2 metrics, 2 scope paths, 2 reporting groups" in out
+
+
+def test_catalogue_is_narrowed_by_the_selection_of_a_query(command: Command) -> None:
+    """Only selected series are listed, and groups without any are left out."""
+    out = command("catalogue", ENTITY, "--label", "QUARTER").out
+    assert "1 of 4 series" in out
+    assert "quarters:" in out
+    assert "years:" not in out
+
+
+def test_catalogue_as_json_is_one_page_of_the_service(command: Command) -> None:
+    """The document has the fields of spec 2.3, with the selected series only."""
+    document = json.loads(command("catalogue", ENTITY, "--metric", "Debt", "--json").out)
+    assert document["periods"][0] == {"year": 2022, "end_month": 12, "duration_months": 12}
+    assert [group["reporting_group_id"] for group in document["groups"]] == ["years"]
+    (series,) = document["groups"][0]["series"]
+    assert (series["series_id"], series["scopes"]) == (
+        "S-2",
+        [{"scope_group_id": "company", "scope_id": "all"}],
+    )
+
+
+def test_usage_covers_thirty_days_unless_told_otherwise(command: Command) -> None:
+    """The last day is today in UTC, the first one 29 days earlier."""
+    (window,) = json.loads(command("usage", "--json").out)
+    days = datetime.fromisoformat(window["end_date"]) - datetime.fromisoformat(window["start_date"])
+    assert days == timedelta(days=29)
+    assert abs(datetime.fromisoformat(window["end_date"]).date() - datetime.now(UTC).date()) <= timedelta(
+        days=1
+    )
+
+
+def test_usage_shows_the_days_as_a_table(command: Command) -> None:
+    """A list of objects becomes a table with their fields as columns, whatever these are called."""
+    out = command("usage", "--from", "2026-01-01", "--to", "2026-01-03").out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["start_date", "2026-01-01"] in rows
+    assert [row[:2] for row in rows if row and row[0].startswith("2026")] == [
+        ["2026-01-01", "0"],
+        ["2026-01-02", "0"],
+        ["2026-01-03", "0"],
+    ]
+
+
+def test_usage_of_a_long_range_asks_for_windows(command: Command) -> None:
+    """A year takes four requests of at most 92 days, and the JSON holds a window each."""
+    windows = json.loads(command("usage", "--from", "2025-01-01", "--to", "2025-12-31", "--json").out)
+    assert len(windows) == 4
+    assert (windows[0]["start_date"], windows[-1]["end_date"]) == ("2025-01-01", "2025-12-31")
+
+
+def test_limits_are_shown_field_by_field(command: Command) -> None:
+    """Fields within fields are named by their path, and the JSON is what came."""
+    rows = [line.split() for line in command("limits").out.splitlines()]
+    assert ["credits.granted", "1,000"] in rows
+    assert json.loads(command("limits", "--json").out)["credits"]["granted"] == 1000
+
+
+def test_the_token_can_come_from_a_file(
+    command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first line of the file is the token, and goes before ASYNCFIN_TOKEN."""
+    monkeypatch.setenv("ASYNCFIN_TOKEN", "wrong")
+    path = tmp_path / "token"
+    path.write_text(f"{service.token}\nnot this\n")
+    assert command("limits", "--token-file", str(path)).code == 0
+
+
+def test_the_base_url_option_goes_before_the_environment(
+    command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service named on the command line is the one that is asked."""
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", "http://127.0.0.1:9")
+    assert command("limits", "--base-url", service.base_url).code == 0

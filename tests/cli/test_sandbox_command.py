@@ -1,0 +1,120 @@
+"""`asyncfin sandbox` as a process of its own."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from asyncfin.client import Client
+from asyncfin.errors import ServerFailureError
+from asyncfin.sandbox import Sandbox
+from asyncfin.wire.retry import Retry
+from tests.cli.conftest import DOCUMENT, ENTITY, Command, finish, start
+
+Served = tuple["subprocess.Popen[str]", str, str]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> str:
+    """The name of a dataset file."""
+    path = tmp_path / "example.json"
+    path.write_text(json.dumps(DOCUMENT))
+    return str(path)
+
+
+@pytest.fixture
+def serve(dataset: str) -> Iterator[Callable[..., Served]]:
+    """Starts the command on a free port and returns the process, the base URL and the token."""
+    processes = []
+
+    def begin(*options: str) -> Served:
+        process = start("sandbox", dataset, "--port", "0", *options)
+        processes.append(process)
+        line = process.stdout.readline() if process.stdout else ""
+        found = re.fullmatch(r"export ASYNCFIN_BASE_URL=(\S+) ASYNCFIN_TOKEN=(\S+)\n", line)
+        assert found, f"{line!r}, and {finish(process).err!r}"
+        return process, found[1], found[2]
+
+    yield begin
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+async def test_the_sandbox_serves_until_it_is_ended(
+    serve: Callable[..., Served], ending: signal.Signals
+) -> None:
+    """The printed line is all a client needs; Ctrl-C and a termination signal end the process cleanly."""
+    process, base_url, token = serve()
+    async with Client(base_url, token) as client:
+        assert (await client.dataset(ENTITY)).name == "Example [AG]"
+    process.send_signal(ending)
+    result = finish(process)
+    assert (result.code, result.out) == (0, "")
+    assert "Traceback" not in result.err
+    assert ENTITY in result.err
+
+
+async def test_dialects_faults_and_a_database_file_are_set_by_options(
+    serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    """Each option reaches the service, and a token outlives its process in the database file."""
+    store = ("--store", str(tmp_path / "store.db"))
+    process, _, token = serve(*store)
+    process.send_signal(signal.SIGINT)
+    finish(process)
+    fault = ("--fault", "status:status=503,operation=limits,code=broken")
+    _, base_url, _ = serve(*store, *fault, "--dialect.last-cursor", "null", "--dialect.extras")
+    async with Client(base_url, token, retry=Retry(attempts=1)) as client:
+        catalogue = await client.catalogue(ENTITY)
+        assert {series.basis[:2] for series in catalogue} == {"x-"}
+        with pytest.raises(ServerFailureError, match="503 broken"):
+            await client.limits()
+
+
+def test_a_port_in_use_is_one_line(command: Command, service: Sandbox, dataset: str) -> None:
+    """The line names the port and says to choose another."""
+    port = service.base_url.rpartition(":")[2]
+    result = command("sandbox", dataset, "--port", port)
+    assert (result.code, result.out) == (2, "")
+    assert result.line == f"asyncfin: port {port} of 127.0.0.1 is in use: choose another, or 0 for a free one"
+
+
+def test_a_broken_dataset_file_is_one_line_with_the_place(command: Command, tmp_path: Path) -> None:
+    """The line names the file, the place in it, and what is wrong."""
+    broken = DOCUMENT | {"entity_id": "Example"}
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps(broken))
+    result = command("sandbox", str(path), "--port", "0")
+    assert result.code == 2
+    assert f"{path}: $.entity_id: " in result.line
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["nowhere.json"], "nowhere.json"),
+        (["--port", "70000"], "--port"),
+        (["--burst", "0"], "--burst"),
+        (["--allowance", "-1"], "--allowance"),
+        (["--store", "/nonexistent/store.db"], "/nonexistent/store.db"),
+        (["--dialect.order", "random"], "oldest"),
+        (["--fault", "flood"], "latency, status, drop"),
+        (["--fault", "latency"], "seconds"),
+        (["--fault", "drop:after=2"], "after"),
+        (["--fault", "hang:until=2"], "until"),
+        (["--fault", "switch:publication=nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_wrong_options_of_the_sandbox_are_one_line(command: Command, options: list[str], said: str) -> None:
+    """Exit code 2, and nothing was served."""
+    arguments = options if "--port" in options else [*options, "--port", "0"]
+    result = command("sandbox", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.line

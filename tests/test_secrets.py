@@ -220,6 +220,25 @@ def test_every_form_of_the_token_is_taken_out_of_an_error() -> None:
         assert not leaks(repr(error))
 
 
+@pytest.mark.virtual
+async def test_an_answer_that_repeats_the_token_in_its_data_does_not_pass_it_on() -> None:
+    """It would end up in tables and files; the rest of the body stays."""
+    token = "canary-of-twenty-chars"
+    raw = answer(body=f'{{"name": "x{token}y", "id": "{token}"}}'.encode(), x_request_id=f"r-{token}")
+    async with sending(lambda _: raw, token) as (sender, _, _events):
+        got = await sender.send(READ)
+    assert got.body == b'{"name": "x(secret)y", "id": "(secret)"}'
+    assert got.headers["x-request-id"] == "r-(secret)"
+
+
+@pytest.mark.virtual
+async def test_a_short_token_spoils_no_data() -> None:
+    """It may be a word."""
+    raw = answer(body=b'{"name": "a demo dataset"}')
+    async with sending(lambda _: raw, "demo") as (sender, _, _events):
+        assert (await sender.send(READ)).body == b'{"name": "a demo dataset"}'
+
+
 def test_a_short_token_spoils_no_decision() -> None:
     """The code decides before it is made presentable; here the token stands within it."""
     raw = answer(409, b'{"error": {"code": "dataset_changed", "message": "m", "request_id": "r"}}')

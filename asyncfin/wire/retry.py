@@ -11,21 +11,19 @@ import random
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from math import isfinite
-from typing import Any
 
-from attrs import Attribute, define, field, frozen
+from attrs import define, field, frozen
 
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AuthenticationError,
     MalformedAnswerError,
     RateLimitedError,
-    SelectionError,
     ServerFailureError,
     ServiceError,
     TransportError,
 )
+from asyncfin.wire import checks
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import (
     Announcer,
@@ -49,18 +47,6 @@ _NOTICEABLE = 0.001
 _serials = count(1)
 
 
-def _check_count(_: Any, attribute: Attribute[int], value: int) -> None:
-    if type(value) is not int or value < 1:
-        raise SelectionError(f"{attribute.name} must be a whole number above 0, not {value!r}")
-
-
-def _check_seconds(_: Any, attribute: Attribute[float], value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (isfinite(value) and value >= 0):
-        raise SelectionError(
-            f"{attribute.name} must be a finite number of seconds, at least 0, not {value!r}"
-        )
-
-
 @frozen
 class Retry:
     """Whether to send a request again after an attempt failed, and when.
@@ -82,11 +68,11 @@ class Retry:
         SelectionError: a number is out of its range.
     """
 
-    attempts: int = field(default=5, validator=_check_count)
-    max_elapsed: float = field(default=120.0, validator=_check_seconds)
-    wait_initial: float = field(default=0.5, validator=_check_seconds)
-    wait_max: float = field(default=20.0, validator=_check_seconds)
-    max_retry_after: float = field(default=60.0, validator=_check_seconds)
+    attempts: int = field(default=5, validator=checks.count)
+    max_elapsed: float = field(default=120.0, validator=checks.seconds)
+    wait_initial: float = field(default=0.5, validator=checks.seconds)
+    wait_max: float = field(default=20.0, validator=checks.seconds)
+    max_retry_after: float = field(default=60.0, validator=checks.seconds)
 
     def wait(self, attempt: int, asked: float | None, source: random.Random) -> float | None:
         """Return the seconds between attempt number `attempt` and the next; None: too long to sit out.
@@ -187,8 +173,7 @@ class Sender:
         observers: Iterable[Observer] = (),
         source: random.Random | None = None,
     ) -> None:
-        if not isinstance(retry, Retry):
-            raise SelectionError(f"retry must be a Retry, not {retry!r}")
+        checks.check_kind("retry", retry, Retry)
         self._transport = transport
         self._bucket = bucket
         self._retry = retry
@@ -270,21 +255,26 @@ class Sender:
             self._retrying(course, error, 0.0)
             return
         wait = self._retry.wait(course.counted, course.asked, self._source)
-        refused = isinstance(error, RateLimitedError)
         if isinstance(error, RateLimitedError):
             self._hold_back(course, error, wait)
         if wait is None or self._retry.gives_up(
             error, attempt=course.counted, elapsed=course.elapsed, wait=wait
         ):
             raise error
-        if not refused and not self._quota.spend():
+        if isinstance(error, RateLimitedError):  # the bucket lets nobody go before its time
+            self._retrying(course, error, wait)
+        else:
+            await self._back_off(course, error, wait)
+
+    async def _back_off(self, course: _Course, error: ServiceError | TransportError, wait: float) -> None:
+        """Wait by oneself, if the quota has room for another attempt."""
+        if not self._quota.spend():
             error.add_note("not tried again: too many attempts of this client have failed lately")
             raise error
         self._retrying(course, error, wait)
-        if not refused:
-            await asyncio.sleep(wait)
-            course.elapsed += wait
-            self._waited(course.request, "retry", wait)
+        await asyncio.sleep(wait)
+        course.elapsed += wait
+        self._waited(course.request, "retry", wait)
 
     def _renews(self, course: _Course, error: ServiceError | TransportError) -> bool:
         """Tell whether another token may do. It is asked for with the next attempt, which does not count."""

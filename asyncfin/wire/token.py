@@ -19,6 +19,8 @@ _WANTED = "printable ASCII without spaces"
 _HIDDEN = "(secret)"
 # Answers to a request with a token older than this many renewals are long in.
 _REMEMBERED = 16
+# A token shorter than this may stand in the data by chance, which is not to be spoiled.
+_UNMISTAKABLE = 16
 
 
 class _HiddenText(str):
@@ -41,6 +43,11 @@ class Secret:
     def bearer(self) -> str:
         """Return the value of the Authorization header (spec 5), its repr hidden too."""
         return _HiddenText(f"Bearer {self._text}")
+
+    def struck_from(self, answered: bytes) -> bytes:
+        """Return a part of an answer without the token, should the service repeat it there."""
+        text = self._text.encode()
+        return answered.replace(text, _HIDDEN.encode()) if len(text) >= _UNMISTAKABLE else answered
 
     def pattern(self) -> str:
         """Return a regular expression for the token, as it is or escaped as in URLs and JSON."""

@@ -12,23 +12,22 @@ import ssl as tls
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from math import inf, isfinite
-from typing import Any
+from math import inf
 from urllib.parse import urlencode
 
 import aiohttp
-from attrs import Attribute, field, frozen
+from attrs import field, frozen
 from yarl import URL
 
 from asyncfin.errors import (
     ConnectionFailedError,
     MalformedAnswerError,
     RequestTimeoutError,
-    SelectionError,
     TruncatedAnswerError,
     own_version,
 )
 from asyncfin.wire.address import checked_base_url, environment_proxy
+from asyncfin.wire.checks import check_count, check_kind, positive_seconds
 from asyncfin.wire.inflate import (
     ACCEPTED,
     BrokenStreamError,
@@ -50,11 +49,6 @@ _HEADERS = {
 }
 
 
-def _check_seconds(_: Any, attribute: Attribute[float], value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (isfinite(value) and value > 0):
-        raise SelectionError(f"{attribute.name} must be a finite number of seconds above 0, not {value!r}")
-
-
 @frozen
 class Timeouts:
     """How long one attempt may take, in seconds.
@@ -69,9 +63,9 @@ class Timeouts:
         SelectionError: one is no finite number above 0.
     """
 
-    connect: float = field(default=10.0, validator=_check_seconds)
-    read: float = field(default=30.0, validator=_check_seconds)
-    total: float = field(default=60.0, validator=_check_seconds)
+    connect: float = field(default=10.0, validator=positive_seconds)
+    read: float = field(default=30.0, validator=positive_seconds)
+    total: float = field(default=60.0, validator=positive_seconds)
 
 
 def _utc_now() -> datetime:
@@ -110,14 +104,19 @@ class Transport:
         max_body_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:
+        check_kind("timeouts", timeouts, Timeouts)
+        check_count("max_in_flight", max_in_flight)
+        check_count("max_body_bytes", max_body_bytes)
+        if ssl is not None:
+            check_kind("ssl", ssl, tls.SSLContext)
         self.base_url = checked_base_url(base_url)
         self.tokens = Tokens(token)
-        self._timeouts = _checked_timeouts(timeouts)
-        self._max_in_flight = _checked_count("max_in_flight", max_in_flight)
-        self._max_body_bytes = _checked_count("max_body_bytes", max_body_bytes)
-        self._ssl = _checked_ssl(ssl)
-        self._trust_env = trust_env
         self.clock = clock
+        self._timeouts = timeouts
+        self._max_in_flight = max_in_flight
+        self._max_body_bytes = max_body_bytes
+        self._ssl = ssl
+        self._trust_env = trust_env
         self._open: _Open | None = None
         self._closed = False
 
@@ -137,7 +136,8 @@ class Transport:
     async def attempt(self, request: Request) -> Answer:
         """Send `request` once and return the complete answer, whatever its status.
 
-        A 401 makes `tokens` forget the token, if it can be replaced.
+        It does not repeat the token, even where the service does. A 401 makes `tokens` forget
+        the token, if it can be replaced.
 
         Raises:
             TransportError: no complete answer came; its class says why.
@@ -204,24 +204,28 @@ class Transport:
             body = await self._inflated(raw, headers.get("content-encoding", ""))
         except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
             return self._failure(error)
-        return Answer(status, headers, body, self.clock())
+        return Answer(status, headers, token.struck_from(body), self.clock())
 
     async def _exchange(
         self, session: aiohttp.ClientSession, request: Request, token: Secret
     ) -> tuple[int, dict[str, str], bytes]:
-        headers = {"Authorization": token.bearer()}
+        sent = {"Authorization": token.bearer()}
         if request.body is not None:
-            headers["Content-Type"] = "application/json"
+            sent["Content-Type"] = "application/json"
         query = f"?{urlencode(request.params)}" if request.params else ""
         async with session.request(
             request.method,
             URL(f"{self.base_url}{request.path}{query}", encoded=True),
             data=request.body,
-            headers=headers,
+            headers=sent,
             allow_redirects=False,
         ) as response:
             body = await self._read(response)
-            return response.status, {name.lower(): text for name, text in response.headers.items()}, body
+            headers = {
+                name.decode().lower(): token.struck_from(text).decode(errors="replace")
+                for name, text in response.raw_headers
+            }
+            return response.status, headers, body
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0
@@ -296,21 +300,3 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
         raise _Dropped from None
-
-
-def _checked_timeouts(timeouts: Timeouts) -> Timeouts:
-    if not isinstance(timeouts, Timeouts):
-        raise SelectionError(f"timeouts must be a Timeouts, not {timeouts!r}")
-    return timeouts
-
-
-def _checked_count(name: str, value: int) -> int:
-    if type(value) is not int or value < 1:
-        raise SelectionError(f"{name} must be a whole number above 0, not {value!r}")
-    return value
-
-
-def _checked_ssl(ssl: tls.SSLContext | None) -> tls.SSLContext | None:
-    if ssl is not None and not isinstance(ssl, tls.SSLContext):
-        raise SelectionError(f"ssl must be an ssl.SSLContext, or None to verify by default, not {ssl!r}")
-    return ssl

@@ -72,12 +72,11 @@ class Client:
         trust_env: bool = False,
         observers: Iterable[Observer] = (),
     ) -> None:
-        bucket = TokenBucket() if bucket is None else bucket
-        check_kind("bucket", bucket, TokenBucket)
         self._transport = Transport(
             base_url, token, timeouts=timeouts, max_in_flight=max_in_flight, ssl=ssl, trust_env=trust_env
         )
         self.bucket = TokenBucket() if bucket is None else bucket
+        check_kind("bucket", self.bucket, TokenBucket)
         self.max_in_flight = max_in_flight
         self._sender = Sender(
             self._transport, bucket=self.bucket, retry=retry, lane=lane, observers=observers

@@ -21,7 +21,15 @@ from asyncfin.fanout.plan import Batch, Plan
 from asyncfin.fanout.plan import plan as make_plan
 from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import FiscalRange, Period, PeriodSelection, Trailing, resolve
+from asyncfin.model.kind import check_kind
+from asyncfin.model.period import (
+    FiscalRange,
+    Period,
+    PeriodSelection,
+    Trailing,
+    check_period_selection,
+    resolve,
+)
 from asyncfin.model.query import MAX_PAGE_SIZE, check_value_version
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
@@ -89,6 +97,8 @@ class Runner:
         value_version: str,
     ) -> Plan:
         """Plan with a kept catalogue, but never refuse, or answer with nothing, by a stale one."""
+        check_kind("select", select, Select)
+        check_period_selection(periods)
         check_value_version(value_version)
         if isinstance(source, Catalogue):
             return _plan(source, select, periods, value_version, pinned=True)

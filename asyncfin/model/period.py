@@ -270,12 +270,25 @@ Resolved: TypeAlias = Exact | FiscalRange | Trailing
 PeriodSelection: TypeAlias = Resolved | Annual | Quarterly
 
 
+def check_period_selection(selection: PeriodSelection) -> None:
+    """Refuse what is no period selection.
+
+    Raises:
+        SelectionError: it is none of the five.
+    """
+    if not isinstance(selection, (Exact, FiscalRange, Trailing, Annual, Quarterly)):
+        raise SelectionError(
+            f"periods must be Exact, FiscalRange, Trailing, Annual or Quarterly, not {selection!r}"
+        )
+
+
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
     """Return what to ask for, given the periods of a catalogue; None where it holds none of them.
 
     A rule becomes `Exact` over the periods it means; the open ends of a range become the first and
     last fiscal ends of the catalogue.
     """
+    check_period_selection(selection)
     match selection:
         case Annual() | Quarterly():
             meant = selection.among(periods)
@@ -287,11 +300,7 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
             start = start or Period(known[0].year, known[0].end_month, 0)
             end = end or Period(known[-1].year, known[-1].end_month, 0)
             return FiscalRange(start, end) if start <= end else None
-        case Exact() | FiscalRange() | Trailing():
-            return selection
-    raise SelectionError(
-        f"periods must be Exact, FiscalRange, Trailing, Annual or Quarterly, not {selection!r}"
-    )
+    return selection
 
 
 def describe(selection: Any) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sized
 from typing import Any
 
-from attrs import Attribute, Converter, field, frozen
+from attrs import field, frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Exact, FiscalRange, Resolved, Trailing
@@ -17,12 +17,20 @@ MAX_PAGE_SIZE = 100
 VALUE_VERSIONS = ("original", "latest_restated")
 
 
-def _ids(value: Any, attribute: "Attribute[Any]") -> tuple[Any, ...] | None:
-    if value is None or isinstance(value, str):
-        return None if value is None else (value,)
+def _ids(name: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        return (value,)
     if not isinstance(value, Iterable):
-        raise SelectionError(f"{attribute.name} must be a collection of str, not {value!r}")
+        raise SelectionError(f"{name} must be a collection of str, not {value!r}")
     return tuple(value)
+
+
+def _metric_ids(value: Any) -> tuple[Any, ...]:
+    return _ids("metric_ids", value)
+
+
+def _reporting_group_ids(value: Any) -> tuple[Any, ...] | None:
+    return None if value is None else _ids("reporting_group_ids", value)
 
 
 def _check_ids(name: str, ids: tuple[Any, ...], cap: int) -> None:
@@ -94,17 +102,15 @@ class Query:
         SelectionError: a cap is broken, something is named twice, or a field holds what it can't.
     """
 
-    metric_ids: tuple[str, ...] = field(converter=Converter(_ids, takes_field=True))
+    metric_ids: tuple[str, ...] = field(converter=_metric_ids)
     scope_combinations: tuple[ScopePath, ...] = field(converter=as_paths)
     periods: Resolved
-    reporting_group_ids: tuple[str, ...] | None = field(
-        default=None, converter=Converter(_ids, takes_field=True)
-    )
+    reporting_group_ids: tuple[str, ...] | None = field(default=None, converter=_reporting_group_ids)
     value_version: str = "original"
     expected_dataset_id: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_ids("metric_ids", self.metric_ids or (), MAX_METRIC_IDS)
+        _check_ids("metric_ids", self.metric_ids, MAX_METRIC_IDS)
         _check_count("scope_combinations", self.scope_combinations, MAX_SCOPE_COMBINATIONS)
         _check_distinct("scope_combinations", self.scope_combinations)
         for path in self.scope_combinations:

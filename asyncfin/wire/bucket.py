@@ -324,12 +324,12 @@ class TokenBucket:
 
 
 def _checked_rate(rate: float | None) -> float | None:
-    if rate is None or (isinstance(rate, (int, float)) and isfinite(rate) and rate > 0):
+    if rate is None or (type(rate) in (int, float) and isfinite(rate) and rate > 0):
         return rate
     raise SelectionError(f"rate={rate!r}: must be a finite number above 0, or None to learn it")
 
 
 def _checked_size(name: str, size: float) -> float:
-    if isinstance(size, (int, float)) and isfinite(size) and size >= 1:
+    if type(size) in (int, float) and isfinite(size) and size >= 1:
         return size
     raise SelectionError(f"{name}={size!r}: must be a finite number of at least 1")

@@ -1,0 +1,237 @@
+"""Bad input: one clear error that names field, value and what would be right, and no request spent."""
+
+from datetime import date, datetime
+from typing import Any
+
+import pytest
+
+from asyncfin import Annual, Client, Retry, Select, SelectionError, Timeouts, TokenBucket
+from asyncfin.sandbox import Sandbox
+from tests.contract.conftest import ENTITY, query
+
+LOCAL = "http://127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def nothing_spent(sandbox: Sandbox) -> Any:
+    """Whatever is refused here was refused before anything was sent."""
+    yield
+    assert not sandbox.log
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    ["http://example.org", "http://10.0.0.1", "http://127.0.0.1.example.org", "http://[2001:db8::1]"],
+)
+def test_http_off_this_machine_is_refused(base_url: str) -> None:
+    """The token would travel in the clear."""
+    with pytest.raises(
+        SelectionError, match="base_url must be https unless the host is this machine, not"
+    ) as caught:
+        Client(base_url, "token")
+    assert base_url in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "",
+        "example.org",
+        "ftp://example.org",
+        "https://",
+        "https://h?x=1",
+        "https://h#x",
+        "https://h /",
+        None,
+        5,
+    ],
+)
+def test_what_is_no_address_is_refused(base_url: Any) -> None:
+    """The error shows it."""
+    with pytest.raises(SelectionError, match="base_url must be"):
+        Client(base_url, "token")
+
+
+def test_credentials_in_the_address_are_refused_and_not_shown() -> None:
+    """They are a secret too."""
+    with pytest.raises(SelectionError, match="base_url must hold no credentials") as caught:
+        Client("https://user:s3cret@example.org", "token")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "base_url", ["http://localhost:1", "http://127.0.0.1", "http://[::1]:8", "https://example.org/api/"]
+)
+def test_https_and_this_machine_are_taken(base_url: str) -> None:
+    """A path may follow the host."""
+    assert repr(Client(base_url, "token")) == f"Client({base_url.rstrip('/')!r})"
+
+
+@pytest.mark.parametrize("token", ["", "two words", "new\nline", "é", None, 5, b"bytes"])
+def test_what_is_no_token_is_refused_and_not_shown(token: Any) -> None:
+    """A header can't carry it."""
+    with pytest.raises(SelectionError, match="token") as caught:
+        Client(LOCAL, token)
+    assert str(token or "nothing") not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"max_in_flight": 0}, "max_in_flight must be"),
+        ({"max_in_flight": True}, "max_in_flight must be"),
+        ({"max_in_flight": 2.0}, r"max_in_flight must be .*, not 2\.0"),
+        ({"retry": 5}, "retry must be .*, not 5"),
+        ({"retry": None}, "retry must be .*, not None"),
+        ({"timeouts": 30}, "timeouts must be .*, not 30"),
+        ({"bucket": 5}, "bucket must be .*, not 5"),
+        ({"ssl": False}, "ssl must be .*, not False"),
+        ({"observers": [5]}, "observer.* 5"),
+    ],
+)
+def test_another_argument_of_the_client_is_refused_by_name(options: dict[str, Any], told: str) -> None:
+    """When it is made, not at its first request."""
+    with pytest.raises(SelectionError, match=told):
+        Client(LOCAL, "token", **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "fields"),
+    [
+        (Retry, ["attempts", "max_elapsed", "wait_initial", "wait_max", "max_retry_after"]),
+        (Timeouts, ["connect", "read", "total"]),
+        (TokenBucket, ["rate", "burst", "daily_budget"]),
+    ],
+)
+@pytest.mark.parametrize("value", [-1, "5", float("nan"), True])
+def test_a_setting_that_is_no_sensible_number_is_refused_by_name(
+    make: Any, fields: list[str], value: Any
+) -> None:
+    """Nothing is coerced."""
+    for field in fields:
+        with pytest.raises(SelectionError, match=rf"^{field}.* must be ") as caught:
+            make(**{field: value})
+        assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN"])
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_missing_environment_variable_is_named(
+    monkeypatch: pytest.MonkeyPatch, missing: str, empty: bool
+) -> None:
+    """Also one that is set to nothing."""
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", LOCAL)
+    monkeypatch.setenv("ASYNCFIN_TOKEN", "token")
+    assert repr(Client.from_env()) == f"Client({LOCAL!r})"
+    monkeypatch.setenv(missing, "") if empty else monkeypatch.delenv(missing)
+    with pytest.raises(SelectionError, match=f"{missing}$"):
+        Client.from_env()
+
+
+WRONG_IDS = ["", "O-", "O-" + "a" * 31, "O-" + "a" * 33, "X-" + "a" * 32, "a" * 34, None, 5]
+
+
+@pytest.mark.parametrize("entity_id", WRONG_IDS)
+async def test_what_is_no_entity_id_is_refused_by_every_operation(client: Client, entity_id: Any) -> None:
+    """The error shows it and says what an id looks like."""
+    told = "entity_id must be 'O-' followed by 32 characters, not"
+    for wrong in (client.dataset(entity_id), client.catalogue(entity_id)):
+        with pytest.raises(SelectionError, match=told) as caught:
+            await wrong
+        assert repr(entity_id) in str(caught.value)
+    with pytest.raises(SelectionError, match=told):
+        await anext(client.catalogue_pages(entity_id))
+    with pytest.raises(SelectionError, match=told):
+        await anext(client.query_pages(entity_id, query()))
+
+
+@pytest.mark.parametrize("asked", [None, {"metric_ids": ["sales"]}, "sales"])
+async def test_what_is_no_query_is_refused(client: Client, asked: Any) -> None:
+    """A mapping is not taken for one."""
+    with pytest.raises(SelectionError, match="query must be a Query, not"):
+        await anext(client.query_pages(ENTITY, asked))
+
+
+@pytest.mark.parametrize("pin", [5, b"x", ["x"]])
+async def test_what_is_no_dataset_id_is_refused(client: Client, pin: Any) -> None:
+    """By name and value."""
+    with pytest.raises(SelectionError, match="expected_dataset_id must be"):
+        await anext(client.catalogue_pages(ENTITY, expected_dataset_id=pin))
+
+
+WRONG_DAYS = [
+    "",
+    "2024-1-1",
+    "2024-02-30",
+    "20240101",
+    "01.02.2024",
+    "2024-W01-1",
+    "2024-13-01",
+    "2024-01-01T00:00",
+    " 2024-01-01",
+    "today",
+    None,
+    20240101,
+    1.5,
+    datetime(2024, 1, 1),
+    ("2024", "01", "01"),
+]
+
+
+@pytest.mark.parametrize("day", WRONG_DAYS, ids=repr)
+@pytest.mark.parametrize("field", ["start_date", "end_date"])
+async def test_a_usage_day_in_a_wrong_form_is_refused_by_name(client: Client, field: str, day: Any) -> None:
+    """A date, or its text YYYY-MM-DD; a datetime is none."""
+    days = {"start_date": "2024-01-01", "end_date": "2024-12-31", field: day}
+    with pytest.raises(
+        SelectionError, match=f"{field} must be a date, or its text YYYY-MM-DD, not"
+    ) as caught:
+        await client.usage(**days)
+    assert repr(day) in str(caught.value)
+
+
+async def test_a_usage_range_that_ends_before_it_starts_is_refused(client: Client) -> None:
+    """Both days are shown."""
+    with pytest.raises(
+        SelectionError, match="end_date must not be before start_date: 2024-01-01 is before 2024-01-02"
+    ):
+        await client.usage(date(2024, 1, 2), "2024-01-01")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((ENTITY, "sales", Annual()), "select must be a Select, not 'sales'"),
+        ((ENTITY, None, Annual()), "select must be a Select, not None"),
+        ((ENTITY, Select(), "FY2024"), "periods must be Exact, .* not 'FY2024'"),
+        ((ENTITY, Select(), None), "periods must be Exact, .* not None"),
+        ((5, Select(), Annual()), "entity_id must be .* not 5"),
+        (("O-1", Select(), Annual()), "entity_id must be .* not 'O-1'"),
+    ],
+)
+async def test_a_wrong_question_is_refused_before_the_catalogue_is_read(
+    client: Client, arguments: tuple[Any, ...], told: str
+) -> None:
+    """By query, plan and stream alike."""
+    for ask in (client.query, client.plan):
+        with pytest.raises(SelectionError, match=told):
+            await ask(*arguments)
+    with pytest.raises(SelectionError, match=told):
+        async with client.stream(*arguments):
+            pass
+
+
+@pytest.mark.parametrize("version", ["", "Original", None, 1])
+async def test_another_value_version_is_refused_before_the_catalogue_is_read(
+    client: Client, version: Any
+) -> None:
+    """The error names the two there are."""
+    with pytest.raises(SelectionError, match="value_version must be 'original' or 'latest_restated', not"):
+        await client.query(ENTITY, Select(), Annual(), value_version=version)
+
+
+@pytest.mark.parametrize("plan", [None, ENTITY, Select()])
+async def test_what_is_no_plan_is_not_run(client: Client, plan: Any) -> None:
+    """It comes from `plan`."""
+    with pytest.raises(SelectionError, match="plan must be a Plan, not"):
+        await client.run(plan)

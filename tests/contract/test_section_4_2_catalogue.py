@@ -1,0 +1,140 @@
+"""Section 4.2: read the catalogue."""
+
+import pytest
+
+from asyncfin import Catalogue, Client, DatasetChangedError, PermissionDeniedError, Select
+from asyncfin.sandbox import Sandbox, Switch
+from tests.contract.conftest import (
+    EMEA,
+    ENTITY,
+    FIRST,
+    LATER,
+    SECOND,
+    SERIES,
+    asking,
+    each_dialect,
+    numbers,
+    query,
+)
+
+
+async def pages_of(client: Client, **options: object) -> list[list[str]]:
+    """Return the series ids of each page of the catalogue."""
+    return [
+        [series.series_id for group in page.groups for series in group.series]
+        async for page in client.catalogue_pages(ENTITY, **options)  # type: ignore[arg-type]
+    ]
+
+
+async def test_the_request_is_a_get_without_body(client: Client, sandbox: Sandbox) -> None:
+    """At /v1/entities/{entity_id}/dataset/catalogue."""
+    await pages_of(client)
+    (sent,) = sandbox.log
+    assert (sent.method, sent.path, sent.body) == ("GET", f"/v1/entities/{ENTITY}/dataset/catalogue", None)
+
+
+async def test_permission_datasets_read(sandbox: Sandbox) -> None:
+    """A token without it is refused."""
+    async with asking(sandbox, sandbox.issue_token(permissions=["usage:read"])) as client:
+        with pytest.raises(PermissionDeniedError):
+            await anext(client.catalogue_pages(ENTITY))
+
+
+async def test_parameter_expected_dataset_id_is_sent_when_given(client: Client, sandbox: Sandbox) -> None:
+    """And only then."""
+    await pages_of(client)
+    await pages_of(client, expected_dataset_id=FIRST)
+    assert [sent.params.get("expected_dataset_id") for sent in sandbox.log] == [None, FIRST]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+async def test_parameter_limit_is_the_number_of_series_a_page(client: Client, size: int) -> None:
+    """Pages are full but for the last."""
+    sizes = [len(page) for page in await pages_of(client, page_size=size)]
+    assert sum(sizes) == len(SERIES)
+    assert all(each == size for each in sizes[:-1])
+
+
+async def test_parameter_limit_is_100_unless_given(client: Client, sandbox: Sandbox) -> None:
+    """The service's default of 25 would cost four times the allowance."""
+    await pages_of(client)
+    await client.catalogue(ENTITY)
+    assert {sent.params["limit"] for sent in sandbox.log if sent.operation == "catalogue"} == {"100"}
+
+
+async def test_parameter_cursor_is_the_next_cursor_of_the_page_before(
+    client: Client, sandbox: Sandbox
+) -> None:
+    """As it came; the first page has none."""
+    given = [page.next_cursor async for page in client.catalogue_pages(ENTITY, page_size=3)]
+    assert [sent.params.get("cursor") for sent in sandbox.log] == [None, *given[:-1]]
+
+
+@each_dialect
+async def test_response_200_is_the_catalogue(client: Client) -> None:
+    """Every series once, whatever the pages look like."""
+    catalogue = await client.catalogue(ENTITY)
+    assert isinstance(catalogue, Catalogue)
+    assert sorted(series.series_id for series in catalogue) == sorted(SERIES)
+
+
+@each_dialect
+@pytest.mark.parametrize("size", [1, 2, 100])
+async def test_rule_1_pages_count_series_and_split_groups(client: Client, size: int) -> None:
+    """A group goes on where the page before ended; no series is lost or doubled."""
+    pages = await pages_of(client, page_size=size)
+    assert [series_id for page in pages for series_id in page] == list(SERIES)
+    assert max(map(len, pages)) <= size
+
+
+@each_dialect
+async def test_rule_2_the_pin_is_kept_until_the_cursor_is_absent(client: Client, sandbox: Sandbox) -> None:
+    """Nothing is asked after the last page."""
+    await pages_of(client, expected_dataset_id=FIRST, page_size=2)
+    assert {sent.params["expected_dataset_id"] for sent in sandbox.log} == {FIRST}
+    assert {sent.params["limit"] for sent in sandbox.log} == {"2"}
+    assert {sent.status for sent in sandbox.log} == {200}
+
+
+async def test_rule_2_a_whole_read_is_pinned_from_its_first_page(client: Client, sandbox: Sandbox) -> None:
+    """By the dataset_id of the metadata."""
+    await client.catalogue(ENTITY)
+    assert [(sent.operation, sent.params.get("expected_dataset_id")) for sent in sandbox.log] == [
+        ("dataset", None),
+        ("catalogue", FIRST),
+    ]
+
+
+async def test_rule_3_409_dataset_changed_for_another_publication(client: Client) -> None:
+    """When the pin is not the current publication."""
+    with pytest.raises(DatasetChangedError) as caught:
+        await anext(client.catalogue_pages(ENTITY, expected_dataset_id=SECOND))
+    assert (caught.value.status, caught.value.code) == (409, "dataset_changed")
+
+
+async def test_rule_3_a_change_between_two_pages(client: Client, sandbox: Sandbox) -> None:
+    """The cursor belongs to the publication before, so it ends the reading."""
+    pages = client.catalogue_pages(ENTITY, expected_dataset_id=FIRST, page_size=2)
+    await anext(pages)
+    sandbox.publish(LATER)
+    with pytest.raises(DatasetChangedError):
+        await anext(pages)
+
+
+async def test_rule_3_a_whole_read_starts_over(client: Client, sandbox: Sandbox) -> None:
+    """And nothing of the publication before is left in it."""
+    sandbox.inject(Switch(operation="catalogue", nth=1, publication=LATER))
+    assert (await client.catalogue(ENTITY)).dataset_id == SECOND
+
+
+@each_dialect
+async def test_rule_4_what_is_kept_of_a_series_finds_it_again(client: Client) -> None:
+    """Metric, reporting group and complete scope path make up the query of one series."""
+    catalogue = await client.catalogue(ENTITY)
+    for series in catalogue.select(Select(scope_combinations=EMEA)):
+        asked = query(
+            metric_ids=series.metric_id,
+            scope_combinations=series.scopes,
+            reporting_group_ids=series.reporting_group_id,
+        )
+        assert await numbers(client, asked) == {("Q-emea", "2023-Q1"): 1}

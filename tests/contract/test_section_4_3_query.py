@@ -1,0 +1,279 @@
+"""Section 4.3: query the dataset."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from asyncfin import (
+    Client,
+    DatasetChangedError,
+    Exact,
+    FiscalRange,
+    PermissionDeniedError,
+    Query,
+    Select,
+    Trailing,
+    ValidationFailedError,
+)
+from asyncfin.sandbox import Sandbox
+from tests.contract.conftest import (
+    CLOUD,
+    EMEA,
+    ENTITY,
+    EVERYTHING,
+    FIRST,
+    LABELS,
+    LATER,
+    METRICS,
+    PATHS,
+    SECOND,
+    SERIES,
+    TOTAL,
+    asking,
+    cells,
+    each_dialect,
+    meant,
+    numbers,
+    period,
+    query,
+    references,
+)
+
+
+async def body_of(client: Client, sandbox: Sandbox, asked: Query) -> dict[str, Any]:
+    """Return the body that one page of a query sends."""
+    await anext(client.query_pages(ENTITY, asked))
+    body: dict[str, Any] = sandbox.log[-1].body
+    return body
+
+
+async def test_the_request_is_a_post(client: Client, sandbox: Sandbox) -> None:
+    """At /v1/entities/{entity_id}/dataset/query, all that is asked in its body."""
+    await body_of(client, sandbox, query())
+    (sent,) = sandbox.log
+    assert (sent.method, sent.path, sent.params) == ("POST", f"/v1/entities/{ENTITY}/dataset/query", {})
+
+
+async def test_permission_datasets_read(sandbox: Sandbox) -> None:
+    """A token without it is refused."""
+    async with asking(sandbox, sandbox.issue_token(permissions=["usage:read"])) as client:
+        with pytest.raises(PermissionDeniedError):
+            await anext(client.query_pages(ENTITY, query()))
+
+
+async def test_body_metric_ids(client: Client, sandbox: Sandbox) -> None:
+    """They narrow the result, and are sent in the order given."""
+    asked = query(metric_ids=["staff", "profit"])
+    assert (await body_of(client, sandbox, asked))["metric_ids"] == ["staff", "profit"]
+    assert {series_id for series_id, _ in await numbers(client, asked)} == {"A-profit", "Q-profit"}
+
+
+async def test_body_scope_combinations(client: Client, sandbox: Sandbox) -> None:
+    """Complete, ordered paths narrow the result; a prefix of a path is another path."""
+    asked = query(scope_combinations=[EMEA, CLOUD])
+    assert (await body_of(client, sandbox, asked))["scope_combinations"] == [
+        references(EMEA),
+        references(CLOUD),
+    ]
+    assert {series_id for series_id, _ in await numbers(client, query(scope_combinations=CLOUD))} == {
+        "Q-cloud"
+    }
+
+
+async def test_body_scope_combinations_in_another_order_are_unknown(client: Client) -> None:
+    """Each must match a complete catalogue path in the same order."""
+    with pytest.raises(ValidationFailedError):
+        await anext(client.query_pages(ENTITY, query(scope_combinations=[EMEA[::-1]])))
+
+
+async def test_body_reporting_group_ids(client: Client, sandbox: Sandbox) -> None:
+    """They narrow the result; left out, all matching groups are included."""
+    assert "reporting_group_ids" not in await body_of(client, sandbox, query())
+    asked = query(reporting_group_ids="annual")
+    assert (await body_of(client, sandbox, asked))["reporting_group_ids"] == ["annual"]
+    assert {series_id for series_id, _ in await numbers(client, asked)} == {"A-sales", "A-profit"}
+
+
+async def test_body_expected_dataset_id(client: Client, sandbox: Sandbox) -> None:
+    """It is sent when given, and the current one is no error."""
+    assert "expected_dataset_id" not in await body_of(client, sandbox, query())
+    asked = query(expected_dataset_id=FIRST)
+    assert (await body_of(client, sandbox, asked))["expected_dataset_id"] == FIRST
+
+
+@each_dialect
+@pytest.mark.parametrize("version", ["original", "latest_restated"])
+async def test_body_value_version(client: Client, sandbox: Sandbox, version: str) -> None:
+    """The numbers are those of the version; a value without restatement keeps its original one."""
+    asked = query(value_version=version)
+    assert await numbers(client, asked) == meant(asked)
+    assert sandbox.log[-1].body["value_version"] == version
+
+
+async def test_body_limit_is_100_unless_given(client: Client, sandbox: Sandbox) -> None:
+    """The service's default of 25 would cost four times the allowance."""
+    assert (await body_of(client, sandbox, query()))["limit"] == 100
+
+
+@each_dialect
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("size", [1, 3, 7])
+async def test_body_limit_changes_pages_and_not_the_result(client: Client, size: int, prefetch: bool) -> None:
+    """Also when the next page is asked for ahead."""
+    assert await numbers(client, query(), page_size=size, prefetch=prefetch) == meant(query())
+
+
+@each_dialect
+@pytest.mark.parametrize(
+    "labels", [["FY2023"], ["FY2024", "2023-H1"], ["2024-Q2", "2023-Q1", "FY2023"], ["FY1999"]]
+)
+async def test_mode_exact_selects_exactly_those_periods(client: Client, labels: list[str]) -> None:
+    """None of another duration that ends in the same month comes along."""
+    asked = query(periods=Exact(labels))
+    assert await numbers(client, asked) == meant(asked)
+
+
+@each_dialect
+@pytest.mark.parametrize(
+    "bounds", [((2023, 6), (2023, 6)), ((2023, 4), (2024, 3)), ((2024, 12), (2030, 1)), ((1, 1), (2, 1))]
+)
+async def test_mode_fiscal_range_includes_both_ends_and_every_duration(client: Client, bounds: Any) -> None:
+    """All observations whose fiscal ends lie between."""
+    asked = query(periods=FiscalRange(*bounds))
+    assert await numbers(client, asked) == meant(asked)
+
+
+@each_dialect
+@pytest.mark.parametrize("months", [1, 6, 7, 12, 13, 24, 600])
+@pytest.mark.parametrize("groups", [None, ["quarterly"]])
+async def test_mode_trailing_ends_at_the_latest_period_of_the_matching_series(
+    client: Client, months: int, groups: list[str] | None
+) -> None:
+    """So the same months mean another window for other series."""
+    asked = query(periods=Trailing(months), reporting_group_ids=groups)
+    assert await numbers(client, asked) == meant(asked)
+
+
+@pytest.mark.parametrize(
+    ("periods", "sent"),
+    [
+        (Exact(["FY2023"]), {"mode": "exact", "exact": [period("FY2023")]}),
+        (
+            FiscalRange(2023, (2024, 3)),
+            {
+                "mode": "fiscal_range",
+                "from": {"year": 2023, "end_month": 1, "duration_months": 0},
+                "to": {"year": 2024, "end_month": 3, "duration_months": 0},
+            },
+        ),
+        (Trailing(18), {"mode": "trailing", "months": 18}),
+    ],
+)
+async def test_period_selection_is_sent_by_its_mode(
+    client: Client, sandbox: Sandbox, periods: Any, sent: dict[str, Any]
+) -> None:
+    """With the fields of that mode and no others."""
+    assert (await body_of(client, sandbox, query(periods=periods)))["periods"] == sent
+
+
+@each_dialect
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_rule_1_the_result_is_what_matches(client: Client, data: st.DataObject) -> None:
+    """Any selection gives the values that the dataset holds for it, groups kept apart."""
+    asked = Query(
+        data.draw(st.lists(st.sampled_from(METRICS), min_size=1, unique=True)),
+        data.draw(st.lists(st.sampled_from(PATHS), min_size=1, unique=True)),
+        data.draw(
+            st.lists(st.sampled_from(LABELS), min_size=1, unique=True).map(Exact)
+            | st.integers(1, 30).map(Trailing)
+            | st.tuples(st.integers(1, 12), st.integers(1, 12)).map(
+                lambda m: FiscalRange((2023, m[0]), (2024, m[1]))
+            )
+        ),
+        data.draw(st.none() | st.lists(st.sampled_from(["annual", "quarterly"]), min_size=1, unique=True)),
+        data.draw(st.sampled_from(["original", "latest_restated"])),
+    )
+    assert await numbers(client, asked, page_size=data.draw(st.integers(1, 8))) == meant(asked)
+
+
+@each_dialect
+async def test_rule_2_each_value_stands_at_its_period(client: Client) -> None:
+    """Its text and the period it was reported in agree with the number."""
+    found = await cells(client, query(), page_size=2)
+    assert len(found) == 10
+    for (_, label), value in found.items():
+        assert value.text == f"{value.number:,}"
+        assert value.sources[0].item_id == f"item {label}"
+
+
+async def test_rule_3_another_page_is_the_same_body_with_the_cursor(client: Client, sandbox: Sandbox) -> None:
+    """Selections and pin unchanged; nothing is asked after the last page."""
+    asked = query(expected_dataset_id=FIRST, reporting_group_ids="quarterly", periods=Trailing(24))
+    given = [page.next_cursor async for page in client.query_pages(ENTITY, asked, page_size=2)]
+    first, *later = (sent.body for sent in sandbox.log)
+    assert later == [first | {"cursor": cursor} for cursor in given[:-1]]
+    assert len(later) == 1
+
+
+@each_dialect
+@pytest.mark.parametrize(
+    "asked",
+    [
+        query(metric_ids="staff", scope_combinations=CLOUD),
+        query(metric_ids="staff"),
+        query(periods=Exact("FY1999")),
+        query(metric_ids="staff", periods=Trailing(12)),
+    ],
+)
+async def test_rule_4_a_selection_that_matches_nothing_is_no_error(client: Client, asked: Query) -> None:
+    """No series, or series without values."""
+    assert await numbers(client, asked) == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"metric_ids": ["sales", "nonsense"]}, "nonsense"),
+        ({"reporting_group_ids": ["nonsense"]}, "nonsense"),
+        ({"scope_combinations": [TOTAL, "company=nonsense"]}, "nonsense"),
+        ({"scope_combinations": [EMEA[:0]]}, ""),
+    ],
+)
+async def test_rule_5_what_is_unknown_is_validation_failed(
+    client: Client, fields: dict[str, Any], place: str
+) -> None:
+    """400, and the service's text, which names it, is in the error."""
+    with pytest.raises(ValidationFailedError) as caught:
+        await anext(client.query_pages(ENTITY, query(**fields)))
+    assert (caught.value.status, caught.value.code) == (400, "validation_failed")
+    assert place in str(caught.value)
+
+
+async def test_rule_6_409_dataset_changed_for_another_publication(client: Client) -> None:
+    """When the pin is not the current publication."""
+    with pytest.raises(DatasetChangedError) as caught:
+        await anext(client.query_pages(ENTITY, query(expected_dataset_id=SECOND)))
+    assert (caught.value.status, caught.value.code) == (409, "dataset_changed")
+
+
+@pytest.mark.parametrize("pin", [FIRST, None])
+async def test_rule_6_a_change_between_two_pages(client: Client, sandbox: Sandbox, pin: str | None) -> None:
+    """Old cursors end with the publication, pinned or not."""
+    pages = client.query_pages(ENTITY, query(expected_dataset_id=pin), page_size=2)
+    await anext(pages)
+    sandbox.publish(LATER)
+    with pytest.raises(DatasetChangedError):
+        await anext(pages)
+
+
+@each_dialect
+async def test_rule_6_a_whole_read_starts_over(client: Client, sandbox: Sandbox) -> None:
+    """A kept catalogue has become stale; the answer is of the new publication alone."""
+    await client.catalogue(ENTITY)
+    sandbox.publish(LATER)
+    panel = await client.query(ENTITY, Select(), EVERYTHING)
+    assert panel.dataset.dataset_id == SECOND
+    assert len(panel) == len(SERIES)

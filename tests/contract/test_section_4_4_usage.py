@@ -1,0 +1,83 @@
+"""Section 4.4: read usage."""
+
+import asyncio
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from asyncfin import Client, PermissionDeniedError
+from asyncfin.sandbox import Latency, Sandbox
+from tests.contract.conftest import ENTITY, asking
+
+
+async def test_the_request_is_a_get_of_both_days(client: Client, sandbox: Sandbox) -> None:
+    """At /v1/usage, the days written YYYY-MM-DD."""
+    await client.usage(date(2024, 1, 5), "2024-02-01")
+    (sent,) = sandbox.log
+    assert (sent.method, sent.path, sent.body) == ("GET", "/v1/usage", None)
+    assert sent.params == {"start_date": "2024-01-05", "end_date": "2024-02-01"}
+
+
+async def test_permission_usage_read(sandbox: Sandbox) -> None:
+    """A token that only reads datasets is refused."""
+    async with asking(sandbox, sandbox.issue_token(permissions=["datasets:read"])) as client:
+        with pytest.raises(PermissionDeniedError):
+            await client.usage("2024-01-01", "2024-01-02")
+
+
+async def test_permission_by_its_full_identifier(sandbox: Sandbox) -> None:
+    """Prefixed with the base URL."""
+    token = sandbox.issue_token(permissions=[f"{sandbox.base_url}/usage:read"])
+    async with asking(sandbox, token) as client:
+        assert len(await client.usage("2024-01-01", "2024-01-02")) == 1
+
+
+async def test_start_date_and_end_date_are_included(client: Client) -> None:
+    """The body lists each day of the range, as the sandbox words it."""
+    (window,) = await client.usage("2024-02-28", date(2024, 3, 1))
+    assert (window.start_date, window.end_date) == (date(2024, 2, 28), date(2024, 3, 1))
+    assert [day["date"] for day in window.body["days"]] == ["2024-02-28", "2024-02-29", "2024-03-01"]
+
+
+@pytest.mark.parametrize(
+    ("days", "requests"), [(1, 1), (91, 1), (92, 1), (93, 2), (184, 2), (185, 3), (730, 8)]
+)
+async def test_a_range_of_more_than_92_days_is_cut(
+    client: Client, sandbox: Sandbox, days: int, requests: int
+) -> None:
+    """Into as few windows as the cap allows; the service refuses none of them."""
+    start = date(2023, 1, 1)
+    windows = await client.usage(start, start + timedelta(days=days - 1))
+    assert len(windows) == len(sandbox.log) == requests
+    assert {sent.status for sent in sandbox.log} == {200}
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(start=st.dates(date(2000, 1, 1), date(2030, 1, 1)), days=st.integers(0, 500))
+async def test_every_day_is_reported_exactly_once_in_order(client: Client, start: date, days: int) -> None:
+    """Whatever the range, and whichever window answers first."""
+    windows = await client.usage(start, start + timedelta(days=days))
+    listed = [day["date"] for window in windows for day in window.body["days"]]
+    assert listed == [str(start + timedelta(days=at)) for at in range(days + 1)]
+
+
+@pytest.mark.virtual
+async def test_windows_are_read_at_the_same_time_and_come_in_order(sandbox: Sandbox) -> None:
+    """Also when the first ones answer last."""
+    sandbox.inject(*(Latency(nth=nth, seconds=10 - nth) for nth in (1, 2, 3)))
+    async with asking(sandbox) as client:
+        windows = await client.usage("2024-01-01", "2024-09-01")
+        assert asyncio.get_running_loop().time() == pytest.approx(9, abs=1)
+    assert [window.start_date for window in windows] == sorted(window.start_date for window in windows)
+    assert len(windows) == 3
+
+
+async def test_usage_reports_the_requests_made(client: Client) -> None:
+    """Dataset reads of today are in it."""
+    for _ in range(3):
+        await client.dataset(ENTITY)
+    today = datetime.now(UTC).date()
+    windows = await client.usage(today - timedelta(days=1), today + timedelta(days=1))
+    assert sum(day["data_requests"] for window in windows for day in window.body["days"]) == 3

@@ -1,0 +1,161 @@
+"""Section 7: errors, row by row."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from asyncfin import (
+    Client,
+    DatasetChangedError,
+    NotFoundError,
+    RateLimitedError,
+    Retry,
+    ServerFailureError,
+    ServiceError,
+    TokenBucket,
+    ValidationFailedError,
+)
+from asyncfin.sandbox import Account, Sandbox, Status
+from tests.contract.conftest import ENTITY, SECOND, asking, query
+
+pytestmark = pytest.mark.virtual
+
+
+async def test_an_error_carries_code_message_and_request_id(client: Client, sandbox: Sandbox) -> None:
+    """And when and in which operation it came, for the service's support."""
+    before = datetime.now(UTC)
+    with pytest.raises(ServiceError) as caught:
+        await client.dataset("O-" + "0" * 32)
+    error = caught.value
+    assert (error.code, error.operation, error.attempts) == ("not_found", "dataset", 1)
+    assert error.message.startswith("No published dataset")
+    assert error.request_id
+    assert error.request_id.startswith("req-")
+    assert error.at
+    assert before <= error.at <= datetime.now(UTC)
+
+
+async def test_row_400_validation_failed_is_not_tried_again(sandbox: Sandbox) -> None:
+    """Correct the request; it fails unchanged."""
+    async with asking(sandbox, retry=Retry()) as client:
+        with pytest.raises(ValidationFailedError) as caught:
+            await anext(client.query_pages(ENTITY, query(metric_ids="nonsense")))
+    assert (caught.value.status, caught.value.code) == (400, "validation_failed")
+    assert len(sandbox.log) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 409, 418])
+async def test_rows_401_403_404_are_not_tried_again(sandbox: Sandbox, status: int) -> None:
+    """Nor is a 409 whose code is not known to pass, nor any other 4xx."""
+    sandbox.inject(Status(status=status))
+    async with asking(sandbox, retry=Retry()) as client:
+        with pytest.raises(ServiceError) as caught:
+            await client.dataset(ENTITY)
+    assert caught.value.status == status
+    assert len(sandbox.log) == 1
+
+
+async def test_row_404_the_item_is_missing(client: Client) -> None:
+    """Check the id."""
+    with pytest.raises(NotFoundError):
+        await client.catalogue("O-" + "0" * 32)
+
+
+@pytest.mark.parametrize("operation", ["catalogue", "query"])
+async def test_row_409_dataset_changed_is_not_tried_again(sandbox: Sandbox, operation: str) -> None:
+    """Fetch metadata and catalogue again, rebuild the query: that is for who knows the question."""
+    async with asking(sandbox, retry=Retry()) as client:
+        pages = (
+            client.catalogue_pages(ENTITY, expected_dataset_id=SECOND)
+            if operation == "catalogue"
+            else client.query_pages(ENTITY, query(expected_dataset_id=SECOND))
+        )
+        with pytest.raises(DatasetChangedError) as caught:
+            await anext(pages)
+    assert caught.value.operation == operation
+    assert len(sandbox.log) == 1
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 59])
+async def test_row_429_waits_the_seconds_of_retry_after(sandbox: Sandbox, seconds: int) -> None:
+    """Not less, and not much longer."""
+    sandbox.inject(Status(nth=1, status=429, retry_after=seconds))
+    async with asking(sandbox, retry=Retry(), bucket=TokenBucket(10)) as client:
+        await client.dataset(ENTITY)
+    assert [sent.status for sent in sandbox.log] == [429, 200]
+    assert seconds <= asyncio.get_running_loop().time() <= seconds + 2
+
+
+async def test_row_429_tells_the_seconds(sandbox: Sandbox) -> None:
+    """When it is not tried again."""
+    sandbox.put_account(Account("sandbox", rate=0.1))
+    async with asking(sandbox) as client:
+        await client.dataset(ENTITY)
+        with pytest.raises(RateLimitedError) as caught:
+            await client.dataset(ENTITY)
+    assert caught.value.status == 429
+    assert caught.value.retry_after == pytest.approx(10, abs=1)
+
+
+@pytest.mark.parametrize("operation", ["dataset", "query"])
+@pytest.mark.parametrize("status", [500, 503, 504])
+async def test_rows_500_503_504_are_tried_again_ever_later(
+    sandbox: Sandbox, status: int, operation: str
+) -> None:
+    """The query is a POST that reads, so it is tried again too."""
+    sandbox.inject(Status(nth=[1, 2, 3], status=status))
+    async with asking(sandbox, retry=Retry()) as client:
+        if operation == "dataset":
+            await client.dataset(ENTITY)
+        else:
+            await anext(client.query_pages(ENTITY, query()))
+    assert [sent.status for sent in sandbox.log] == [status] * 3 + [200]
+    assert asyncio.get_running_loop().time() > 0
+
+
+async def test_rows_500_503_504_that_persist_are_an_error(sandbox: Sandbox) -> None:
+    """After the attempts of `Retry`, all counted."""
+    sandbox.inject(Status(status=503))
+    async with asking(sandbox, retry=Retry(attempts=3)) as client:
+        with pytest.raises(ServerFailureError) as caught:
+            await client.dataset(ENTITY)
+    assert (caught.value.status, caught.value.attempts) == (503, 3)
+    assert len(sandbox.log) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(500, ServerFailureError), (429, RateLimitedError), (404, NotFoundError)]
+)
+@pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b'{"error": "text"}', b"[]"])
+async def test_an_error_without_an_error_object_is_chosen_by_its_status(
+    sandbox: Sandbox, status: int, kind: type[ServiceError], body: bytes
+) -> None:
+    """As a proxy on the way sends it."""
+    sandbox.inject(Status(status=status, body=body))
+    async with asking(sandbox) as client:
+        with pytest.raises(kind) as caught:
+            await client.dataset(ENTITY)
+    assert type(caught.value) is kind
+    assert (caught.value.code, caught.value.request_id) == (None, None)
+
+
+async def test_clients_decide_on_the_code(sandbox: Sandbox) -> None:
+    """Whatever status it comes with."""
+    sandbox.inject(Status(status=412, code="dataset_changed"))
+    async with asking(sandbox) as client:
+        with pytest.raises(DatasetChangedError):
+            await client.dataset(ENTITY)
+
+
+async def test_a_persistent_error_can_be_reported(sandbox: Sandbox) -> None:
+    """Request id, time and operation are in the report; the access token is not."""
+    sandbox.inject(Status(status=500))
+    async with asking(sandbox) as client:
+        with pytest.raises(ServerFailureError) as caught:
+            await client.dataset(ENTITY)
+    report = caught.value.report()
+    assert all(
+        fact in report for fact in ("request id: req-", "operation: dataset", "time: 20", "status: 500")
+    )
+    assert sandbox.token not in report

@@ -1,0 +1,130 @@
+"""Section 8: limits and allowances."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from asyncfin import AllowanceExhaustedError, Client, Query, Retry, SelectionError, TokenBucket, Trailing
+from asyncfin.sandbox import Account, Sandbox
+from tests.contract.conftest import ENTITY, FIRST, PUBLICATION, TOTAL, asking, query
+
+IDS = [f"id{number}" for number in range(51)]
+MONDAY = datetime(2024, 5, 6, 23, 59, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("size", [0, 101, -1, 25.0, "25", None, True])
+async def test_row_limit_is_1_to_100(client: Client, sandbox: Sandbox, size: Any) -> None:
+    """Refused before a request is spent, for both kinds of pages."""
+    for ask in (
+        lambda: client.catalogue_pages(ENTITY, page_size=size),
+        lambda: client.query_pages(ENTITY, query(), page_size=size),
+    ):
+        with pytest.raises(SelectionError, match="page_size must be a whole number from 1 to 100"):
+            ask()
+    assert not sandbox.log
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"metric_ids": []}, "metric_ids must have 1 to 50 entries, not 0"),
+        ({"metric_ids": IDS}, "metric_ids must have 1 to 50 entries, not 51"),
+        ({"metric_ids": ["sales", "sales"]}, "metric_ids must be distinct: 'sales'"),
+        ({"scope_combinations": []}, "scope_combinations must have 1 to 50 entries, not 0"),
+        (
+            {"scope_combinations": [f"g={name}" for name in IDS]},
+            "scope_combinations must have 1 to 50 entries, not 51",
+        ),
+        (
+            {"scope_combinations": [[("g", name) for name in IDS[:21]]]},
+            "a scope path must have 0 to 20 entries, not 21",
+        ),
+        ({"reporting_group_ids": IDS}, "reporting_group_ids must have 1 to 50 entries, not 51"),
+    ],
+)
+def test_rows_of_the_query_are_refused_by_name(fields: dict[str, Any], told: str) -> None:
+    """Such a Query can't even be made, so no request is spent on it."""
+    with pytest.raises(SelectionError, match=told):
+        query(**fields)
+
+
+async def test_the_largest_query_that_is_allowed_is_taken(client: Client, sandbox: Sandbox) -> None:
+    """50 metrics, 50 paths of up to 20 entries, 50 groups: the service only finds the ids unknown."""
+    paths = [[("g", f"{number}-{depth}") for depth in range(20)] for number in range(50)]
+    with pytest.raises(Exception, match="400 validation_failed"):
+        await anext(client.query_pages(ENTITY, Query(IDS[:50], paths, Trailing(1), IDS[:50])))
+    assert len(sandbox.log) == 1
+
+
+async def test_row_usage_range_is_92_days_of_both_dates(client: Client, sandbox: Sandbox) -> None:
+    """92 days are one request, 93 are two; see section 4.4 for all lengths."""
+    await client.usage("2024-01-01", "2024-04-01")
+    assert len(sandbox.log) == 1
+    await client.usage("2024-01-01", "2024-04-02")
+    assert len(sandbox.log) == 1 + 2
+
+
+async def test_allowance_1_is_shared_by_all_tokens_of_the_account(sandbox: Sandbox) -> None:
+    """One client's requests are missing from the other's."""
+    sandbox.put_account(Account("small", allowance=1))
+    async with (
+        asking(sandbox, sandbox.issue_token("small")) as one,
+        asking(sandbox, sandbox.issue_token("small")) as other,
+    ):
+        await one.dataset(ENTITY)
+        with pytest.raises(AllowanceExhaustedError):
+            await other.dataset(ENTITY)
+
+
+async def test_allowance_2_dataset_reads_count_and_usage_and_limits_do_not(sandbox: Sandbox) -> None:
+    """Each of the three dataset operations is one data request."""
+    sandbox.put_account(Account("small", allowance=3))
+    async with asking(sandbox, sandbox.issue_token("small")) as client:
+        await client.dataset(ENTITY)
+        await anext(client.catalogue_pages(ENTITY))
+        await anext(client.query_pages(ENTITY, query()))
+        await client.usage("2024-01-01", "2024-01-02")
+        await client.limits()
+        with pytest.raises(AllowanceExhaustedError):
+            await client.dataset(ENTITY)
+
+
+def running_clock() -> Callable[[], datetime]:
+    """Return a wall clock that goes with the loop's."""
+    return lambda: MONDAY + timedelta(seconds=asyncio.get_running_loop().time())
+
+
+@pytest.mark.virtual
+async def test_allowance_3_and_4_a_short_wait_for_midnight_is_sat_out() -> None:
+    """The daily allowance is reset at midnight UTC; Retry-After says how long that is."""
+    async with (
+        Sandbox(PUBLICATION, allowance=1, clock=running_clock()) as sandbox,
+        asking(sandbox, retry=Retry(), bucket=TokenBucket(10)) as client,
+    ):
+        await client.dataset(ENTITY)
+        assert (await client.dataset(ENTITY)).dataset_id == FIRST
+        assert [sent.status for sent in sandbox.log] == [200, 429, 200]
+        assert 30 <= asyncio.get_running_loop().time() <= 33
+
+
+@pytest.mark.virtual
+async def test_allowance_4_a_long_wait_is_an_error_at_once() -> None:
+    """It says when requests are possible again, and nobody waits for it."""
+    async with Sandbox(PUBLICATION, allowance=1, clock=running_clock()) as sandbox:
+        async with asking(sandbox, retry=Retry(max_retry_after=20)) as client:
+            await client.dataset(ENTITY)
+            with pytest.raises(AllowanceExhaustedError) as caught:
+                await client.dataset(ENTITY)
+        assert caught.value.retry_after == pytest.approx(30, abs=1)
+        assert caught.value.at
+        assert (caught.value.resume_at - caught.value.at).total_seconds() == caught.value.retry_after
+        assert asyncio.get_running_loop().time() < 1
+
+
+async def test_a_path_of_the_largest_depth_is_asked_for(client: Client) -> None:
+    """Twenty entries pass the client's own check."""
+    deep = [("g", name) for name in IDS[:20]]
+    assert len(query(scope_combinations=[deep, TOTAL]).scope_combinations[0]) == 20

@@ -1,0 +1,64 @@
+"""Section 9: versions of the interface, of datasets, and of values."""
+
+import pytest
+
+from asyncfin import Client, DatasetChangedError, Select
+from asyncfin.sandbox import Sandbox
+from tests.contract.conftest import (
+    ENTITY,
+    EVERYTHING,
+    FIRST,
+    LATER,
+    SECOND,
+    cells,
+    each_dialect,
+    meant,
+    numbers,
+    query,
+)
+
+
+async def test_rule_1_every_path_begins_with_v1(client: Client, sandbox: Sandbox) -> None:
+    """Also under a base URL with a trailing slash."""
+    await client.query(ENTITY, Select(), EVERYTHING)
+    await client.usage("2024-01-01", "2024-01-01")
+    await client.limits()
+    async with Client(f"{sandbox.base_url}/", sandbox.token) as other:
+        await other.limits()
+    assert {sent.operation for sent in sandbox.log} == {"dataset", "catalogue", "query", "usage", "limits"}
+    assert all(sent.path.startswith("/v1/") for sent in sandbox.log)
+
+
+async def test_rule_2_a_pin_holds_until_the_next_publication(client: Client, sandbox: Sandbox) -> None:
+    """And the new one answers under its own id."""
+    for current, other in [(FIRST, SECOND), (SECOND, FIRST)]:
+        pages = [page async for page in client.query_pages(ENTITY, query(expected_dataset_id=current))]
+        assert {page.dataset_id for page in pages} == {current}
+        with pytest.raises(DatasetChangedError):
+            await anext(client.query_pages(ENTITY, query(expected_dataset_id=other)))
+        sandbox.publish(LATER)
+
+
+async def test_rule_2_every_request_of_a_whole_read_is_pinned(client: Client, sandbox: Sandbox) -> None:
+    """But the first, which asks what to pin."""
+    await client.query(ENTITY, Select(), EVERYTHING)
+    first, *later = sandbox.log
+    assert first.operation == "dataset"
+    assert {(sent.body or sent.params)["expected_dataset_id"] for sent in later} == {FIRST}
+
+
+@each_dialect
+async def test_rule_3_the_default_is_original(client: Client) -> None:
+    """Numbers as they were first reported, and so they are labelled."""
+    found = await cells(client, query())
+    assert {place: value.number for place, value in found.items()} == meant(query(value_version="original"))
+    assert {value.value_version for value in found.values()} == {"original"}
+
+
+@each_dialect
+async def test_rule_3_one_query_selects_one_of_them(client: Client) -> None:
+    """The restated value where there is one."""
+    asked = query(value_version="latest_restated")
+    found = await cells(client, asked)
+    assert await numbers(client, asked) == meant(asked) != meant(query())
+    assert found["A-sales", "FY2023"].value_version == "latest_restated"

@@ -1,0 +1,205 @@
+"""What a page must not hold (spec 4.2, 4.3, 9): a wrong answer is an error that says where."""
+
+import json
+from typing import Any
+
+import pytest
+
+from asyncfin import Client, MalformedAnswerError
+from tests.contract.conftest import (
+    ENTITY,
+    FIRST,
+    ONCE,
+    SECOND,
+    catalogue_body,
+    catalogue_series,
+    metadata,
+    query,
+    query_body,
+    query_series,
+    value,
+    wrong_service,
+)
+from tests.scripted import answer, scripted
+
+OTHER = "O-" + "2c" * 16
+SALES, PROFIT = query_series("A-sales", [None]), query_series("A-profit", [None])
+LISTED, LISTED_TOO = catalogue_series("A-sales"), catalogue_series("A-profit")
+
+
+async def read_query(*bodies: Any, **options: Any) -> list[str]:
+    """Return the series ids that the pages of a service with these answers bring."""
+    asked = query(**options)
+    async with wrong_service(*bodies) as (client, _):
+        pages = [page async for page in client.query_pages(ENTITY, asked)]
+        return [series.series_id for page in pages for series in page.series]
+
+
+async def read_catalogue(*bodies: Any, **options: Any) -> list[str]:
+    async with wrong_service(*bodies) as (client, _):
+        pages = [page async for page in client.catalogue_pages(ENTITY, **options)]
+        return [series.series_id for page in pages for group in page.groups for series in group.series]
+
+
+async def test_right_answers_pass() -> None:
+    """So that the errors below come from what is wrong in them."""
+    assert await read_query(query_body(SALES, next_cursor="a"), query_body(PROFIT)) == ["A-sales", "A-profit"]
+    assert await read_catalogue(catalogue_body(LISTED, next_cursor="a"), catalogue_body(LISTED_TOO)) == [
+        "A-sales",
+        "A-profit",
+    ]
+
+
+async def test_an_empty_page_with_a_cursor_is_followed() -> None:
+    """Only the absence of a cursor is the end."""
+    assert await read_query(query_body(next_cursor="a"), query_body(next_cursor="b"), query_body(SALES)) == [
+        "A-sales"
+    ]
+    assert await read_catalogue(catalogue_body(next_cursor="a"), catalogue_body(LISTED)) == ["A-sales"]
+
+
+async def test_an_empty_text_is_a_cursor_too() -> None:
+    """It is opaque; what counts is whether it is there."""
+    assert await read_query(query_body(SALES, next_cursor=""), query_body(PROFIT)) == ["A-sales", "A-profit"]
+
+
+@pytest.mark.parametrize("pin", [FIRST, None])
+async def test_a_silent_change_of_the_publication(pin: str | None) -> None:
+    """Between two pages, pinned or not, without any 409."""
+    changed = r"expected '1111.*got '2222.*@ \$\.dataset_id"
+    with pytest.raises(MalformedAnswerError, match=changed):
+        await read_query(
+            query_body(SALES, next_cursor="a"), query_body(PROFIT, dataset_id=SECOND), expected_dataset_id=pin
+        )
+    with pytest.raises(MalformedAnswerError, match=changed):
+        await read_catalogue(
+            catalogue_body(LISTED, next_cursor="a"),
+            catalogue_body(LISTED_TOO, dataset_id=SECOND),
+            expected_dataset_id=pin,
+        )
+
+
+async def test_a_first_page_of_another_publication_than_pinned() -> None:
+    """The service ignored the pin."""
+    with pytest.raises(MalformedAnswerError, match=r"@ \$\.dataset_id"):
+        await read_query(query_body(SALES), expected_dataset_id=SECOND)
+    with pytest.raises(MalformedAnswerError, match=r"@ \$\.dataset_id"):
+        await read_catalogue(catalogue_body(LISTED), expected_dataset_id=SECOND)
+
+
+async def test_a_page_of_another_entity() -> None:
+    """In each of the three reads."""
+    with pytest.raises(MalformedAnswerError, match=r"@ \$\.entity_id"):
+        await read_query(query_body(SALES, entity_id=OTHER))
+    with pytest.raises(MalformedAnswerError, match=r"@ \$\.entity_id"):
+        await read_catalogue(catalogue_body(LISTED, entity_id=OTHER))
+    async with wrong_service(metadata(entity_id=OTHER)) as (client, _):
+        with pytest.raises(MalformedAnswerError, match=r"@ \$\.entity_id"):
+            await client.dataset(ENTITY)
+
+
+@pytest.mark.parametrize("cursors", ["AA", "ABA", "ABAB", "ABCB", "ABCDEA"])
+@pytest.mark.parametrize("prefetch", [False, True])
+async def test_a_cycle_of_cursors(cursors: str, prefetch: bool) -> None:
+    """Of whatever length: the reading ends at the first one that comes again."""
+    first_again = next(at for at, cursor in enumerate(cursors) if cursor in cursors[:at])
+    async with wrong_service(*(query_body(next_cursor=cursor) for cursor in cursors)) as (client, server):
+        with pytest.raises(MalformedAnswerError, match=r"second time @ \$\.next_cursor"):
+            _ = [page async for page in client.query_pages(ENTITY, query(), prefetch=prefetch)]
+        assert len(server.requests) == first_again + 1
+    async with wrong_service(*(catalogue_body(next_cursor=cursor) for cursor in cursors)) as (client, server):
+        with pytest.raises(MalformedAnswerError, match=r"second time @ \$\.next_cursor"):
+            _ = [page async for page in client.catalogue_pages(ENTITY)]
+        assert len(server.requests) == first_again + 1
+
+
+async def test_a_series_twice_on_one_page() -> None:
+    """The error names it."""
+    with pytest.raises(MalformedAnswerError, match="A-sales"):
+        await read_query(query_body(SALES, SALES))
+    with pytest.raises(MalformedAnswerError, match="'A-sales' came twice"):
+        await read_catalogue(catalogue_body(LISTED, LISTED))
+
+
+async def test_a_series_twice_on_two_pages() -> None:
+    """The error names it."""
+    with pytest.raises(MalformedAnswerError, match="'A-sales' came twice"):
+        await read_query(query_body(SALES, next_cursor="a"), query_body(SALES))
+    with pytest.raises(MalformedAnswerError, match="'A-sales' came twice"):
+        await read_catalogue(catalogue_body(LISTED, next_cursor="a"), catalogue_body(LISTED))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"metric_ids": "staff"},
+        {"scope_combinations": "segment=cloud & co"},
+        {"reporting_group_ids": "quarterly"},
+    ],
+)
+async def test_a_series_that_was_not_asked_for(asked: dict[str, Any]) -> None:
+    """By metric, path or group (spec 4.3 rule 1)."""
+    with pytest.raises(MalformedAnswerError, match=r"'A-sales' .* was not asked for @ \$\.series\[0\]"):
+        await read_query(query_body(SALES), **asked)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+async def test_values_of_another_length_than_the_periods(count: int) -> None:
+    """Known as soon as they are looked at."""
+    body = query_body(query_series("A-sales", [None] * count), periods=["FY2023", "FY2024"])
+    async with wrong_service(body) as (client, _):
+        page = await anext(client.query_pages(ENTITY, query()))
+        with pytest.raises(
+            MalformedAnswerError, match=rf"2 periods, got {count} @ \$\.series\[0\] \(A-sales\)\.values"
+        ):
+            _ = page.series[0].values
+
+
+async def test_a_period_twice_on_one_page() -> None:
+    """Two values would stand at one period."""
+    with pytest.raises(
+        MalformedAnswerError, match=r"FY2023 stands at \$\.periods\[0\] already @ \$\.periods\[1\]"
+    ):
+        await read_query(query_body(periods=["FY2023", "FY2023"]))
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+async def test_a_number_that_json_has_not(number: str) -> None:
+    """No table ever holds a NaN that was sent."""
+    body = query_body(query_series("A-sales", [value(77, "FY2023") | {"value_version": "original"}]))
+    text = json.dumps(body).replace('"number": 77', f'"number": {number}')
+    async with (
+        scripted(answer(body=text.encode())) as server,
+        Client(server.base_url, "t", retry=ONCE) as client,
+    ):
+        with pytest.raises(MalformedAnswerError):
+            _ = [
+                series.values async for page in client.query_pages(ENTITY, query()) for series in page.series
+            ]
+
+
+async def test_a_series_under_another_group_than_its_own() -> None:
+    """The catalogue would find it under the wrong one."""
+    stray = catalogue_series("A-sales", reporting_group_id="quarterly")
+    with pytest.raises(
+        MalformedAnswerError, match=r"'A-sales' names the group 'quarterly' @ \$\.groups\[0\]"
+    ):
+        await read_catalogue(catalogue_body(stray))
+
+
+async def test_a_group_that_two_pages_describe_differently() -> None:
+    """Neither description is guessed to be the right one."""
+    other = catalogue_body(LISTED_TOO)
+    other["groups"][0]["basis"] = "other"
+    async with wrong_service(metadata(), catalogue_body(LISTED, next_cursor="a"), other) as (client, _):
+        with pytest.raises(MalformedAnswerError, match="two pages describe the group 'annual' differently"):
+            await client.catalogue(ENTITY)
+
+
+async def test_the_error_tells_operation_and_time() -> None:
+    """So that it can be reported."""
+    with pytest.raises(MalformedAnswerError) as caught:
+        await read_query(query_body(SALES, entity_id=OTHER))
+    assert caught.value.operation == "query"
+    assert caught.value.at
+    assert "operation: query" in caught.value.report()

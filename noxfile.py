@@ -124,9 +124,8 @@ def lowest(session: nox.Session) -> None:
 def fuzz(session: nox.Session) -> None:
     """Mutate answers by the ten thousand; only AsyncfinError may come out."""
     install(session, "test")
-    session.run(
-        "python", "-m", "pytest", "tests/properties/test_fuzz.py", *session.posargs, env={"ASYNCFIN_FUZZ": "10000"}
-    )
+    cases = {"ASYNCFIN_FUZZ": "10000"}
+    session.run("python", "-m", "pytest", "tests/properties/test_fuzz.py", *session.posargs, env=cases)
 
 
 @nox.session

@@ -289,7 +289,7 @@ class Client:
         return UsageWindow(start_date, end_date, read_mapping(request, await self._sender.send(request)))
 
     async def limits(self) -> Mapping[str, Any]:
-        """Return the account's credits and research-run limits, as the service words them (spec 4.5). One request."""
+        """Return the account's credits and research-run limits as they came (spec 4.5). One request."""
         request = limits_request()
         return read_mapping(request, await self._sender.send(request))
 

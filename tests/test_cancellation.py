@@ -86,7 +86,7 @@ def _serving(task: asyncio.Task[Any]) -> bool:
 @pytest.mark.parametrize("rate", [None, 5.0])
 @pytest.mark.parametrize("leave", ["break", "error", "cancel"])
 async def test_a_stream_left_early_leaves_nothing_behind(leave: str, rate: float | None) -> None:
-    """By break, by an error of the consumer's own, by cancellation; with batches queued in the bucket or not."""
+    """By break, by the consumer's own error, by cancellation; with batches waiting in the bucket or not."""
     async with session(rate=rate) as (sandbox, client, bucket):
         await client.catalogue(ENTITY)
         before = asyncio.all_tasks()
@@ -146,7 +146,7 @@ async def test_batches_are_in_flight_together() -> None:
 
 
 async def test_a_small_question_overtakes_a_large_one() -> None:
-    """A fan-out has at most max_in_flight batches waiting, so a large one does not stand before a small one."""
+    """A fan-out has at most max_in_flight batches waiting: a large one does not stand before others."""
     wide = generate(12, series=3000, publications=1)
     async with (
         Sandbox(wide) as sandbox,

@@ -35,7 +35,11 @@ def imports(path: Path) -> Iterator[str]:
             assert node.level == 0, f"{path}: imports are absolute"
             yield node.module or ""
             for alias in node.names:  # `from asyncfin.wire import codec` imports a module too
-                if (ROOT.parent / f"{node.module}.{alias.name}".replace(".", "/")).with_suffix(".py").exists():
+                if (
+                    (ROOT.parent / f"{node.module}.{alias.name}".replace(".", "/"))
+                    .with_suffix(".py")
+                    .exists()
+                ):
                     yield f"{node.module}.{alias.name}"
 
 
@@ -63,7 +67,9 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     """The imports between modules, within a room too, have no cycle."""
     known = {dotted(path): path for path in MODULES}
     edges = {name: {each for each in imports(path) if each in known} - {name} for name, path in known.items()}
-    edges = {name: {each for each in found if not name.startswith(f"{each}.")} for name, found in edges.items()}
+    edges = {
+        name: {each for each in found if not name.startswith(f"{each}.")} for name, found in edges.items()
+    }
     while leaves := {name for name, found in edges.items() if not found}:
         edges = {name: found - leaves for name, found in edges.items() if name not in leaves}
     assert not edges, f"cycle among {sorted(edges)}"

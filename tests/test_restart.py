@@ -46,7 +46,7 @@ async def test_the_panel_is_wholly_old_or_wholly_new_whenever_the_publication_ch
 
 
 async def test_a_stream_is_of_one_publication_or_says_that_it_changed() -> None:
-    """Before the first piece it starts over; after it, the change is an error, and no later piece is given."""
+    """Before the first piece it starts over; after it, the change is an error and no piece follows."""
     outcomes = set()
     for nth in range(1, await requests_of_a_read() + 2):
         fault = Switch(nth=nth, publication=NEW)

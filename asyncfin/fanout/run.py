@@ -300,6 +300,7 @@ def _lost(plan: Plan, absent: Sequence[CatalogueSeries]) -> IncompleteResultErro
     ids = [series.series_id for series in absent]
     named = ", ".join(ids[:20]) + (", ..." if len(ids) > 20 else "")
     return IncompleteResultError(
-        f"{len(ids)} of the {len(plan.series)} planned series of {plan.catalogue.entity_id} did not come: {named}",
+        f"{len(ids)} of the {len(plan.series)} planned series of {plan.catalogue.entity_id}"
+        f" did not come: {named}",
         series_ids=ids,
     )

@@ -136,7 +136,8 @@ def _check_groups(page: CataloguePage) -> None:
         for series in group.series:
             if series.reporting_group_id != group.reporting_group_id:
                 raise MalformedAnswerError(
-                    f"series {series.series_id!r} names the group {series.reporting_group_id!r} @ $.groups[{at}]"
+                    f"series {series.series_id!r} names the group {series.reporting_group_id!r}"
+                    f" @ $.groups[{at}]"
                 )
 
 

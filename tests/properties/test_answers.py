@@ -43,7 +43,9 @@ def expected(
         case Exact(periods=exact):
             shown = sorted(exact)
         case Annual(last=last):
-            shown = [each for each in known if each.duration_months == 12 and each.end_month == 12][-(last or 0) :]
+            shown = [each for each in known if each.duration_months == 12 and each.end_month == 12][
+                -(last or 0) :
+            ]
         case Quarterly(last=last):
             shown = [each for each in known if each.duration_months == 3][-(last or 0) :]
         case FiscalRange(start=start, end=end):
@@ -141,7 +143,10 @@ def test_a_panel_equals_one_query_without_caps(
     select = Select(where=lambda series: series.series_id in wanted)
 
     async def ask() -> None:
-        async with Sandbox(dataset, dialect=dialect) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        async with (
+            Sandbox(dataset, dialect=dialect) as sandbox,
+            Client(sandbox.base_url, sandbox.token) as client,
+        ):
             if streamed:
                 async with client.stream(dataset.entity_id, select, periods, value_version=version) as stream:
                     pieces = [piece async for piece in stream]
@@ -196,7 +201,9 @@ def test_a_cell_of_more_series_than_a_page_holds_follows_its_cursor() -> None:
     async def ask() -> None:
         async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
             panel = await client.query(dataset.entity_id, Select(), FiscalRange())
-        shown, values = expected(dataset.publications[-1], set(series_ids(dataset)), FiscalRange(), "original")
+        shown, values = expected(
+            dataset.publications[-1], set(series_ids(dataset)), FiscalRange(), "original"
+        )
         assert list(panel.periods) == shown
         assert content(panel) == texts(values)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -133,7 +134,9 @@ class Scripted:
 
 
 @asynccontextmanager
-async def judged(judge: Callable[[Received], Step | bytes]) -> AsyncIterator[Scripted]:
+async def judged(
+    judge: Callable[[Received], Step | bytes], *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Scripted]:
     """Serve on a free port of this machine; each request is answered as `judge` says."""
 
     def judgement(request: Received) -> Step:
@@ -141,8 +144,8 @@ async def judged(judge: Callable[[Received], Step | bytes]) -> AsyncIterator[Scr
         return writing(step) if isinstance(step, bytes) else step
 
     script = Scripted(judgement)
-    server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
-    script.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.start_server(script.serve, "127.0.0.1", 0, ssl=tls)
+    script.base_url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield script
     finally:

@@ -5,7 +5,9 @@ import gc
 import gzip
 import inspect
 import random
+import shutil
 import ssl
+import subprocess
 import sys
 import tracemalloc
 import zlib
@@ -13,6 +15,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -34,7 +37,7 @@ from asyncfin.errors import (
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.transport import Timeouts, Transport
 from tests.conftest import VirtualTimeLoop
-from tests.scripted import answer, dropping, hanging, resetting, scripted, trickling
+from tests.scripted import answer, dropping, hanging, judged, resetting, scripted, trickling
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -408,6 +411,81 @@ async def test_waiting_for_a_slot_is_in_no_timeout() -> None:
             assert await asyncio.gather(*(ask() for _ in range(10))) == [200] * 10
     assert loop.time() == pytest.approx(90, abs=1)
     assert server.opened == 1
+
+
+@pytest.mark.virtual
+async def test_a_connection_that_does_not_come_about_ends_at_the_connect_timeout() -> None:
+    """Here the peer never answers the greeting of TLS."""
+    loop = asyncio.get_running_loop()
+    async with scripted(hanging()) as server:
+        base_url = server.base_url.replace("http:", "https:")
+        async with connected(base_url, timeouts=Timeouts(connect=6.5)) as transport:
+            began = loop.time()
+            assert isinstance(await failure_of(transport), RequestTimeoutError)
+            assert loop.time() - began == pytest.approx(6.5, abs=0.01)
+
+
+@pytest.mark.virtual
+async def test_closing_sends_away_those_who_wait_for_a_slot() -> None:
+    """They learn it when their turn comes, and send nothing."""
+    async with scripted(hanging()) as server:
+        transport = Transport(server.base_url, TOKEN, max_in_flight=1)
+
+        async def ask() -> None:
+            async with transport.slot():
+                await transport.attempt(READ)
+
+        waiting = [asyncio.ensure_future(ask()) for _ in range(3)]
+        await server.arrived(1)
+        await transport.aclose()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [str(end) for end in ends] == ["the client is closed"] * 3
+    assert len(server.requests) == 1
+
+
+# --- TLS
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1 that nobody has signed, with its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    path = tmp_path_factory.mktemp("tls") / "certificate.pem"
+    wanted = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=test"
+    extension = "subjectAltName=IP:127.0.0.1"
+    command = [
+        "openssl",
+        *wanted.split(),
+        "-addext",
+        extension,
+        "-keyout",
+        path,
+        "-out",
+        path.with_suffix(".crt"),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    path.write_bytes(path.read_bytes() + path.with_suffix(".crt").read_bytes())
+    return path
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_a_service_must_prove_who_it_is(trusted: bool, certificate: Path) -> None:
+    """By an authority of the system's, or one of the context given; else nothing is sent."""
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate)
+    authorities = ssl.create_default_context(cafile=str(certificate)) if trusted else None
+    async with (
+        judged(lambda _: answer(), tls=tls) as server,
+        connected(server.base_url, ssl=authorities) as transport,
+    ):
+        if trusted:
+            assert (await transport.attempt(READ)).status == 200
+        else:
+            error = await failure_of(transport)
+            assert isinstance(error, ConnectionFailedError)
+            assert "certificate" in str(error)
+    assert len(server.requests) == trusted
 
 
 # --- whose loop

@@ -131,6 +131,7 @@ class Transport:
             RuntimeError: as `attempt`.
         """
         async with (await self._opened()).slots:
+            await self._opened()  # it may have been closed meanwhile
             yield
 
     async def attempt(self, request: Request) -> Answer:

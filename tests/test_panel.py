@@ -81,7 +81,7 @@ def test_one_is_the_only_series(panel: Panel) -> None:
     assert only.one().series_id == "costs.annual"
     with pytest.raises(SelectionError, match=r"4: sales\.annual \(Label of sales, Whole company, annual\)"):
         panel.one()
-    with pytest.raises(SelectionError, match="has 0$"):
+    with pytest.raises(SelectionError, match=r"has 0$"):
         panel.where(lambda series: False).one()
 
 

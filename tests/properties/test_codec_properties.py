@@ -1,0 +1,197 @@
+"""What is decoded late or in parts is what is decoded at once; tables of every library hold the same."""
+
+import asyncio
+import io
+from typing import Any
+
+import cattrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncfin.errors import MalformedAnswerError
+from asyncfin.fanout.stitch import Stitch
+from asyncfin.model.period import Period
+from asyncfin.model.select import Select
+from asyncfin.model.value import Value
+from asyncfin.table.panel import Panel, concat
+from asyncfin.wire.answer import decode_numbers, read_query_page
+from tests.answers import EVER, catalogue_of, encoded, page_json
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+pl = pytest.importorskip("polars")
+duckdb = pytest.importorskip("duckdb")
+pytest.importorskip("pandas")
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+PERIODS = [Period(2024, month, duration) for month in (3, 6, 12) for duration in (0, 3, 12)]
+NUMBERS = st.integers(-(2**80), 2**80) | st.floats(allow_nan=False, allow_infinity=False)
+INDICES = st.integers(-(2**63), 2**63 - 1)
+
+values = st.fixed_dictionaries(
+    {
+        "number": NUMBERS,
+        "text": TEXTS,
+        "number_format": TEXTS,
+        "fill_type": TEXTS,
+        "value_version": TEXTS,
+        "report_period": st.fixed_dictionaries(
+            {
+                "year": st.integers(1, 9999),
+                "end_month": st.integers(1, 12),
+                "duration_months": st.integers(0, 9999),
+            }
+        ),
+        "sources": st.lists(
+            st.fixed_dictionaries({"item_id": TEXTS, "row_index": INDICES, "column_index": INDICES}),
+            max_size=2,
+        ),
+    }
+)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw a page whose periods stand in any order and whose values are of any kind that the spec allows."""
+    periods = draw(st.lists(st.sampled_from(PERIODS), unique=True, max_size=5))
+    names = draw(st.lists(st.sampled_from(["a", "b", "c"]), unique=True, min_size=1))
+    document = page_json(periods, {f"{name}.annual": {} for name in names})
+    for series in document["series"]:
+        series["values"] = draw(st.lists(st.none() | values, min_size=len(periods), max_size=len(periods)))
+    return document
+
+
+def stitched(document: dict[str, Any]) -> Panel:
+    async def run() -> Panel:
+        ids = [series["series_id"] for series in document["series"]]
+        catalogue = catalogue_of(ids)
+        stitch = Stitch(catalogue, catalogue.series, EVER)
+        await stitch.add(read_query_page(encoded(document)), home=frozenset(ids), asked=EVER)
+        return stitch.panel(select=Select(), value_version="original")
+
+    return asyncio.run(run())
+
+
+def eager(document: dict[str, Any]) -> dict[str, list[tuple[Period, Value]]]:
+    """Read all values of a document at once, by another library, oldest first."""
+    converter = cattrs.Converter()
+    converter.register_structure_hook(int | float, lambda number, _: number)
+    periods = [Period(**period) for period in document["periods"]]
+    return {
+        series["series_id"]: sorted(
+            (
+                (period, converter.structure(value, Value))
+                for period, value in zip(periods, series["values"], strict=True)
+                if value is not None
+            ),
+            key=lambda pair: pair[0],
+        )
+        for series in document["series"]
+    }
+
+
+@settings(max_examples=50)
+@given(documents())
+def test_values_decoded_late_are_those_decoded_at_once(document: dict[str, Any]) -> None:
+    """By the page and by the panel; every field, exactly."""
+    whole = eager(document)
+    page = read_query_page(encoded(document))
+    for series in page.series:
+        assert sorted(series.observations(), key=lambda pair: pair[0]) == whole[series.series_id]
+    for series in stitched(document):
+        assert list(series.observations()) == whole[series.series_id]
+
+
+@settings(max_examples=50)
+@given(documents())
+def test_numbers_are_the_values_numbers(document: dict[str, Any]) -> None:
+    """Those read in one pass are the ones on the values, as floats."""
+    page = read_query_page(encoded(document))
+    found = decode_numbers(list(enumerate(page.raw_series)), len(page.periods))
+    for at, series in enumerate(page.series):
+        row = range(found.starts[at], found.starts[at + 1])
+        assert [(found.positions[each], found.numbers[each]) for each in row] == [
+            (index, float(value.number)) for index, value in enumerate(series.values) if value is not None
+        ]
+
+
+@settings(max_examples=50)
+@given(documents(), st.data())
+def test_what_one_reader_refuses_all_do(document: dict[str, Any], data: st.DataObject) -> None:
+    """A field of a wrong type or missing is refused by the values and by the column read from it."""
+    present = [value for series in document["series"] for value in series["values"] if value is not None]
+    if not present:
+        return
+    value = data.draw(st.sampled_from(present))
+    field = data.draw(st.sampled_from(sorted(value)))
+    value[field] = data.draw(st.sampled_from([None, True, [None], {"year": 1.0}]))
+    with pytest.raises(MalformedAnswerError, match=rf"{field}|object"):
+        stitched(document).check()
+    with pytest.raises(MalformedAnswerError, match=rf"{field}|object"):
+        stitched(document).to_arrow()
+
+
+@settings(max_examples=25)
+@given(documents())
+def test_a_table_holds_the_observations(document: dict[str, Any]) -> None:
+    """Row by row, series in catalogue order and oldest first, each column says what the value does."""
+    panel = stitched(document)
+    whole = eager(document)
+    rows = iter(panel.to_arrow().to_pylist())
+    for series in panel:
+        for period, value in whole[series.series_id]:
+            row = next(rows)
+            assert row["series_id"] == series.series_id
+            assert (row["year"], row["end_month"], row["duration_months"]) == (
+                period.year,
+                period.end_month,
+                period.duration_months,
+            )
+            assert row["number"] == float(value.number)
+            assert (row["text"], row["value_number_format"]) == (value.text, value.number_format)
+            assert (row["fill_type"], row["value_version"]) == (value.fill_type, value.value_version)
+            reported = Period(row["report_year"], row["report_end_month"], row["report_duration_months"])
+            assert reported == value.report_period
+            assert [tuple(source.values()) for source in row["sources"]] == [
+                (source.item_id, source.row_index, source.column_index) for source in value.sources
+            ]
+    assert next(rows, None) is None
+
+
+@settings(max_examples=25)
+@given(documents())
+def test_every_library_reads_the_same(document: dict[str, Any]) -> None:
+    """Arrow to polars, pandas and DuckDB, and through Parquet: every column and every row."""
+    panel = stitched(document)
+    table = panel.to_arrow()
+    rows = table.to_pylist()
+    assert panel.to_polars().to_dicts() == rows
+    assert pl.DataFrame(panel).to_dicts() == rows
+    simple = [field.name for field in table.schema if not pa.types.is_list(field.type)]
+    frame = panel.to_pandas(columns=simple)
+    assert frame.to_dict("records") == table.select(simple).to_pylist()
+    relation = duckdb.from_arrow(table)
+    named = [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
+    assert named == rows
+    file = io.BytesIO()
+    pq.write_table(table, file)
+    again = pq.read_table(file)
+    assert again.schema.equals(table.schema)
+    assert again.schema.metadata[b"asyncfin"] == table.schema.metadata[b"asyncfin"]
+    assert again.to_pylist() == rows
+    assert concat([panel, panel]).to_pylist() == rows + rows
+
+
+@settings(max_examples=25)
+@given(documents())
+def test_the_wide_table_holds_the_same_numbers(document: dict[str, Any]) -> None:
+    """Every layout has the same numbers at the same periods."""
+    panel = stitched(document)
+    wide = panel.to_arrow("wide")
+    for series, row in zip(panel, panel.to_numpy().tolist(), strict=True):
+        expected = [None if value is None else float(value.number) for value in series.values]
+        assert wide.column(series.series_id).to_pylist() == expected
+        assert [None if number != number else number for number in row] == expected
+        frame = panel.to_pandas("wide")[series.series_id].tolist()
+        assert [None if number != number else number for number in frame] == expected

@@ -21,6 +21,9 @@ from asyncfin.errors import (
     TruncatedAnswerError,
     ValidationFailedError,
 )
+from asyncfin.extraction.report import EntityReport, ExtractReport
+from asyncfin.extraction.run import extract
+from asyncfin.extraction.watch import ExtractProgress
 from asyncfin.fanout.plan import Plan
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
@@ -48,7 +51,10 @@ __all__ = [
     "ConnectionFailedError",
     "Dataset",
     "DatasetChangedError",
+    "EntityReport",
     "Exact",
+    "ExtractProgress",
+    "ExtractReport",
     "FiscalRange",
     "IncompleteResultError",
     "MalformedAnswerError",
@@ -82,6 +88,7 @@ __all__ = [
     "UsageWindow",
     "ValidationFailedError",
     "Value",
+    "extract",
     "format_path",
     "parse_path",
 ]

@@ -1,0 +1,105 @@
+"""Where an extraction stands on disk, and that only one run works there at a time.
+
+The data folder holds nothing but one Parquet file an entity, so that every reader can be pointed at
+it. The journal, the lock and files still being written stand in a folder beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from attrs import frozen
+
+from asyncfin.errors import ManifestMismatchError, SelectionError
+
+
+@frozen
+class Folder:
+    """The places of one extraction.
+
+    Attributes:
+        data: the folder of the Parquet files.
+        beside: the folder of all else, which has the same name and ``.journal``.
+    """
+
+    data: Path
+    beside: Path
+
+    @classmethod
+    def at(cls, to: str | os.PathLike[str]) -> Folder:
+        """Return the places for a data folder, which need not exist.
+
+        Raises:
+            SelectionError: a folder can't stand beside this one, on the same file system.
+        """
+        data = Path(to).absolute()
+        if os.path.ismount(data):
+            raise SelectionError(
+                f"to must be a folder within {data}, such as {data / 'extraction'}:"
+                " its journal stands beside it, on the same file system"
+            )
+        return cls(data, data.with_name(f"{data.name}.journal"))
+
+    @property
+    def journal(self) -> Path:
+        return self.beside / "journal.sqlite"
+
+    def file(self, entity_id: str) -> Path:
+        """Return an entity's Parquet file; what file names can't hold is written %XX."""
+        return self.data / f"{quote(entity_id, safe='')}.parquet"
+
+    def part(self, entity_id: str) -> Path:
+        """Return where an entity's file stands until it is whole."""
+        return self.beside / f"{quote(entity_id, safe='')}.part"
+
+    def make(self) -> None:
+        """Make the folders where they are missing.
+
+        Raises:
+            ManifestMismatchError: the data folder holds Parquet files of something else.
+            OSError: they can't be made.
+        """
+        if not self.journal.exists() and self.data.is_dir():
+            for path in self.data.glob("*.parquet"):
+                raise ManifestMismatchError(
+                    f"{self.data} holds {path.name}, which no journal beside it knows: name another folder"
+                )
+        self.data.mkdir(parents=True, exist_ok=True)
+        self.beside.mkdir(exist_ok=True)
+
+    def sweep(self) -> None:
+        """Delete what runs that were killed have left unfinished."""
+        for path in self.beside.glob("*.part"):
+            path.unlink()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs away. The lock ends with the process, however it ends.
+
+        Raises:
+            ManifestMismatchError: another run is at work here.
+        """
+        # SQLite locks files alike on all systems, against other connections of this process too.
+        lock = sqlite3.connect(self.beside / "lock", timeout=0, isolation_level=None)
+        try:
+            held = _exclusive(lock)
+            if not held:
+                raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
+            yield
+        finally:
+            lock.close()
+
+
+def _exclusive(lock: sqlite3.Connection) -> bool:
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            return False
+        raise
+    return True

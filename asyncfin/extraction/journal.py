@@ -1,0 +1,224 @@
+"""What is known of each entity of an extraction, in a SQLite file: what a later run can rely on.
+
+A row tells of the file that is in place, and of how the last attempt ended. There are no cursors in
+it: an entity is done as a whole or not at all. A connection belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from attrs import fields, frozen
+
+from asyncfin.errors import ManifestMismatchError
+from asyncfin.extraction.question import Lacking, Question, differences
+
+_VERSION = 1
+_TABLES = """
+CREATE TABLE question (hash TEXT PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE entity (
+    entity_id TEXT PRIMARY KEY,
+    question TEXT NOT NULL REFERENCES question,
+    state TEXT NOT NULL,
+    dataset_id TEXT, rows INTEGER, bytes INTEGER, requests INTEGER, lacking TEXT,
+    error TEXT, message TEXT, status INTEGER, code TEXT, request_id TEXT,
+    began TEXT NOT NULL, ended TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+@frozen
+class Written:
+    """The file of an entity that is in place.
+
+    Attributes:
+        dataset_id: of which publication it is.
+        rows, bytes: how large it is.
+        requests: how many the extraction took, everything counted.
+        lacking: the asked ids that the catalogue lacks.
+    """
+
+    dataset_id: str
+    rows: int
+    bytes: int
+    requests: int
+    lacking: Lacking
+
+
+@frozen
+class Failure:
+    """How an attempt failed: the error's class, and what the service said of it."""
+
+    error: str
+    message: str
+    status: int | None = None
+    code: str | None = None
+    request_id: str | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        known = {name: getattr(error, name, None) for name in ("status", "code", "request_id")}
+        return cls(type(error).__name__, str(error), **known)
+
+
+@frozen
+class Entry:
+    """What the journal says of an entity. `failure` is that of the last attempt; None: it ended well."""
+
+    written: Written | None
+    failure: Failure | None
+
+
+class Journal:
+    """The journal of a folder, for one question.
+
+    Args:
+        path: the file; it is made where it is missing.
+        question: what is asked.
+
+    Raises:
+        ManifestMismatchError: it is no journal, or of another version of this library.
+        OSError: it can't be written.
+    """
+
+    def __init__(self, path: Path, question: Question) -> None:
+        self._path, self._question = path, question
+        with self._failing():
+            self._rows = sqlite3.connect(path, isolation_level=None)
+            try:
+                self._open()
+            except BaseException:
+                self._rows.close()
+                raise
+
+    def _open(self) -> None:
+        self._rows.execute("PRAGMA journal_mode = WAL")
+        # A loss of power may cost the last entries, which are extracted again; never the journal.
+        self._rows.execute("PRAGMA synchronous = NORMAL")
+        (version,) = self._rows.execute("PRAGMA user_version").fetchone()
+        if version not in (0, _VERSION):
+            raise ManifestMismatchError(
+                f"{self._path} is of another version of asyncfin: name another folder"
+            )
+        if version == 0:
+            self._rows.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
+
+    def strangers(self) -> tuple[str, ...]:
+        """Return the entities that were asked another question."""
+        found = self._read("SELECT entity_id FROM entity WHERE question != ?", self._question.hash)
+        return tuple(entity_id for (entity_id,) in found)
+
+    def refuse_strangers(self) -> None:
+        """Refuse a folder whose entities were asked another question.
+
+        Raises:
+            ManifestMismatchError: they were; the message says in what it differs.
+        """
+        found = self._read(
+            "SELECT text FROM question JOIN entity ON hash = question WHERE hash != ? LIMIT 1",
+            self._question.hash,
+        )
+        for (text,) in found:
+            raise ManifestMismatchError(
+                f"the folder belongs to another question, which differs in"
+                f" {differences(self._question.text, text)}: name another folder, or have its files replaced"
+            )
+
+    def forget(self, entity_id: str) -> None:
+        """Delete what is known of an entity."""
+        self._read("DELETE FROM entity WHERE entity_id = ?", entity_id)
+
+    def entry(self, entity_id: str) -> Entry | None:
+        """Return what is known of an entity."""
+        found = self._read(f"SELECT {_KNOWN} FROM entity WHERE entity_id = ?", entity_id)  # noqa: S608  our own names
+        split = len(fields(Written))
+        return Entry(_written(*found[0][:split]), _failure(*found[0][split:])) if found else None
+
+    def done(self, entity_id: str, written: Written, began: datetime, ended: datetime) -> None:
+        """Note that an entity's file is in place."""
+        file = _columns(written) | {"lacking": json.dumps(dict(written.lacking), ensure_ascii=False)}
+        self._put(entity_id, "done", began, ended, **file, **_WELL)
+
+    def unchanged(self, entity_id: str, began: datetime, ended: datetime) -> None:
+        """Note that the file in place is of the current publication."""
+        self._put(entity_id, "done", began, ended, **_WELL)
+
+    def failed(self, entity_id: str, failure: Failure, began: datetime, ended: datetime) -> None:
+        """Note that an attempt failed. The file that was in place stays."""
+        self._put(entity_id, "failed", began, ended, **_columns(failure))
+
+    def close(self) -> None:
+        """Fold the journal into its one file, and close it."""
+        with self._failing():
+            self._rows.close()
+
+    def _put(self, entity_id: str, state: str, began: datetime, ended: datetime, **columns: Any) -> None:
+        times = {"began": began.isoformat(), "ended": ended.isoformat()}
+        row = {"entity_id": entity_id, "question": self._question.hash, "state": state, **times, **columns}
+        named, places = ", ".join(row), ", ".join(f":{name}" for name in row)
+        changed = ", ".join(f"{name} = excluded.{name}" for name in row)
+        with self._failing(), self._rows:
+            self._rows.execute(
+                "INSERT OR IGNORE INTO question VALUES (?, ?)", (self._question.hash, self._question.text)
+            )
+            self._rows.execute(
+                f"INSERT INTO entity ({named}) VALUES ({places})"  # noqa: S608  our own names
+                f" ON CONFLICT (entity_id) DO UPDATE SET {changed}",
+                row,
+            )
+
+    def _read(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with self._failing():
+            return self._rows.execute(query, parameters).fetchall()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Say what a failure of SQLite means to the folder."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            failure = _said(self._path, error)
+        else:
+            return
+        raise failure
+
+
+def _said(path: Path, error: sqlite3.DatabaseError) -> Exception:
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_ERROR:
+            return ManifestMismatchError(
+                f"{path} is no journal of an extraction ({error}): name another folder"
+            )
+    return OSError(errno.EIO, f"{os.strerror(errno.EIO)}: {error}", str(path))
+
+
+def _columns(value: Written | Failure) -> dict[str, Any]:
+    return {each.name: getattr(value, each.name) for each in fields(type(value))}
+
+
+_KNOWN = ", ".join(each.name for each in (*fields(Written), *fields(Failure)))
+_WELL = dict.fromkeys(each.name for each in fields(Failure))
+
+
+def _written(*row: Any) -> Written | None:
+    dataset_id, rows, size, requests, lacking = row
+    if dataset_id is None:
+        return None
+    ids = {name: tuple(each) for name, each in json.loads(lacking).items()}
+    return Written(dataset_id, rows, size, requests, ids)
+
+
+def _failure(*row: Any) -> Failure | None:
+    return None if row[0] is None else Failure(*row)

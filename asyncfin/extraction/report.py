@@ -1,0 +1,148 @@
+"""What an extraction has come to: entity by entity, and in sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from attrs import field, frozen
+
+from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, SelectionError
+from asyncfin.extraction.journal import Failure
+from asyncfin.extraction.question import Lacking
+
+STATES = ("done", "unchanged", "failed", "left")
+
+
+@frozen
+class EntityReport:
+    """How one entity fared.
+
+    Attributes:
+        entity_id: which.
+        state: ``"done"``: its file was written; ``"unchanged"``: its file is of the current
+            publication already; ``"failed"``: see `failure`; ``"left"``: the run ended before it.
+        dataset_id: the publication of its file; None without a file.
+        rows, bytes: of its file; 0 without one.
+        requests: how many this run spent on it.
+        lacking: the asked ids that its catalogue lacks, by field.
+        failure: the error's class, message, status, code and request id.
+    """
+
+    entity_id: str
+    state: str
+    dataset_id: str | None = None
+    rows: int = 0
+    bytes: int = 0
+    requests: int = 0
+    lacking: Lacking = field(factory=dict)
+    failure: Failure | None = None
+
+
+@frozen
+class ExtractReport:
+    """How an extraction ended.
+
+    Attributes:
+        entities: one report each, in the order in which they were given.
+        seconds: how long it took.
+        waits: seconds that requests have waited, in sum; several wait at once.
+        stopped: why it ended early: the error of a refused token or a used-up allowance, or
+            ``"stopped"`` where it was asked to. None: it came to its end.
+    """
+
+    entities: tuple[EntityReport, ...]
+    seconds: float
+    waits: float
+    stopped: AuthenticationError | AllowanceExhaustedError | str | None = None
+
+    @property
+    def done(self) -> tuple[EntityReport, ...]:
+        """Those whose files were written."""
+        return self._of("done")
+
+    @property
+    def unchanged(self) -> tuple[EntityReport, ...]:
+        """Those whose files were of the current publication already."""
+        return self._of("unchanged")
+
+    @property
+    def failed(self) -> tuple[EntityReport, ...]:
+        """Those that failed; the next run tries them again."""
+        return self._of("failed")
+
+    @property
+    def left(self) -> tuple[EntityReport, ...]:
+        """Those that the run did not come to; the next run goes on with them."""
+        return self._of("left")
+
+    def _of(self, state: str) -> tuple[EntityReport, ...]:
+        return tuple(each for each in self.entities if each.state == state)
+
+    @property
+    def requests(self) -> int:
+        """How many requests were spent, everything counted."""
+        return sum(each.requests for each in self.entities)
+
+    @property
+    def rows(self) -> int:
+        """The rows of the files written or found unchanged."""
+        return sum(each.rows for each in (*self.done, *self.unchanged))
+
+    @property
+    def bytes(self) -> int:
+        """The size of those files."""
+        return sum(each.bytes for each in (*self.done, *self.unchanged))
+
+    @property
+    def resume_at(self) -> datetime | None:
+        """When the allowance returns, aware UTC, if it was used up."""
+        return self.stopped.resume_at if isinstance(self.stopped, AllowanceExhaustedError) else None
+
+    @property
+    def unknown(self) -> Lacking:
+        """The asked ids that every entity lacks, by field; nothing while an entity is failed or left."""
+        known = (*self.done, *self.unchanged)
+        if not known or len(known) < len(self.entities):
+            return {}
+        first, *rest = (each.lacking for each in known)
+        common = {
+            name: tuple(i for i in ids if all(i in r.get(name, ()) for r in rest))
+            for name, ids in first.items()
+        }
+        return {name: ids for name, ids in common.items() if ids}
+
+    def check(self) -> None:
+        """Refuse ids that no entity has.
+
+        Raises:
+            SelectionError: there are some; the message names them.
+        """
+        if unknown := self.unknown:
+            named = "; ".join(f"{name} {', '.join(map(repr, ids))}" for name, ids in unknown.items())
+            raise SelectionError(f"none of the {len(self.entities)} entities has {named}")
+
+    def __str__(self) -> str:
+        counts = {state: len(self._of(state)) for state in STATES}
+        lines = [
+            f"{len(self.entities):,} entities: " + ", ".join(f"{n:,} {state}" for state, n in counts.items()),
+            f"{self.requests:,} requests in {self.seconds:,.0f} s",
+            f"{self.rows:,} rows, {self.bytes / 1e6:,.1f} MB",
+        ]
+        lacks = sum(bool(each.lacking) for each in self.entities)
+        if lacks:
+            lines.append(f"{lacks:,} entities lack some of the asked ids")
+        lines += failures(self.failed)
+        if self.stopped is not None:
+            lines.append(f"ended early: {self.stopped}")
+        return "\n".join(lines)
+
+
+def failures(failed: Iterable[EntityReport], most: int = 20) -> list[str]:
+    """Return a line for each failed entity, the first ones."""
+    lines = [
+        f"{each.entity_id} failed: {each.failure.error}: {each.failure.message}"
+        for each in failed
+        if each.failure
+    ]
+    return lines[:most] + ([f"and {len(lines) - most:,} more failed"] if len(lines) > most else [])

@@ -1,0 +1,279 @@
+"""Runs an extraction: entities side by side, each read, written and noted as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+
+from attrs import define, field
+
+from asyncfin.client import Client
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AuthenticationError,
+    DatasetChangedError,
+    IncompleteResultError,
+    MalformedAnswerError,
+    SelectionError,
+    ServiceError,
+    TransportError,
+)
+from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.journal import Failure, Written
+from asyncfin.extraction.question import Lacking, Question, narrowed
+from asyncfin.extraction.report import EntityReport, ExtractReport
+from asyncfin.extraction.shelf import Shelf
+from asyncfin.extraction.thread import Thread
+from asyncfin.extraction.watch import OnProgress, Watch
+from asyncfin.fanout.catalogues import MAX_RESTARTS
+from asyncfin.fanout.flight import in_flight
+from asyncfin.model.catalogue import Dataset
+from asyncfin.model.period import PeriodSelection
+from asyncfin.model.select import Select
+from asyncfin.table.panel import Panel
+from asyncfin.wire.protocol import check_entity_id
+
+# What can be wrong with one entity alone.
+_FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResultError, SelectionError)
+_ON_ERROR = ("continue", "raise")
+# A sleeping machine's monotonic clock may stand still, so the wall clock is looked at again.
+_LOOK_SECONDS = 60.0
+
+
+def utc_now() -> datetime:
+    """Return the wall time."""
+    return datetime.now(UTC)
+
+
+async def extract(
+    client: Client,
+    entity_ids: Iterable[str],
+    select: Select,
+    periods: PeriodSelection,
+    *,
+    to: str | os.PathLike[str],
+    value_version: str = "original",
+    on_error: str = "continue",
+    refresh: bool = False,
+    replace: bool = False,
+    wait: bool = False,
+    stop: asyncio.Event | None = None,
+    progress: OnProgress | None = None,
+    clock: Callable[[], datetime] = utc_now,
+) -> ExtractReport:
+    """Ask many entities one question, and keep the answers as Parquet files (docs/extraction.md).
+
+    Each entity becomes one file ``<entity_id>.parquet`` of one publication, put in place when it is
+    whole. A journal beside the folder knows what is done: the same call again goes on where the last
+    one ended, and asks an entity that has not changed for nothing but its metadata.
+
+    Requests: one an entity; where there is a new publication also one for each 100 series of its
+    catalogue, and those of the planned question. At most `client.max_in_flight` entities are in
+    progress at once; a run that is killed repeats the requests of those and no others.
+
+    Args:
+        client: what to ask; its bucket sets the pace.
+        entity_ids: which entities; duplicates are dropped.
+        select: which series. A Select with `where` needs a `name`. Ids that an entity's catalogue
+            lacks are no failure: the report names them.
+        periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
+        to: the folder for the files. The journal stands beside it, in a folder of the same name with
+            ``.journal``.
+        value_version: ``"original"`` or ``"latest_restated"``.
+        on_error: ``"continue"``: an entity that fails stands in the report; ``"raise"``: it ends the run.
+        refresh: whether to read unchanged entities again.
+        replace: whether the files of another question in the folder are to be deleted first.
+        wait: whether to sleep until a used-up allowance returns; else the run ends then.
+        stop: once it is set, what is in progress is finished, and nothing else is begun.
+        progress: is called with an `ExtractProgress` after each request and each entity.
+        clock: gives the wall time, aware UTC.
+
+    Raises:
+        SelectionError: an argument is not as said, before a request is spent; or an id is asked for
+            that no entity has, after everything else is done.
+        ManifestMismatchError: the folder belongs to another question, or another run is at work in it.
+        OSError: the folder can't be written; all files in place stay.
+        ImportError: pyarrow is not installed (extra ``arrow``).
+        AsyncfinError: an entity failed, with ``on_error="raise"``.
+    """
+    report = await run(
+        client,
+        entity_ids,
+        Question(select, periods, value_version),
+        to=to,
+        on_error=on_error,
+        refresh=refresh,
+        replace=replace,
+        wait=wait,
+        stop=stop,
+        progress=progress,
+        clock=clock,
+    )
+    report.check()
+    return report
+
+
+async def run(
+    client: Client,
+    entity_ids: Iterable[str],
+    question: Question,
+    *,
+    to: str | os.PathLike[str],
+    on_error: str = "continue",
+    refresh: bool = False,
+    replace: bool = False,
+    wait: bool = False,
+    stop: asyncio.Event | None = None,
+    progress: OnProgress | None = None,
+    clock: Callable[[], datetime] = utc_now,
+) -> ExtractReport:
+    """Return the report of an extraction, as `extract` does, also where an id is unknown to all entities."""
+    ids = checked_ids(entity_ids)
+    if on_error not in _ON_ERROR:
+        raise SelectionError(f"on_error must be {' or '.join(map(repr, _ON_ERROR))}, not {on_error!r}")
+    shelf = Shelf(Folder.at(to), question, clock)
+    watch = Watch(len(ids), progress, asyncio.get_running_loop().time)
+    async with Thread() as thread:
+        try:
+            await thread.run(partial(shelf.open, replace=replace))
+            course = _Course(
+                client,
+                question,
+                shelf,
+                thread,
+                watch,
+                clock,
+                raises=on_error == "raise",
+                refresh=refresh,
+                wait=wait,
+                stop=stop or asyncio.Event(),
+            )
+            return await course.over(ids)
+        finally:
+            await thread.last(shelf.close)
+
+
+def checked_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
+    """Return distinct entity ids, in their order.
+
+    Raises:
+        SelectionError: one is no entity id, or there is none.
+    """
+    if isinstance(entity_ids, str):
+        entity_ids = (entity_ids,)
+    ids = tuple(dict.fromkeys(entity_ids))
+    for each in ids:
+        check_entity_id(each)
+    if not ids:
+        raise SelectionError("entity_ids must name at least one entity")
+    return ids
+
+
+@define
+class _Course:
+    """One run, from its first entity to its last."""
+
+    _client: Client
+    _question: Question
+    _shelf: Shelf
+    _thread: Thread
+    _watch: Watch
+    _clock: Callable[[], datetime]
+    _raises: bool = field(kw_only=True)
+    _refresh: bool = field(kw_only=True)
+    _wait: bool = field(kw_only=True)
+    _stop: asyncio.Event = field(kw_only=True)
+    _ended_by: AuthenticationError | AllowanceExhaustedError | None = None
+
+    async def over(self, ids: tuple[str, ...]) -> ExtractReport:
+        """Return how all entities fared."""
+        jobs = [partial(self._entity, entity_id) for entity_id in ids]
+        with self._client.observed(self._watch):
+            async with in_flight(jobs, self._client.max_in_flight) as reports:
+                by_id = {report.entity_id: report async for report in reports}
+        entities = tuple(by_id[entity_id] for entity_id in ids)
+        left = any(each.state == "left" for each in entities)
+        return ExtractReport(
+            entities, self._watch.seconds, self._watch.waits, self._ended_by or ("stopped" if left else None)
+        )
+
+    async def _entity(self, entity_id: str) -> EntityReport:
+        """Return how one entity fared; one that the end of the run comes before is left."""
+        while self._ended_by is None and not self._stop.is_set():
+            began = self._clock()
+            try:
+                return self._watch.ends(await self._read(entity_id, began))
+            except AuthenticationError as error:
+                self._ended_by = self._ended_by or error
+            except AllowanceExhaustedError as error:
+                if not self._wait:
+                    self._ended_by = self._ended_by or error
+                else:
+                    await self._sleep(error.resume_at)
+            except _FAILURES as error:
+                if self._raises:
+                    raise
+                failure = await self._thread.run(partial(self._shelf.fail, entity_id, error, began))
+                return self._watch.ends(self._report(entity_id, "failed", failure=failure))
+        return self._report(entity_id, "left")
+
+    async def _read(self, entity_id: str, began: datetime) -> EntityReport:
+        """Read an entity if it has changed, and start over if it changes meanwhile."""
+        restarts = 0
+        while True:
+            dataset = await self._client.dataset(entity_id)
+            if not self._refresh:
+                current = partial(self._shelf.current, entity_id, dataset.dataset_id, began)
+                if (written := await self._thread.run(current)) is not None:
+                    return self._report(entity_id, "unchanged", written)
+            try:
+                panel, lacking = await self._answer(dataset)
+            except DatasetChangedError:
+                if restarts == MAX_RESTARTS:
+                    raise
+                restarts += 1
+            else:
+                requests = self._watch.spent(entity_id)
+                put = partial(self._shelf.put, panel, lacking, requests=requests, began=began)
+                return self._report(entity_id, "done", await self._thread.run(put))
+
+    async def _answer(self, dataset: Dataset) -> tuple[Panel, Lacking]:
+        """Return what a publication has of the question, and the asked ids that it lacks."""
+        catalogue = await self._client.catalogue(dataset)
+        select, lacking = narrowed(self._question.select, catalogue)
+        question = self._question
+        panel = await self._client.query(
+            catalogue, select, question.periods, value_version=question.value_version
+        )
+        return panel, lacking
+
+    def _report(
+        self, entity_id: str, state: str, written: Written | None = None, failure: Failure | None = None
+    ) -> EntityReport:
+        requests = self._watch.spent(entity_id)
+        if written is None:
+            return EntityReport(entity_id, state, requests=requests, failure=failure)
+        return EntityReport(
+            entity_id,
+            state,
+            written.dataset_id,
+            written.rows,
+            written.bytes,
+            requests,
+            written.lacking,
+        )
+
+    async def _sleep(self, until: datetime) -> None:
+        """Wait for the allowance, or for the order to stop."""
+        while True:
+            self._watch.sleeps(until)
+            seconds = (until - self._clock()).total_seconds()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(max(seconds, 1.0), _LOOK_SECONDS)):
+                    await self._stop.wait()
+            if self._stop.is_set() or self._clock() >= until:
+                return

@@ -1,0 +1,87 @@
+"""The folder, its lock and its journal as one: what the worker thread does for a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from datetime import datetime
+
+from asyncfin.errors import AsyncfinError
+from asyncfin.extraction import files
+from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.journal import Failure, Journal, Written
+from asyncfin.extraction.question import Lacking, Question
+from asyncfin.table.library import library
+from asyncfin.table.panel import Panel
+
+
+class Shelf:
+    """The files of one question. Every call is made in one and the same thread.
+
+    Args:
+        folder: where they stand.
+        question: what they answer.
+        clock: gives the wall time, aware UTC.
+    """
+
+    _journal: Journal
+
+    def __init__(self, folder: Folder, question: Question, clock: Callable[[], datetime]) -> None:
+        self._folder, self._question, self._clock = folder, question, clock
+        self._life = ExitStack()
+
+    def open(self, *, replace: bool) -> None:
+        """Take hold of the folder, and clear away what killed runs have left.
+
+        Args:
+            replace: whether the files of another question are to be deleted.
+
+        Raises:
+            ManifestMismatchError: the folder is of another question, or another run is at work in it.
+            ImportError: pyarrow is not installed.
+            OSError: the folder can't be written.
+        """
+        library("pyarrow.parquet", "arrow")
+        self._folder.make()
+        self._life.enter_context(self._folder.locked())
+        self._folder.sweep()
+        self._journal = self._life.enter_context(closing(Journal(self._folder.journal, self._question)))
+        if not replace:
+            self._journal.refuse_strangers()
+        for entity_id in self._journal.strangers():
+            self._folder.file(entity_id).unlink(missing_ok=True)
+            self._journal.forget(entity_id)
+
+    def close(self) -> None:
+        """Let go of the folder, if it was taken."""
+        self._life.close()
+
+    def current(self, entity_id: str, dataset_id: str, began: datetime) -> Written | None:
+        """Return an entity's file if it is in place, whole, and of this publication; and note that."""
+        entry = self._journal.entry(entity_id)
+        if entry is None or entry.written is None or entry.written.dataset_id != dataset_id:
+            return None
+        if not files.is_whole(self._folder.file(entity_id), entry.written):
+            return None
+        if entry.failure is not None:
+            self._journal.unchanged(entity_id, began, self._clock())
+        return entry.written
+
+    def put(self, panel: Panel, lacking: Lacking, *, requests: int, began: datetime) -> Written:
+        """Put an entity's file in place, then note it.
+
+        Raises:
+            MalformedAnswerError: a value breaks the spec.
+            OSError: the file or the journal can't be written.
+        """
+        rows, size = files.write(self._folder, panel, self._question, lacking)
+        dataset = panel.dataset
+        written = Written(dataset.dataset_id, rows, size, requests, lacking)
+        self._journal.done(dataset.entity_id, written, began, self._clock())
+        return written
+
+    def fail(self, entity_id: str, error: AsyncfinError, began: datetime) -> Failure:
+        """Note that an entity failed; its file of before stays."""
+        failure = Failure.of(error)
+        self._journal.failed(entity_id, failure, began, self._clock())
+        return failure

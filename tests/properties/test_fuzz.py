@@ -1,6 +1,7 @@
 """Answers changed in structure, types, bytes, encodings, headers: an AsyncfinError, or just what they say."""
 
 import asyncio
+import copy
 import gzip
 import json
 import os
@@ -83,7 +84,7 @@ def restructured(body: bytes, source: random.Random) -> bytes:
         container, key = source.choice(places(content))
         way = source.choice(["replace", "replace", "remove", "double", "swap", "rename"])
         if way == "replace":
-            container[key] = source.choice(ODD)
+            container[key] = copy.deepcopy(source.choice(ODD))
         elif way == "remove":
             del container[key]
         elif way == "double" and isinstance(container, list):

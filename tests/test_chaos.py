@@ -1,0 +1,100 @@
+"""A night on a bad network: the service fails in every way, and every panel is right all the same."""
+
+import asyncio
+import io
+import logging
+import random
+
+import pytest
+
+from asyncfin import Client, FiscalRange, Panel, Select, TokenBucket, Trailing
+from asyncfin.model.period import PeriodSelection
+from asyncfin.sandbox import Drop, Fault, Hang, Sandbox, Status, Switch
+from asyncfin.sandbox.dataset import DatasetFile
+from asyncfin.sandbox.generate import generate
+from tests.properties.test_answers import content, expected, series_ids, texts
+
+pytestmark = [pytest.mark.virtual, pytest.mark.timeout(600)]
+
+REQUESTS = 2000
+BOTH = generate(21, series=700, publications=3)
+STEADY = generate(22, series=300, publications=1)
+PERIODS: list[PeriodSelection] = [FiscalRange(), Trailing(24)]
+
+
+def faults() -> list[Fault]:
+    """Fail one request in eight, each time in another way, and publish twice."""
+    return [
+        Status(status=500, share=0.02, seed=1),
+        Status(status=503, share=0.03, seed=2),
+        Status(status=429, retry_after=1, share=0.03, seed=3),
+        Drop(share=0.02, seed=4),
+        Drop(after=0.5, share=0.02, seed=5),
+        Hang(share=0.01, seed=6),
+        Switch(nth=500, publication=only(BOTH, 1)),
+        Switch(nth=1200, publication=only(BOTH, 2)),
+    ]
+
+
+def only(dataset: DatasetFile, at: int) -> DatasetFile:
+    return DatasetFile(dataset.entity_id, dataset.name, (dataset.publications[at],))
+
+
+def right(panel: Panel, wanted: set[str], periods: PeriodSelection, version: str) -> bool:
+    """Compare a panel with its own publication, read by brute force."""
+    publications = [*BOTH.publications, *STEADY.publications]
+    (publication,) = [each for each in publications if each.dataset_id == panel.dataset.dataset_id]
+    known = {series["series_id"] for group in publication.groups for series in group["series"]}
+    shown, values = expected(publication, wanted & known, periods, version)
+    return content(panel) == texts(values) and list(panel.periods) == shown
+
+
+async def test_every_panel_is_right_whatever_the_service_does() -> None:
+    """2,000 requests under failures, refusals, broken and hanging answers and two new publications.
+
+    Nothing is left behind, the retries stay within their quota, and the token is in no log record.
+    """
+    said = io.StringIO()
+    root = logging.getLogger()
+    listener = logging.StreamHandler(said)
+    level = root.level
+    root.addHandler(listener)
+    root.setLevel(logging.DEBUG)
+    source = random.Random(0)
+    bucket = TokenBucket(50.0, 8)
+    publications: set[str] = set()
+    answered = 0
+
+    async def ask_on(client: Client, sandbox: Sandbox) -> None:
+        nonlocal answered
+        while len(sandbox.log) < REQUESTS:
+            dataset = source.choice([BOTH, BOTH, STEADY])
+            ids = series_ids(dataset)
+            wanted = set(source.sample(ids, source.choice([len(ids), 40, 5])))
+            periods, version = source.choice(PERIODS), source.choice(["original", "latest_restated"])
+            select = Select(where=lambda series: series.series_id in wanted)
+            panel = await client.query(dataset.entity_id, select, periods, value_version=version)
+            assert right(panel, wanted, periods, version)
+            publications.add(panel.dataset.dataset_id)
+            answered += 1
+
+    before = asyncio.all_tasks()
+    try:
+        async with Sandbox(only(BOTH, 0), STEADY, faults=faults()) as sandbox:
+            async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as client:
+                await asyncio.gather(*(ask_on(client, sandbox) for _ in range(6)))
+                stats = client.stats.total
+            token = sandbox.token
+            served = len(sandbox.log)
+    finally:
+        root.removeHandler(listener)
+        root.setLevel(level)
+    assert publications == {each.dataset_id for each in (*BOTH.publications, *STEADY.publications)}
+    assert answered > 100
+    assert served >= REQUESTS
+    assert stats.refused > 20
+    assert stats.retries - stats.refused <= 100 + 0.2 * (stats.requests - stats.retries)
+    assert asyncio.all_tasks() <= before
+    assert sum(bucket.stats().waiting.values()) == 0
+    assert "RequestAnswered" in said.getvalue()
+    assert token not in said.getvalue()

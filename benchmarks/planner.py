@@ -1,0 +1,166 @@
+"""Requests and CPU time of the planner, beside the grid of 50 x 50 blocks and the lower bound.
+
+Run from the root of the repository: ``python -m benchmarks.planner``. It prints a Markdown table. Real
+catalogues are read from ``../shared/data`` where that is; generated ones show how the time grows.
+"""
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import product
+from math import ceil
+from pathlib import Path
+from random import Random
+from time import process_time
+from typing import Any
+
+from attrs import define
+
+from asyncfin.fanout.plan import AS_RANGE, Plan, plan
+from asyncfin.model.catalogue import Catalogue, ReportingGroup
+from asyncfin.model.period import FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.scope import ScopeRef
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.sandbox.generate import generate
+
+REAL = Path(__file__).parents[2] / "shared" / "data"
+YEARS = FiscalRange(2020, 2024)
+SUBSETS_OF_EACH = 3
+ROUNDS = 3
+
+
+@define
+class Row:
+    """Sums over the catalogues of one line of the table; the time is that of the slowest plan."""
+
+    plans: int = 0
+    series: int = 0
+    requests: int = 0
+    batches: int = 0
+    grid: int = 0
+    bound: int = 0
+    ranged: int = 0
+    slowest: float = 0.0
+
+    def add(self, made: Plan, grid: int, seconds: float) -> None:
+        self.plans += 1
+        self.series += len(made.series)
+        self.requests += made.requests
+        self.batches += len(made.batches)
+        self.grid += grid
+        self.bound += made.lower_bound
+        self.ranged += made.way == AS_RANGE
+        self.slowest = max(self.slowest, seconds)
+        if made.requests > grid:
+            raise AssertionError(f"the grid wins:\n{made}")
+
+    def __str__(self) -> str:
+        return " | ".join(
+            [
+                f"{self.plans} | {self.series:,} | {self.requests:,} | {self.bound:,}",
+                f"{self.requests / self.bound:.3f} | {self.grid:,} | {self.grid / self.bound:.3f}",
+                f"{self.batches} | {self.ranged} | {self.slowest * 1000:.0f}",
+            ]
+        )
+
+
+HEAD = (
+    "| catalogues, wanted, periods | plans | series | requests | bound | x bound | grid | grid x bound"
+    " | batches | as range | slowest, ms CPU |\n|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def catalogue(groups: Iterable[dict[str, Any]]) -> Catalogue:
+    """Return a catalogue from reporting groups in the shape of the spec."""
+    read = tuple(
+        ReportingGroup(**{**group, "series": tuple(map(_series, group["series"]))}) for group in groups
+    )
+    periods = (Period(2020, 12, 12), Period(2024, 12, 12))
+    return Catalogue("O-" + "0" * 32, "Example", "0", datetime(2025, 1, 1, tzinfo=UTC), periods, (), read)
+
+
+def _series(fields: dict[str, Any]) -> CatalogueSeries:
+    return CatalogueSeries(**{**fields, "scopes": tuple(ScopeRef(**ref) for ref in fields["scopes"])})
+
+
+def real() -> Iterator[Catalogue]:
+    for file in sorted(REAL.glob("*.json.gz")):
+        yield catalogue(json.loads(gzip.decompress(file.read_bytes()))["publications"][-1]["groups"])
+
+
+def best_grid(known: Catalogue, wanted: Iterable[CatalogueSeries]) -> int:
+    """Return the pages of the non-empty blocks, in the best order of metrics and of paths."""
+    metrics = _orders(Counter(series.metric_id for series in wanted))
+    paths = _orders(Counter(series.scopes for series in wanted))
+    groups = {series.reporting_group_id for series in wanted}
+    matchable = [series for series in known if series.reporting_group_id in groups]
+    return min(_pages(matchable, wanted, *orders) for orders in product(metrics, paths))
+
+
+def _orders(counts: Counter[Any]) -> list[dict[Any, int]]:
+    """Return the block of each line: in catalogue order, by id, and the most used first."""
+    orders = (counts, sorted(counts), sorted(counts, key=lambda line: -counts[line]))
+    return [{line: at // 50 for at, line in enumerate(order)} for order in orders]
+
+
+def _pages(
+    matchable: list[CatalogueSeries],
+    wanted: Iterable[CatalogueSeries],
+    of_metric: dict[Any, int],
+    of_path: dict[Any, int],
+) -> int:
+    used = {(of_metric[series.metric_id], of_path[series.scopes]) for series in wanted}
+    matches = Counter(
+        (of_metric.get(series.metric_id, -1), of_path.get(series.scopes, -1)) for series in matchable
+    )
+    return sum(ceil(count / 100) for block, count in matches.items() if block in used)
+
+
+def measured(known: Catalogue, wanted: tuple[CatalogueSeries, ...], periods: Resolved) -> tuple[Plan, float]:
+    """Return a plan, and the CPU time of the best of a few rounds."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        start = process_time()
+        made = plan(known, wanted, periods, select=Select(), period_selection=periods, pinned=False)
+        best = min(best, process_time() - start)
+    return made, best
+
+
+def wanted_of(known: Catalogue) -> Iterator[tuple[str, tuple[CatalogueSeries, ...]]]:
+    """Yield what is asked for: everything, random subsets, a few scattered series, all annual groups."""
+    yield "all series", known.series
+    for seed in range(SUBSETS_OF_EACH):
+        random = Random(seed)
+        yield "30 % at random", tuple(random.sample(known.series, len(known) * 3 // 10))
+        yield "25 scattered", tuple(random.sample(known.series, 25))
+    yield "annual groups", tuple(each for each in known if each.reporting_group_id.startswith("annual"))
+
+
+def table(name: str, catalogues: Iterable[Catalogue]) -> None:
+    rows: dict[str, Row] = {}
+    for known in catalogues:
+        for what, wanted in wanted_of(known):
+            grid = best_grid(known, wanted)
+            for how, periods in (("range", YEARS), ("trailing", Trailing(12))):
+                made, seconds = measured(known, wanted, periods)
+                rows.setdefault(f"{name}, {what}, {how}", Row()).add(made, grid, seconds)
+    for label, row in rows.items():
+        print(f"| {label} | {row} |", flush=True)
+
+
+def main() -> None:
+    print(HEAD)
+    if REAL.is_dir():
+        table("real", real())
+    else:
+        print("| real: skipped, ../shared/data is not there | | | | | | | | | | |")
+    for series in (300, 3_000, 30_000):
+        publication = generate(1, series=series, publications=1).publications[-1]
+        table(f"generated of {series:,}", [catalogue(publication.groups)])
+
+
+if __name__ == "__main__":
+    main()

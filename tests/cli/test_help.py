@@ -24,8 +24,9 @@ def section(name: str) -> str:
 
 
 def options(command: Command, name: str) -> set[str]:
-    """The options that a command's help names."""
-    return set(re.findall(r"(?<![\w-])(--[a-z][\w.-]*\w)", command(name, "--help").out))
+    """The options that a command's help names, without those of all programs."""
+    named = re.findall(r"(?<![\w-])(--[a-z][\w.-]*\w)", command(name, "--help").out)
+    return set(named) - {"--help", "--version"}
 
 
 @pytest.mark.parametrize("name", NAMES)

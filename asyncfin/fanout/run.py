@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
@@ -38,6 +39,9 @@ from asyncfin.wire.answer import QueryPage, place
 from asyncfin.wire.pages import query_pages
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.retry import Sender
+
+# Planning for more series takes so long that the loop should not stop for it.
+_PLANNED_INLINE = 1000
 
 Arrival: TypeAlias = tuple[Batch, list[QueryPage]]
 
@@ -101,17 +105,17 @@ class Runner:
         check_period_selection(periods)
         check_value_version(value_version)
         if isinstance(source, Catalogue):
-            return _plan(source, select, periods, value_version, pinned=True)
+            return await _plan(source, select, periods, value_version, pinned=True)
         check_entity_id(source)
         if kept := self._catalogues.kept(source):
             try:
-                plan = _plan(kept, select, periods, value_version, pinned=False)
+                plan = await _plan(kept, select, periods, value_version, pinned=False)
             except SelectionError:
                 plan = None
             if plan is not None and plan.batches:
                 return plan
         current = await self._catalogues.current(source, reading)
-        return _plan(current, select, periods, value_version, pinned=False)
+        return await _plan(current, select, periods, value_version, pinned=False)
 
     async def _replanned(self, reading: Reading, plan: Plan, error: DatasetChangedError) -> Plan:
         """Return the plan for the publication that took the place of the plan's own."""
@@ -120,7 +124,7 @@ class Runner:
         entity_id = plan.catalogue.entity_id
         reading.start_over(entity_id, error)
         current = await self._catalogues.current(entity_id, reading)
-        return _plan(current, plan.select, plan.period_selection, plan.value_version, pinned=False)
+        return await _plan(current, plan.select, plan.period_selection, plan.value_version, pinned=False)
 
     async def _answered(self, reading: Reading, plan: Plan) -> Panel:
         while True:
@@ -230,18 +234,21 @@ class _HeldBack:
         return released
 
 
-def _plan(
+async def _plan(
     catalogue: Catalogue, select: Select, periods: PeriodSelection, value_version: str, *, pinned: bool
 ) -> Plan:
-    return make_plan(
+    wanted = catalogue.select(select)
+    make = partial(
+        make_plan,
         catalogue,
-        catalogue.select(select),
+        wanted,
         resolve(periods, catalogue.periods),
         select=select,
         period_selection=periods,
         value_version=value_version,
         pinned=pinned,
     )
+    return make() if len(wanted) <= _PLANNED_INLINE else await asyncio.to_thread(make)
 
 
 async def _read_batch(reading: Reading, batch: Batch, entity_id: str) -> Arrival:

@@ -53,7 +53,7 @@ def test_a_sole_user_gets_most_of_an_unknown_limit(
     assert outcome.refused < 0.02
 
 
-@pytest.mark.parametrize("kind", SERVICES)
+@pytest.mark.parametrize("kind", ["token bucket, burst 1", "sliding window", "limit_req, burst 5"])
 def test_a_sole_user_gets_most_of_a_high_limit(kind: str) -> None:
     """The same at 200 requests a second, which more than the bucket's first guess has to find."""
     client = Client(SERVICES[kind](200), in_flight=64, latency=0.1)
@@ -149,6 +149,18 @@ async def test_an_exhausted_allowance_teaches_no_rate() -> None:
     await bucket.acquire()
     bucket.exhaust(datetime(9999, 1, 1, tzinfo=UTC))
     assert bucket.rate is None
+
+
+@pytest.mark.virtual
+async def test_no_refusal_raises_a_rate() -> None:
+    """A service that asks for a minute teaches a rate below any bound of ours, and it stays."""
+    bucket = TokenBucket()
+    bucket.refused(sent_at=await bucket.acquire(), retry_after=60)
+    learned = bucket.rate
+    bucket.refused(sent_at=await bucket.acquire(), retry_after=60)
+    assert learned is not None
+    assert bucket.rate is not None
+    assert bucket.rate <= learned < 1 / 50
 
 
 @pytest.mark.virtual

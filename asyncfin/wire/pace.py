@@ -37,7 +37,7 @@ _STEP = 0.5
 # far too fast: the rate falls, but does not climb, and says nothing about where it may fail.
 _MEMORY = 1 / 8
 _MOSTLY = 0.5
-# However long that lasts, the rate falls no lower, for it must be able to rise again.
+# However long that lasts, it makes the rate fall no lower, for it must be able to rise again.
 _SLOWEST = 0.2
 
 
@@ -92,7 +92,7 @@ class Level:
     def change(self, now: float, rate: float | None, burst: float) -> None:
         """Go on with another rate and burst; of what is held stays what the new burst has room for."""
         at = max(now, self.paused_until)
-        held = min(self.held(at), burst)
+        held = self.held(at)
         if rate is None and (self._restarting or at > now):
             rate = self.rate if self._restarting else _RESTART_RATE
             self._restarting = True
@@ -162,10 +162,10 @@ class Learned:
         if self.rate is None:
             self._measure(now, retry_after)
         elif sent_at > self._reduced_at:
-            if not mostly:
-                self._failed = self.rate
+            slowest = min(self.rate, _SLOWEST) if mostly else 0.0
+            self._failed = self._failed if mostly else self.rate
             self._reduced_at, self._span = now, None
-            self.rate = max(self.rate * _REDUCTION, _SLOWEST)
+            self.rate = max(self.rate * _REDUCTION, slowest)
         elif self._span is not None:
             # Still the first event: only now is it known how little of its requests got through.
             self._lately -= 1.0

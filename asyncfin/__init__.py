@@ -21,6 +21,7 @@ from asyncfin.errors import (
     TruncatedAnswerError,
     ValidationFailedError,
 )
+from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.extraction.run import extract
 from asyncfin.extraction.watch import ExtractProgress
@@ -53,6 +54,7 @@ __all__ = [
     "DatasetChangedError",
     "EntityReport",
     "Exact",
+    "ExtractCost",
     "ExtractProgress",
     "ExtractReport",
     "FiscalRange",
@@ -89,6 +91,7 @@ __all__ = [
     "ValidationFailedError",
     "Value",
     "extract",
+    "extract_cost",
     "format_path",
     "parse_path",
 ]

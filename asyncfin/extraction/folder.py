@@ -57,18 +57,25 @@ class Folder:
         """Return where an entity's file stands until it is whole."""
         return self.beside / f"{quote(entity_id, safe='')}.part"
 
-    def make(self) -> None:
-        """Make the folders where they are missing.
+    def refuse_strangers(self) -> None:
+        """Refuse a data folder that holds Parquet files of something else.
 
         Raises:
-            ManifestMismatchError: the data folder holds Parquet files of something else.
-            OSError: they can't be made.
+            ManifestMismatchError: it does.
         """
         if not self.journal.exists() and self.data.is_dir():
             for path in self.data.glob("*.parquet"):
                 raise ManifestMismatchError(
                     f"{self.data} holds {path.name}, which no journal beside it knows: name another folder"
                 )
+
+    def make(self) -> None:
+        """Make the folders where they are missing.
+
+        Raises:
+            ManifestMismatchError, OSError: as for `refuse_strangers`; or they can't be made.
+        """
+        self.refuse_strangers()
         self.data.mkdir(parents=True, exist_ok=True)
         self.beside.mkdir(exist_ok=True)
 

@@ -69,30 +69,24 @@ class Failure:
         return cls(type(error).__name__, str(error), **known)
 
 
-@frozen
-class Entry:
-    """What the journal says of an entity. `failure` is that of the last attempt; None: it ended well."""
-
-    written: Written | None
-    failure: Failure | None
-
-
 class Journal:
     """The journal of a folder, for one question.
 
     Args:
         path: the file; it is made where it is missing.
         question: what is asked.
+        writable: whether it is made where it is missing; else it is only read.
 
     Raises:
         ManifestMismatchError: it is no journal, or of another version of this library.
         OSError: it can't be written.
     """
 
-    def __init__(self, path: Path, question: Question) -> None:
+    def __init__(self, path: Path, question: Question, *, writable: bool = True) -> None:
         self._path, self._question = path, question
         with self._failing():
-            self._rows = sqlite3.connect(path, isolation_level=None)
+            mode = "rwc" if writable else "ro"
+            self._rows = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None)
             try:
                 self._open()
             except BaseException:
@@ -100,16 +94,16 @@ class Journal:
                 raise
 
     def _open(self) -> None:
-        self._rows.execute("PRAGMA journal_mode = WAL")
-        # A loss of power may cost the last entries, which are extracted again; never the journal.
-        self._rows.execute("PRAGMA synchronous = NORMAL")
         (version,) = self._rows.execute("PRAGMA user_version").fetchone()
         if version not in (0, _VERSION):
             raise ManifestMismatchError(
                 f"{self._path} is of another version of asyncfin: name another folder"
             )
         if version == 0:
+            self._rows.execute("PRAGMA journal_mode = WAL")
             self._rows.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
+        # A loss of power may cost the last entries, which are extracted again; never the journal.
+        self._rows.execute("PRAGMA synchronous = NORMAL")
 
     def strangers(self) -> tuple[str, ...]:
         """Return the entities that were asked another question."""
@@ -136,11 +130,19 @@ class Journal:
         """Delete what is known of an entity."""
         self._read("DELETE FROM entity WHERE entity_id = ?", entity_id)
 
-    def entry(self, entity_id: str) -> Entry | None:
-        """Return what is known of an entity."""
-        found = self._read(f"SELECT {_KNOWN} FROM entity WHERE entity_id = ?", entity_id)  # noqa: S608  our own names
-        split = len(fields(Written))
-        return Entry(_written(*found[0][:split]), _failure(*found[0][split:])) if found else None
+    def written(self, entity_id: str) -> Written | None:
+        """Return what is known of an entity's file; None: there is none that answers the question."""
+        found = self._read(
+            f"SELECT {_FILE} FROM entity WHERE entity_id = ? AND question = ?",  # noqa: S608  our own names
+            entity_id,
+            self._question.hash,
+        )
+        return _written(*found[0]) if found else None
+
+    def mean_requests(self) -> float | None:
+        """Return how many requests an entity has taken, in the mean; None: no file is known."""
+        ((mean,),) = self._read("SELECT avg(requests) FROM entity")
+        return None if mean is None else float(mean)
 
     def done(self, entity_id: str, written: Written, began: datetime, ended: datetime) -> None:
         """Note that an entity's file is in place."""
@@ -208,7 +210,7 @@ def _columns(value: Written | Failure) -> dict[str, Any]:
     return {each.name: getattr(value, each.name) for each in fields(type(value))}
 
 
-_KNOWN = ", ".join(each.name for each in (*fields(Written), *fields(Failure)))
+_FILE = ", ".join(each.name for each in fields(Written))
 _WELL = dict.fromkeys(each.name for each in fields(Failure))
 
 
@@ -218,7 +220,3 @@ def _written(*row: Any) -> Written | None:
         return None
     ids = {name: tuple(each) for name, each in json.loads(lacking).items()}
     return Written(dataset_id, rows, size, requests, ids)
-
-
-def _failure(*row: Any) -> Failure | None:
-    return None if row[0] is None else Failure(*row)

@@ -38,7 +38,7 @@ from asyncfin.table.panel import Panel
 from asyncfin.wire.protocol import check_entity_id
 
 # What can be wrong with one entity alone.
-_FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResultError, SelectionError)
+FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResultError, SelectionError)
 _ON_ERROR = ("continue", "raise")
 # A sleeping machine's monotonic clock may stand still, so the wall clock is looked at again.
 _LOOK_SECONDS = 60.0
@@ -214,7 +214,7 @@ class _Course:
                     self._ended_by = self._ended_by or error
                 else:
                     await self._sleep(error.resume_at)
-            except _FAILURES as error:
+            except FAILURES as error:
                 if self._raises:
                     raise
                 failure = await self._thread.run(partial(self._shelf.fail, entity_id, error, began))
@@ -227,8 +227,8 @@ class _Course:
         while True:
             dataset = await self._client.dataset(entity_id)
             if not self._refresh:
-                current = partial(self._shelf.current, entity_id, dataset.dataset_id, began)
-                if (written := await self._thread.run(current)) is not None:
+                keep = partial(self._shelf.keep, entity_id, dataset.dataset_id, began)
+                if (written := await self._thread.run(keep)) is not None:
                     return self._report(entity_id, "unchanged", written)
             try:
                 panel, lacking = await self._answer(dataset)

@@ -24,11 +24,10 @@ class Shelf:
         clock: gives the wall time, aware UTC.
     """
 
-    _journal: Journal
-
     def __init__(self, folder: Folder, question: Question, clock: Callable[[], datetime]) -> None:
         self._folder, self._question, self._clock = folder, question, clock
         self._life = ExitStack()
+        self._journal: Journal | None = None
 
     def open(self, *, replace: bool) -> None:
         """Take hold of the folder, and clear away what killed runs have left.
@@ -45,27 +44,56 @@ class Shelf:
         self._folder.make()
         self._life.enter_context(self._folder.locked())
         self._folder.sweep()
-        self._journal = self._life.enter_context(closing(Journal(self._folder.journal, self._question)))
+        journal = self._kept(Journal(self._folder.journal, self._question))
         if not replace:
-            self._journal.refuse_strangers()
-        for entity_id in self._journal.strangers():
+            journal.refuse_strangers()
+        for entity_id in journal.strangers():
             self._folder.file(entity_id).unlink(missing_ok=True)
-            self._journal.forget(entity_id)
+            journal.forget(entity_id)
+
+    def look(self, *, replace: bool) -> None:
+        """Open only the journal, if there is one, and write nothing. Errors as for `open`."""
+        library("pyarrow.parquet", "arrow")
+        self._folder.refuse_strangers()
+        if self._folder.journal.exists():
+            journal = self._kept(Journal(self._folder.journal, self._question, writable=False))
+            if not replace:
+                journal.refuse_strangers()
+
+    def _kept(self, journal: Journal) -> Journal:
+        self._journal = self._life.enter_context(closing(journal))
+        return journal
 
     def close(self) -> None:
         """Let go of the folder, if it was taken."""
         self._life.close()
 
-    def current(self, entity_id: str, dataset_id: str, began: datetime) -> Written | None:
-        """Return an entity's file if it is in place, whole, and of this publication; and note that."""
-        entry = self._journal.entry(entity_id)
-        if entry is None or entry.written is None or entry.written.dataset_id != dataset_id:
+    def last(self, entity_id: str) -> Written | None:
+        """Return what the journal knows of an entity's file."""
+        return self._journal.written(entity_id) if self._journal else None
+
+    def usual_requests(self) -> float | None:
+        """Return how many requests an entity of the journal has taken, in the mean; None: there is none."""
+        return self._journal.mean_requests() if self._journal else None
+
+    def current(self, entity_id: str, dataset_id: str) -> Written | None:
+        """Return an entity's file if it is in place, whole, and of this publication."""
+        written = self.last(entity_id)
+        if written is None or written.dataset_id != dataset_id:
             return None
-        if not files.is_whole(self._folder.file(entity_id), entry.written):
-            return None
-        if entry.failure is not None:
-            self._journal.unchanged(entity_id, began, self._clock())
-        return entry.written
+        return written if files.is_whole(self._folder.file(entity_id), written) else None
+
+    def keep(self, entity_id: str, dataset_id: str, began: datetime) -> Written | None:
+        """Return what `current` does, and note it."""
+        written = self.current(entity_id, dataset_id)
+        if written is not None:
+            self._noted.unchanged(entity_id, began, self._clock())
+        return written
+
+    @property
+    def _noted(self) -> Journal:
+        assert self._journal is not None, "the shelf is not open"
+        return self._journal
 
     def put(self, panel: Panel, lacking: Lacking, *, requests: int, began: datetime) -> Written:
         """Put an entity's file in place, then note it.
@@ -77,11 +105,11 @@ class Shelf:
         rows, size = files.write(self._folder, panel, self._question, lacking)
         dataset = panel.dataset
         written = Written(dataset.dataset_id, rows, size, requests, lacking)
-        self._journal.done(dataset.entity_id, written, began, self._clock())
+        self._noted.done(dataset.entity_id, written, began, self._clock())
         return written
 
     def fail(self, entity_id: str, error: AsyncfinError, began: datetime) -> Failure:
         """Note that an entity failed; its file of before stays."""
         failure = Failure.of(error)
-        self._journal.failed(entity_id, failure, began, self._clock())
+        self._noted.failed(entity_id, failure, began, self._clock())
         return failure

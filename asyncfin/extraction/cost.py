@@ -1,0 +1,202 @@
+"""What an extraction will cost, before it is begun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import partial
+
+from attrs import define, frozen
+
+from asyncfin.client import Client
+from asyncfin.errors import AllowanceExhaustedError, AuthenticationError
+from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.journal import Failure
+from asyncfin.extraction.question import Question, narrowed
+from asyncfin.extraction.report import EntityReport, failures
+from asyncfin.extraction.run import FAILURES, checked_ids, utc_now
+from asyncfin.extraction.shelf import Shelf
+from asyncfin.extraction.thread import Thread
+from asyncfin.fanout.flight import in_flight
+from asyncfin.model.catalogue import Dataset
+from asyncfin.model.period import PeriodSelection
+from asyncfin.model.query import MAX_PAGE_SIZE
+from asyncfin.model.select import Select
+
+# What all series of a company of the usual size (1,171) take, when nothing better is known.
+_GUESS = 26
+
+
+@frozen
+class ExtractCost:
+    """What an extraction is expected to take.
+
+    Attributes:
+        entities: how many there are.
+        new: how many have no file yet.
+        changed: how many have one that will be replaced: of an earlier publication, damaged, or
+            because a refresh was asked for.
+        unchanged: how many will be skipped.
+        failed: reports of those that can't be read now.
+        requests: how many requests it will take, one for each entity's metadata included.
+        guessed: for how many entities that is a guess: nothing is known of them.
+        spent: how many requests the estimate itself took.
+        rate: requests a second, by the client's bucket; None: not known.
+        budget: what is left of the bucket's daily budget; None: it has none.
+    """
+
+    entities: int
+    new: int
+    changed: int
+    unchanged: int
+    failed: tuple[EntityReport, ...]
+    requests: int
+    guessed: int
+    spent: int
+    rate: float | None
+    budget: float | None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long that takes at the rate; None: the rate is not known."""
+        return None if self.rate is None else self.requests / self.rate
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether what is left of the daily budget suffices; None: there is none."""
+        return None if self.budget is None else self.requests <= self.budget
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.entities:,} entities: {self.new:,} new, {self.changed:,} changed,"
+            f" {self.unchanged:,} unchanged, {len(self.failed):,} failed",
+            f"{'about ' if self.guessed else ''}{self.requests:,} requests will be sent"
+            + (f"; those of {self.guessed:,} entities are a guess" if self.guessed else ""),
+        ]
+        if self.seconds is None:
+            lines.append("how long that takes is not known: the bucket has no rate")
+        else:
+            lines.append(f"{_spoken(self.seconds)} at {self.rate:,.3g} requests a second")
+        if self.budget is not None:
+            verdict = "it fits" if self.fits else "it does not fit"
+            lines.append(f"{self.budget:,.0f} requests are left of the daily budget: {verdict}")
+        return "\n".join([*lines, *failures(self.failed), f"the estimate took {self.spent:,} requests"])
+
+
+def _spoken(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours} h {minute} min" if hours else f"{minute} min {second} s"
+
+
+@frozen
+class _Expected:
+    """What one entity is expected to take; `state` is that of `ExtractCost`."""
+
+    state: str
+    requests: int
+    guessed: bool = False
+    report: EntityReport | None = None
+
+
+async def extract_cost(
+    client: Client,
+    entity_ids: Iterable[str],
+    select: Select,
+    periods: PeriodSelection,
+    *,
+    to: str | os.PathLike[str],
+    value_version: str = "original",
+    refresh: bool = False,
+    replace: bool = False,
+    read_catalogues: bool = False,
+) -> ExtractCost:
+    """Return what `extract` would take with the same arguments. Nothing is written.
+
+    Requests: one for each entity that has a file; none for the others, whose count is what the
+    folder's entities have taken in the mean.
+
+    Args:
+        read_catalogues: whether to read the catalogue of each new or changed entity, and to plan its
+            question: the count is exact then, and takes as many requests as the catalogues do.
+
+    Raises:
+        SelectionError, ManifestMismatchError, ImportError: as for `extract`.
+        AuthenticationError, AllowanceExhaustedError: the estimate itself was refused.
+    """
+    ids = checked_ids(entity_ids)
+    question = Question(select, periods, value_version)
+    shelf = Shelf(Folder.at(to), question, utc_now)
+    async with Thread() as thread:
+        try:
+            await thread.run(partial(shelf.look, replace=replace))
+            usual = await thread.run(shelf.usual_requests)
+            course = _Estimate(client, question, shelf, thread, usual, refresh, read_catalogues)
+            return await course.over(ids)
+        finally:
+            await thread.last(shelf.close)
+
+
+@define
+class _Estimate:
+    _client: Client
+    _question: Question
+    _shelf: Shelf
+    _thread: Thread
+    _usual: float | None
+    _refresh: bool
+    _read_catalogues: bool
+
+    async def over(self, ids: tuple[str, ...]) -> ExtractCost:
+        """Return the cost of all entities."""
+        jobs = [partial(self._entity, entity_id) for entity_id in ids]
+        before = self._client.stats.total.requests
+        async with in_flight(jobs, self._client.max_in_flight) as found:
+            expected = [each async for each in found]
+        states = [each.state for each in expected]
+        bucket = self._client.bucket.stats()
+        return ExtractCost(
+            entities=len(ids),
+            new=states.count("new"),
+            changed=states.count("changed"),
+            unchanged=states.count("unchanged"),
+            failed=tuple(each.report for each in expected if each.report is not None),
+            requests=sum(each.requests for each in expected),
+            guessed=sum(each.guessed for each in expected),
+            spent=self._client.stats.total.requests - before,
+            rate=bucket.rate,
+            budget=None if bucket.daily_budget is None else bucket.daily_budget - bucket.spent_today,
+        )
+
+    async def _entity(self, entity_id: str) -> _Expected:
+        try:
+            return await self._expected(entity_id)
+        except (AuthenticationError, AllowanceExhaustedError):
+            raise
+        except FAILURES as error:
+            report = EntityReport(entity_id, "failed", failure=Failure.of(error))
+            return _Expected("failed", 1, report=report)
+
+    async def _expected(self, entity_id: str) -> _Expected:
+        last = await self._thread.run(partial(self._shelf.last, entity_id))
+        state = "new" if last is None else "changed"
+        if self._read_catalogues or (last is not None and not self._refresh):
+            dataset = await self._client.dataset(entity_id)
+            current = partial(self._shelf.current, entity_id, dataset.dataset_id)
+            if not self._refresh and await self._thread.run(current) is not None:
+                return _Expected("unchanged", 1)
+            if self._read_catalogues:
+                return _Expected(state, await self._exact(dataset))
+        if last is not None:
+            return _Expected(state, last.requests)
+        return _Expected(state, round(self._usual or _GUESS), guessed=True)
+
+    async def _exact(self, dataset: Dataset) -> int:
+        """Return what reading a publication takes when nothing has to be repeated."""
+        catalogue = await self._client.catalogue(dataset)
+        select, _ = narrowed(self._question.select, catalogue)
+        question = self._question
+        plan = await self._client.plan(
+            catalogue, select, question.periods, value_version=question.value_version
+        )
+        return 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE)) + plan.requests

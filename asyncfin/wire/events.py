@@ -80,7 +80,7 @@ class Waited:
     """A request has waited.
 
     Attributes:
-        reason: ``"turn"``: for a free connection and the bucket, shared pauses included;
+        reason: ``"turn"``: for the token, a free connection and the bucket, shared pauses included;
             ``"retry"``: before trying again.
         seconds: how long.
     """

@@ -1,9 +1,12 @@
 """What a plan promises, on catalogues small enough to see through."""
 
+import gzip
+import json
 import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from attrs import evolve
@@ -17,6 +20,7 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 
+REAL = Path(__file__).parents[2] / "shared" / "data"
 YEARS = tuple(Period(year, 12, 12) for year in (2022, 2023, 2024))
 ANNUAL = Exact(YEARS)
 
@@ -181,6 +185,24 @@ def test_a_series_on_too_long_a_path_is_refused() -> None:
     long = evolve(known, groups=(evolve(group, series=(evolve(group.series[0], scopes=path),)),))
     with pytest.raises(SelectionError, match="scope path"):
         planned(long)
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="../shared/data is not there")
+def test_all_series_of_real_companies_take_hardly_more_requests_than_they_must() -> None:
+    """Over all of them at most a twentieth more than the lower bound, and every batch is one page."""
+    requests = bound = 0
+    for file in sorted(REAL.glob("*.json.gz")):
+        groups = json.loads(gzip.decompress(file.read_bytes()))["publications"][-1]["groups"]
+        triples = [
+            (each["metric_id"], json.dumps(each["scopes"]), each["reporting_group_id"])
+            for group in groups
+            for each in group["series"]
+        ]
+        made = planned(catalogue(*triples))
+        assert made.requests == len(made.batches)
+        requests += made.requests
+        bound += made.lower_bound
+    assert requests <= 1.05 * bound
 
 
 SCRIPT = """

@@ -131,7 +131,9 @@ class _Packing:
 def _views(cells: Cells) -> Iterator[set[str] | None]:
     """Yield the sets of groups to name: all that are wanted, then those that share no cell."""
     groups = dict.fromkeys(s.reporting_group_id for several in cells.wanted.values() for s in several)
-    known = {s.reporting_group_id for row in cells.known.values() for several in row.values() for s in several}
+    known = {
+        s.reporting_group_id for row in cells.known.values() for several in row.values() for s in several
+    }
     yield set(groups) if len(groups) <= MAX_REPORTING_GROUP_IDS and len(groups) < len(known) else None
     apart = _apart(cells, list(groups))
     if len(apart) > 1:

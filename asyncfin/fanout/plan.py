@@ -44,7 +44,11 @@ class Batch(Query):
 
     @property
     def requests(self) -> int:
-        """How many pages it takes: one, unless a single metric, path and group holds more than 100 series."""
+        """How many pages it takes.
+
+        One, unless a single metric, path and group holds more than 100 series, or series lie so dense
+        that one batch of several pages saves requests.
+        """
         return ceil(len(self.matched) / MAX_PAGE_SIZE)
 
 

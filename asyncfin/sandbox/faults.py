@@ -123,30 +123,18 @@ class Armed:
         return self._random.random() < self.fault.share
 
 
-async def pause(seconds: float | None, closing: asyncio.Event) -> None:
-    """Wait so long (None: for ever), or until the server closes."""
-    try:
-        async with asyncio.timeout(seconds):
-            await closing.wait()
-    except TimeoutError:
-        pass
-
-
-async def deliver(
-    http: web.BaseRequest, reply: Reply, faults: Iterable[Fault], closing: asyncio.Event
-) -> web.StreamResponse:
+async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) -> web.StreamResponse:
     """Send the answer, as wrongly as the faults want."""
     for fault in faults:
         if isinstance(fault, Hang):
-            await pause(None, closing)
-            return _reset(http, web.Response())
+            await asyncio.get_running_loop().create_future()
         if isinstance(fault, Drop):
             begun = web.Response() if fault.after is None else await _begin(http, reply, fault.after)
             return _reset(http, begun)
         if isinstance(fault, Truncate):
             return _closed(http, await _begin(http, reply, fault.after))
         if isinstance(fault, Slow):
-            return await _drip(http, reply, fault.seconds, closing)
+            return await _drip(http, reply, fault.seconds)
     return web.Response(status=reply.status, headers=reply.headers, body=reply.body)
 
 
@@ -159,15 +147,11 @@ async def _begin(http: web.BaseRequest, reply: Reply, share: float) -> web.Strea
     return response
 
 
-async def _drip(
-    http: web.BaseRequest, reply: Reply, seconds: float, closing: asyncio.Event
-) -> web.StreamResponse:
+async def _drip(http: web.BaseRequest, reply: Reply, seconds: float) -> web.StreamResponse:
     response = await _begin(http, reply, 0.0)
     size = max(1, -(-len(reply.body) // 10))
     for start in range(0, len(reply.body), size):
-        await pause(seconds / 10, closing)
-        if closing.is_set():
-            return _reset(http, response)
+        await asyncio.sleep(seconds / 10)
         await response.write(reply.body[start : start + size])
     return response
 

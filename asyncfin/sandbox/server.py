@@ -22,7 +22,7 @@ from aiohttp import web
 from asyncfin.sandbox.accounts import PERMISSIONS, Account, Token
 from asyncfin.sandbox.dataset import DatasetFile, Publication, load
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver, pause
+from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver
 from asyncfin.sandbox.meter import Meter
 from asyncfin.sandbox.request import Reply, Request
 from asyncfin.sandbox.rules import Service, answer, find_call
@@ -85,7 +85,6 @@ class Sandbox:
     token: str
     _store: Store
     _meter: Meter
-    _closing: asyncio.Event
 
     def __init__(
         self,
@@ -142,7 +141,6 @@ class Sandbox:
         try:
             for publication in datasets:
                 self._store.publish(publication)
-            self._closing = asyncio.Event()
             self._meter = Meter(self._store, self._clock, asyncio.get_running_loop().time)
             self._store.put_account(self._account)
             self._runner = await self._listening()
@@ -153,7 +151,8 @@ class Sandbox:
 
     async def _listening(self) -> web.ServerRunner:
         server = web.Server(self._serve, handler_cancellation=True, access_log=None)
-        runner = web.ServerRunner(server, shutdown_timeout=0.1)
+        # Long enough for answers under way; what hangs is cut off.
+        runner = web.ServerRunner(server, shutdown_timeout=0.02)
         await runner.setup()
         try:
             await web.TCPSite(runner, self._host, self._port).start()
@@ -178,7 +177,6 @@ class Sandbox:
         """Stop listening, cut off whatever still waits, and close the store. Again: nothing."""
         runner, self._runner = self._runner, None
         if runner is not None:
-            self._closing.set()
             await runner.cleanup()
             self._store.close()
 
@@ -240,10 +238,10 @@ class Sandbox:
         faults = [armed.fault for armed in self._armed if armed.meets(operation)]
         for fault in faults:
             if isinstance(fault, Latency):
-                await pause(fault.seconds, self._closing)
+                await asyncio.sleep(fault.seconds)
         with self._lock:
             reply = self._answer(request, faults)
-        return await deliver(http, reply, faults, self._closing)
+        return await deliver(http, reply, faults)
 
     def _answer(self, request: Request, faults: list[Fault]) -> Reply:
         """The reply, counted and logged."""

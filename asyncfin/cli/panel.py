@@ -77,18 +77,27 @@ def print_panel(panel: Panel, console: Console) -> None:
 def _tables(panel: Panel, width: int) -> Iterator[Table]:
     """Yield tables of as many periods as fit side by side, the oldest first."""
     heads, names = _row_names(panel)
-    rows = (series.values for series in panel)
-    columns = [[value.text if value else GAP for value in column] for column in zip(*rows, strict=True)]
-    titles = [period.label for period in panel.periods]
+    columns = list(_period_columns(panel))
     left = _shrunk([_widest(column) for column in zip(heads, *names, strict=True)], width // 2)
-    widths = [_widest([title, *cells]) for title, cells in zip(titles, columns, strict=True)]
-    for start, end in _runs(widths, width - sum(left) - _COLUMN_GAP * len(left)):
-        table = bare_table(*heads, right=titles[start:end])
+    widths = [cell_len(column[0]) for column in columns]
+    for start, end in _runs(widths, width - sum(left) - _COLUMN_GAP * (len(left) - 1)):
+        # One column of ready lines: a cell each would take rich half a minute for a large panel.
+        title, *lines = map((" " * _COLUMN_GAP).join, zip(*columns[start:end], strict=True))
+        table = bare_table(*heads, right=[title])
         for column, cap in zip(table.columns, left, strict=False):
             column.max_width = cap
-        for row, cells in zip(names, zip(*columns[start:end], strict=True), strict=True):
-            table.add_row(*row, *cells)
+        for row, line in zip(names, lines, strict=True):
+            table.add_row(*row, line)
         yield table
+
+
+def _period_columns(panel: Panel) -> Iterator[list[str]]:
+    """Yield the texts of each period, its label first, right-aligned."""
+    rows = (series.values for series in panel)
+    for period, values in zip(panel.periods, zip(*rows, strict=True), strict=True):
+        texts = [period.label, *(value.text if value else GAP for value in values)]
+        width = _widest(texts)
+        yield [" " * (width - cell_len(text)) + text for text in texts]
 
 
 def _row_names(panel: Panel) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -665,25 +665,37 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_environments_proxy_is_used_only_on_request(
     trust_env: bool, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With trust_env the request goes to the proxy, whole URL and all; its scheme may be left out."""
-    async with scripted(answer()) as server, scripted(answer()) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.base_url.replace("http://", scheme))
-        async with connected(server.base_url, trust_env=trust_env) as transport:
-            await transport.attempt(READ)
-    assert len(proxy.requests) == trust_env
-    assert len(server.requests) == (not trust_env)
+    """It is asked for a tunnel and not told the token; its scheme may be left out."""
+    async with scripted(answer(502)) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.base_url.replace("http://", scheme))
+        async with connected("https://service.invalid", trust_env=trust_env) as transport:
+            assert isinstance(await failure_of(transport), ConnectionFailedError)
+    assert [(each.method, each.target) for each in proxy.requests] == [
+        ("CONNECT", "service.invalid:443")
+    ] * trust_env
+    assert all("authorization" not in each.headers for each in proxy.requests)
 
 
+@pytest.mark.parametrize("excepted", ["service.invalid", "service.invalid:8443", ".invalid", "*"])
 async def test_what_the_environment_excepts_is_reached_without_its_proxy(
-    monkeypatch: pytest.MonkeyPatch,
+    excepted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """no_proxy holds, with and without a port."""
-    async with scripted(answer()) as server:
-        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-        for excepted in ("127.0.0.1", server.base_url.removeprefix("http://")):
-            monkeypatch.setenv("no_proxy", excepted)
-            async with connected(server.base_url, trust_env=True) as transport:
-                assert (await transport.attempt(READ)).status == 200
+    async with scripted(answer(502)) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.base_url)
+        monkeypatch.setenv("no_proxy", excepted)
+        async with connected("https://service.invalid:8443", trust_env=True) as transport:
+            assert isinstance(await failure_of(transport), ConnectionFailedError)
+    assert proxy.requests == []
+
+
+async def test_plain_http_goes_through_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is for this machine only; a proxy elsewhere would be sent the token in the clear."""
+    async with scripted(answer()) as server, scripted(answer()) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.base_url)
+        async with connected(server.base_url, trust_env=True) as transport:
+            await transport.attempt(READ)
+    assert (len(server.requests), len(proxy.requests)) == (1, 0)
 
 
 @pytest.mark.parametrize("proxy", ["socks5://user:secret@127.0.0.1:1", "http://", "ftp://x"])

@@ -43,14 +43,15 @@ def _is_loopback(host: str) -> bool:
 def environment_proxy(base_url: str) -> str | None:
     """Return the proxy that the environment names for `base_url`, if it names one.
 
-    It is aiohttp's trust_env without the netrc file, whose passwords are none of ours.
+    It is aiohttp's trust_env without the netrc file, whose passwords are none of ours, and never
+    for http: the token would leave this machine in the clear.
 
     Raises:
         SelectionError: the proxy is no HTTP proxy.
     """
     url = URL(base_url)
     proxy = getproxies().get(url.scheme)
-    if proxy is None or proxy_bypass(url.authority):
+    if proxy is None or url.scheme == "http" or proxy_bypass(url.authority):
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"

@@ -84,7 +84,7 @@ class Transport:
         timeouts: of one attempt.
         max_in_flight: connections at most.
         ssl: how to verify the service. None: by the system's authorities.
-        trust_env: whether to go through the proxies that the environment names.
+        trust_env: whether to go through the proxy that the environment names for https.
         max_body_bytes: the largest body taken, before and after inflating.
         clock: gives the wall time, aware UTC.
 

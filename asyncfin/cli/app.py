@@ -16,6 +16,7 @@ COMMANDS = (
     "asyncfin.cli.dataset:dataset",
     "asyncfin.cli.dataset:catalogue",
     "asyncfin.cli.query:query",
+    "asyncfin.cli.extract:extract",
     "asyncfin.cli.account:usage",
     "asyncfin.cli.account:limits",
 )

@@ -1,0 +1,222 @@
+"""`asyncfin extract`: many entities to Parquet, watched, and what that will cost."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+from attrs import asdict, frozen
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number
+
+from asyncfin.cli.exits import UsageError
+from asyncfin.cli.extract_progress import shown
+from asyncfin.cli.options import AsJson, Periods, Selection, Service
+from asyncfin.cli.output import print_json, screen
+from asyncfin.cli.session import progress
+from asyncfin.client import Client
+from asyncfin.errors import AsyncfinError
+from asyncfin.extraction.cost import ExtractCost, extract_cost
+from asyncfin.extraction.question import Question
+from asyncfin.extraction.report import ExtractReport
+from asyncfin.extraction.run import run
+from asyncfin.table.library import library
+from asyncfin.wire.bucket import TokenBucket
+from asyncfin.wire.events import Observer
+
+_PACE = Group("Pace", sort_key=4)
+
+
+@Parameter(name="*", group=_PACE)
+@frozen(kw_only=True)
+class Pace:
+    """How fast requests are sent."""
+
+    rate: Annotated[
+        float | None,
+        Parameter(help="Requests a second. [learned from refusals if left out]", validator=Number(gt=0)),
+    ] = None
+    daily_budget: Annotated[
+        int | None,
+        Parameter(help="Requests that this command may send in a day, UTC.", validator=Number(gte=1)),
+    ] = None
+    max_in_flight: Annotated[
+        int,
+        Parameter(
+            help="Requests under way at once, and entities.", validator=Number(gte=1), show_default=True
+        ),
+    ] = 8
+
+    def client(self, service: Service, observers: tuple[Observer, ...] = ()) -> Client:
+        """Return a client of the service that keeps this pace."""
+        return Client(
+            service.address(),
+            service.token(),
+            bucket=TokenBucket(self.rate, daily_budget=self.daily_budget),
+            max_in_flight=self.max_in_flight,
+            observers=observers,
+        )
+
+
+async def extract(
+    *entity_ids: str,
+    into: Path,
+    ids: Path | None = None,
+    dry_run: bool = False,
+    read_catalogues: bool = False,
+    refresh: bool = False,
+    replace: bool = False,
+    wait: bool = False,
+    restated: bool = False,
+    quiet: bool = False,
+    json: AsJson = False,
+    selection: Selection = Selection(),  # noqa: B008  a frozen value
+    periods: Periods = Periods(),  # noqa: B008  a frozen value
+    service: Service = Service(),  # noqa: B008  a frozen value
+    pace: Pace = Pace(),
+) -> None:
+    """Ask many entities one question, and keep the answers as Parquet files.
+
+    Each entity becomes a file in the folder, of one publication. The same
+    command again goes on where the last one ended, and an entity that has not
+    changed costs one request. Ctrl-C finishes what is in progress; a second
+    one ends at once.
+
+      asyncfin extract --ids ids.txt --into night --annual --dry-run
+      asyncfin extract --ids ids.txt --into night --annual
+
+    Args:
+        entity_ids: The entities, O- and 32 characters each.
+        into: The folder for the files; a journal stands beside it.
+        ids: A file of more entity ids, one a line; - for standard input.
+        dry_run: Only say what it will cost.
+        read_catalogues: With --dry-run: read the catalogues, so that nothing is a guess.
+        refresh: Read unchanged entities again.
+        replace: Delete the folder's files of another question first.
+        wait: Sleep until a used-up allowance returns, instead of ending.
+        restated: The latest restated values in place of those first reported.
+        quiet: Show no progress.
+    """
+    _require_pyarrow()
+    if read_catalogues and not dry_run:
+        raise UsageError("--read-catalogues goes with --dry-run: add it")
+    value_version = "latest_restated" if restated else "original"
+    question = Question(selection.select(), periods.selection(), value_version)
+    entities = [*entity_ids, *_listed(ids)]
+    options: dict[str, Any] = {"to": into, "refresh": refresh, "replace": replace}
+    if dry_run:
+        options["read_catalogues"] = read_catalogues
+        _print_cost(await _cost(entities, question, pace, service, options), json)
+        return
+    with shown(quiet=quiet) as watcher:
+        async with pace.client(service) as client, _interruptible() as stop:
+            report = await run(client, entities, question, wait=wait, stop=stop, progress=watcher, **options)
+    _end(report, json)
+
+
+async def _cost(
+    entities: list[str], question: Question, pace: Pace, service: Service, options: dict[str, Any]
+) -> ExtractCost:
+    with progress("Estimating") as observers:
+        async with pace.client(service, observers) as client:
+            asked = (question.select, question.periods)
+            return await extract_cost(
+                client, entities, *asked, value_version=question.value_version, **options
+            )
+
+
+def _require_pyarrow() -> None:
+    """Refuse before requests are spent on what can't be written."""
+    try:
+        library("pyarrow.parquet", "arrow")
+    except ImportError as error:
+        missing = str(error)
+    else:
+        return
+    raise UsageError(f"extract needs more: {missing}")
+
+
+def _listed(path: Path | None) -> list[str]:
+    """Return the ids of a file, one a line; empty lines and those after # are skipped."""
+    if path is None:
+        return []
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+    else:
+        lines = (line.partition("#")[0].strip() for line in text.splitlines())
+        return [line for line in lines if line]
+    raise UsageError(f"--ids {path} can't be read ({reason}): name a file of entity ids, one a line")
+
+
+@asynccontextmanager
+async def _interruptible() -> AsyncIterator[asyncio.Event]:
+    """Give the event that the first Ctrl-C sets; the second ends the command."""
+    stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
+    ended = False
+
+    def interrupt() -> None:
+        nonlocal ended
+        if stop.is_set() and task is not None:
+            ended = True
+            task.cancel()
+        else:
+            sys.stderr.write("asyncfin: finishing what is in progress; Ctrl-C again ends at once\n")
+        stop.set()
+
+    with suppress(NotImplementedError):  # on Windows the first Ctrl-C ends it
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        yield stop
+    except asyncio.CancelledError:
+        if ended:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        with suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGINT)
+
+
+def _end(report: ExtractReport, json: bool) -> None:
+    """Print the report, and raise what the exit code comes from."""
+    if json:
+        print_json(_document(report))
+    else:
+        screen().print(str(report))
+    if isinstance(report.stopped, AsyncfinError):
+        raise report.stopped
+    if report.stopped is not None:
+        raise KeyboardInterrupt
+    if report.failed:
+        raise AsyncfinError(f"{len(report.failed):,} of {len(report.entities):,} entities failed")
+    report.check()
+
+
+def _print_cost(cost: ExtractCost, json: bool) -> None:
+    if json:
+        print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
+    else:
+        screen().print(str(cost))
+
+
+def _document(report: ExtractReport) -> dict[str, Any]:
+    """Return a report as plain data (docs/cli.md)."""
+    return {
+        "done": len(report.done),
+        "unchanged": len(report.unchanged),
+        "failed": len(report.failed),
+        "left": len(report.left),
+        "requests": report.requests,
+        "rows": report.rows,
+        "bytes": report.bytes,
+        "seconds": report.seconds,
+        "waits": report.waits,
+        "stopped": None if report.stopped is None else str(report.stopped),
+        "resume_at": report.resume_at,
+        "unknown": dict(report.unknown),
+        "entities": [asdict(each) for each in report.entities],
+    }

@@ -1,0 +1,93 @@
+"""How a running extraction is shown: a bar on a terminal, else a line now and then."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from asyncfin.cli.session import counted
+from asyncfin.extraction.watch import ExtractProgress, OnProgress
+
+_LINE_SECONDS = 10.0
+
+
+@contextmanager
+def shown(*, quiet: bool) -> Iterator[OnProgress | None]:
+    """Give what a run's progress is told to; it is written to standard error."""
+    console = Console(stderr=True, markup=False, highlight=False)
+    if quiet:
+        yield None
+    elif not console.is_terminal:
+        console.width = 100_000
+        yield _Lines(console)
+    else:
+        bar = _Bar(console)
+        with Live(bar, console=console, refresh_per_second=4, transient=True):
+            yield bar
+
+
+def _failure(progress: ExtractProgress) -> str | None:
+    """Return the line for an entity that has just failed."""
+    ended = progress.ended
+    if ended is None or ended.failure is None:
+        return None
+    return f"{ended.entity_id} failed: {ended.failure.error}: {ended.failure.message}"
+
+
+def _ended(progress: ExtractProgress) -> int:
+    return progress.done + progress.unchanged + progress.failed
+
+
+def _cost(progress: ExtractProgress) -> str:
+    pace = progress.requests / progress.seconds if progress.seconds else 0.0
+    facts = [counted(progress.requests, "request"), f"{pace:,.1f} a second"]
+    if progress.unchanged:
+        facts.append(f"{progress.unchanged:,} unchanged")
+    if progress.failed:
+        facts.append(f"{progress.failed:,} failed")
+    if progress.waiting:
+        facts.append(f"waiting: {progress.waiting}")
+    return ", ".join(facts)
+
+
+class _Lines:
+    """Prints a line every ten seconds, and one for each failure."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._next = console, _LINE_SECONDS
+
+    def __call__(self, progress: ExtractProgress) -> None:
+        if failure := _failure(progress):
+            self._console.print(failure)
+        if progress.seconds >= self._next:
+            self._next = progress.seconds + _LINE_SECONDS
+            self._console.print(f"{_ended(progress):,} of {progress.entities:,} entities, {_cost(progress)}")
+
+
+class _Bar:
+    """Shows a bar of the entities, and below it the requests and what is waited for."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._below = console, Text(style="dim", no_wrap=True, overflow="ellipsis")
+        self._bar = Progress(
+            TextColumn("entities"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=console,
+            expand=True,
+        )
+        self._task = self._bar.add_task("", total=None)
+
+    def __call__(self, progress: ExtractProgress) -> None:
+        if failure := _failure(progress):
+            self._console.print(failure)
+        self._bar.update(self._task, completed=_ended(progress), total=progress.entities)
+        self._below.plain = _cost(progress)
+
+    def __rich__(self) -> Group:
+        return Group(self._bar.get_renderable(), self._below)

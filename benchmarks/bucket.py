@@ -85,5 +85,9 @@ async def table() -> str:
     return "\n".join(lines)
 
 
+def run() -> str:
+    return asyncio.run(table())
+
+
 if __name__ == "__main__":
-    print(asyncio.run(table()))
+    print(run())

@@ -139,7 +139,7 @@ def wanted_of(known: Catalogue) -> Iterator[tuple[str, tuple[CatalogueSeries, ..
     yield "annual groups", tuple(each for each in known if each.reporting_group_id.startswith("annual"))
 
 
-def table(name: str, catalogues: Iterable[Catalogue]) -> None:
+def table(name: str, catalogues: Iterable[Catalogue]) -> Iterator[str]:
     rows: dict[str, Row] = {}
     for known in catalogues:
         for what, wanted in wanted_of(known):
@@ -147,20 +147,23 @@ def table(name: str, catalogues: Iterable[Catalogue]) -> None:
             for how, periods in (("range", YEARS), ("trailing", Trailing(12))):
                 made, seconds = measured(known, wanted, periods)
                 rows.setdefault(f"{name}, {what}, {how}", Row()).add(made, grid, seconds)
-    for label, row in rows.items():
-        print(f"| {label} | {row} |", flush=True)
+    return (f"| {label} | {row} |" for label, row in rows.items())
 
 
-def main() -> None:
-    print(HEAD)
+def lines() -> Iterator[str]:
+    yield HEAD
     if REAL.is_dir():
-        table("real", real())
+        yield from table("real", real())
     else:
-        print("| real: skipped, ../shared/data is not there | | | | | | | | | | |")
+        yield "| real: skipped, ../shared/data is not there | | | | | | | | | | |"
     for series in (300, 3_000, 30_000):
         publication = generate(1, series=series, publications=1).publications[-1]
-        table(f"generated of {series:,}", [catalogue(publication.groups)])
+        yield from table(f"generated of {series:,}", [catalogue(publication.groups)])
+
+
+def run() -> str:
+    return "\n".join(lines())
 
 
 if __name__ == "__main__":
-    main()
+    print(run())

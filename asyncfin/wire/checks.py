@@ -39,15 +39,5 @@ def positive_seconds(_: Any, attribute: Attribute[float], value: float) -> None:
         raise SelectionError(f"{attribute.name} must be a finite number of seconds above 0, not {value!r}")
 
 
-def check_kind(name: str, value: object, kind: type) -> None:
-    """Refuse what is no `kind`.
-
-    Raises:
-        SelectionError
-    """
-    if not isinstance(value, kind):
-        raise SelectionError(f"{name} must be of {kind.__name__}, not {value!r}")
-
-
 def _is_finite(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)

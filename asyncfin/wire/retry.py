@@ -23,6 +23,7 @@ from asyncfin.errors import (
     ServiceError,
     TransportError,
 )
+from asyncfin.model.kind import check_kind
 from asyncfin.wire import checks
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import (
@@ -173,7 +174,7 @@ class Sender:
         observers: Iterable[Observer] = (),
         source: random.Random | None = None,
     ) -> None:
-        checks.check_kind("retry", retry, Retry)
+        check_kind("retry", retry, Retry)
         self._transport = transport
         self._bucket = bucket
         self._retry = retry

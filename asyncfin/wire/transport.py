@@ -26,8 +26,9 @@ from asyncfin.errors import (
     TruncatedAnswerError,
     own_version,
 )
+from asyncfin.model.kind import check_kind
 from asyncfin.wire.address import checked_base_url, environment_proxy
-from asyncfin.wire.checks import check_count, check_kind, positive_seconds
+from asyncfin.wire.checks import check_count, positive_seconds
 from asyncfin.wire.inflate import (
     ACCEPTED,
     BrokenStreamError,

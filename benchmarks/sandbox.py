@@ -1,0 +1,89 @@
+"""What one query page of 100 series x 120 periods, 60 % filled, costs the sandbox.
+
+The rules are asked without HTTP: from the request's bytes to the answer's. Beside it stands what rendering
+the same page anew would cost, by json.dumps of its parsed form.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from time import process_time
+from typing import Any
+
+from asyncfin.sandbox import Account, Dialect, Publication
+from asyncfin.sandbox.accounts import PERMISSIONS, Token
+from asyncfin.sandbox.generate import generate
+from asyncfin.sandbox.meter import Meter
+from asyncfin.sandbox.request import Request
+from asyncfin.sandbox.rules import Service, answer
+from asyncfin.sandbox.store import Store
+
+ROUNDS, GOAL = 20, 10
+# A whole page, and one over half of its periods.
+SPANS = {"all": 0, "the newer half": 0.5}
+
+
+def request(publication: Publication, start: int, value_version: str) -> Request:
+    """A query for the first 100 series of the most frequent metrics and paths, from a period on."""
+    series = [one for group in publication.groups for one in group["series"]]
+    metrics = Counter(one["metric_id"] for one in series).most_common(50)
+    paths = Counter(json.dumps(one["scopes"]) for one in series).most_common(50)
+    year, end_month, _ = publication.periods[start]
+    body = {
+        "metric_ids": [metric for metric, _ in metrics],
+        "scope_combinations": [json.loads(path) for path, _ in paths],
+        "periods": {
+            "mode": "fiscal_range",
+            "from": {"year": year, "end_month": end_month, "duration_months": 0},
+            "to": {"year": 9999, "end_month": 12, "duration_months": 0},
+        },
+        "value_version": value_version,
+        "limit": 100,
+    }
+    headers = {"authorization": "Bearer token", "content-type": "application/json"}
+    path = f"/v1/entities/{publication.entity_id}/dataset/query"
+    return Request("POST", path, "", headers, json.dumps(body).encode(), "req-1")
+
+
+def service(publication: Publication) -> Service:
+    """The rules over a store with this publication."""
+    store = Store()
+    store.publish(publication)
+    store.put_account(Account("main"))
+    store.put_token("token", Token("main", PERMISSIONS, "rest"))
+    return Service(store, Meter(store, lambda: datetime.now(UTC), float), Dialect(), "http://service.test")
+
+
+def milliseconds(work: Callable[[], Any]) -> float:
+    """The least CPU time of many rounds."""
+    times = []
+    for _ in range(ROUNDS):
+        began = process_time()
+        work()
+        times.append(process_time() - began)
+    return min(times) * 1e3
+
+
+def run() -> str:
+    """Return a Markdown table: the goal is less than 10 ms for a page."""
+    publication = generate(1, series=1000, periods=120, fill=0.6, publications=1).publications[-1]
+    served = service(publication)
+    rows = ["| periods | version | values | kB | a page | rendered anew | goal |", "|" + " --- |" * 7]
+    for name, share in SPANS.items():
+        for version in ("original", "latest_restated"):
+            asked = request(publication, int(len(publication.periods) * share), version)
+            page = json.loads(body := answer(asked, served).body)
+            values = sum(cell is not None for series in page["series"] for cell in series["values"])
+            ours = milliseconds(lambda asked=asked: answer(asked, served))
+            anew = milliseconds(lambda page=page: json.dumps(page))
+            rows.append(
+                f"| {name}: {len(page['periods'])} | {version} | {values:,} in {len(page['series'])} series"
+                f" | {len(body) / 1000:,.0f} | {ours:.1f} ms | {anew:.1f} ms | < {GOAL} ms |"
+            )
+    served.store.close()
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(run())

@@ -50,7 +50,9 @@ def print_panel_csv(panel: Panel) -> None:
     """Print a line for each series: what it is, then its numbers by period."""
     heads = ("series_id", "metric_id", "label", "scopes", "reporting_group_id", "basis")
     periods = [period.label for period in panel.periods]
-    print_csv([*heads, *periods], ([*_names(series), *_numbers(series)] for series in panel))
+    # All of it first: a value that breaks the spec must not leave half a file behind.
+    rows = [[*_names(series), *_numbers(series)] for series in panel]
+    print_csv([*heads, *periods], rows)
 
 
 def _names(series: Series) -> tuple[str, ...]:

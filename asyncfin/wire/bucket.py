@@ -21,6 +21,7 @@ from asyncfin.wire.pace import Allowance, Learned, Level
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
 _EPSILON = 1e-9
+_LANES = ("interactive", "bulk")
 # While both lanes wait, bulk gets one grant after this many to interactive.
 _BULK_TURN = 9
 
@@ -140,8 +141,7 @@ class TokenBucket:
             AllowanceExhaustedError: the allowance is used up; at once, also if it happens in the wait.
             RuntimeError: the bucket is in use by another event loop, which is not closed.
         """
-        if lane not in self._lanes:
-            raise SelectionError(f"lane={lane!r}: must be one of {', '.join(self._lanes)}")
+        check_lane(lane)
         burst = self._level.burst
         if not isinstance(weight, (int, float)) or not 0 < weight <= burst:
             raise SelectionError(f"weight={weight!r}: must be above 0 and at most the burst, {burst:g}")
@@ -321,6 +321,16 @@ class TokenBucket:
                     queue.remove(waiter)
                     if not waiter.verdict.cancelled():
                         waiter.verdict.set_result(self._allowance.refusal(resume_at, today))
+
+
+def check_lane(lane: str) -> None:
+    """Refuse what is no lane.
+
+    Raises:
+        SelectionError: it is neither ``interactive`` nor ``bulk``.
+    """
+    if lane not in _LANES:
+        raise SelectionError(f"lane={lane!r}: must be one of {', '.join(_LANES)}")
 
 
 def _checked_rate(rate: float | None) -> float | None:

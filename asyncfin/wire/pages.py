@@ -65,7 +65,7 @@ class _Trail:
             self.cursors.add(page.next_cursor)
 
 
-async def catalogue_pages(
+def catalogue_pages(
     send: Send, entity_id: str, *, expected_dataset_id: str | None, page_size: int
 ) -> AsyncGenerator[CataloguePage, None]:
     """Yield the pages of a catalogue, in the service's order (spec 4.2)."""
@@ -82,11 +82,10 @@ async def catalogue_pages(
         trail.follow(page, (series.series_id for group in page.groups for series in group.series))
         return page
 
-    async for page in _pages(send, request_for, read, prefetch=False):
-        yield page
+    return _pages(send, request_for, read, prefetch=False)
 
 
-async def query_pages(
+def query_pages(
     send: Send, entity_id: str, query: Query, *, page_size: int, prefetch: bool
 ) -> AsyncGenerator[QueryPage, None]:
     """Yield the pages of a query, in the service's order (spec 4.3)."""
@@ -101,8 +100,7 @@ async def query_pages(
         trail.follow(page, (series.series_id for series in page.raw_series))
         return page
 
-    async for page in _pages(send, request_for, read, prefetch=prefetch):
-        yield page
+    return _pages(send, request_for, read, prefetch=prefetch)
 
 
 async def _pages(

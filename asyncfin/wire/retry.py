@@ -25,7 +25,7 @@ from asyncfin.errors import (
 )
 from asyncfin.model.kind import check_kind
 from asyncfin.wire import checks
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.wire.bucket import TokenBucket, check_lane
 from asyncfin.wire.events import (
     Announcer,
     Observer,
@@ -175,6 +175,7 @@ class Sender:
         source: random.Random | None = None,
     ) -> None:
         check_kind("retry", retry, Retry)
+        check_lane(lane)
         self._transport = transport
         self._bucket = bucket
         self._retry = retry

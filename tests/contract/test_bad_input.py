@@ -81,6 +81,8 @@ def test_what_is_no_token_is_refused_and_not_shown(token: Any) -> None:
         ({"max_in_flight": 0}, "max_in_flight must be"),
         ({"max_in_flight": True}, "max_in_flight must be"),
         ({"max_in_flight": 2.0}, r"max_in_flight must be .*, not 2\.0"),
+        ({"lane": "slow"}, "lane='slow': must be one of interactive, bulk"),
+        ({"lane": ["bulk"]}, "lane=.*: must be one of interactive, bulk"),
         ({"retry": 5}, "retry must be .*, not 5"),
         ({"retry": None}, "retry must be .*, not None"),
         ({"timeouts": 30}, "timeouts must be .*, not 30"),

@@ -1,0 +1,141 @@
+"""Page generators: strictly one after the other, at most one page ahead, and nothing left behind."""
+
+import asyncio
+import json
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from asyncfin.model.period import Trailing
+from asyncfin.model.query import Query
+from asyncfin.wire.answer import QueryPage
+from asyncfin.wire.pages import query_pages
+from asyncfin.wire.protocol import Answer, Request
+
+pytestmark = pytest.mark.virtual
+
+ENTITY = "O-" + "a1" * 16
+QUERY = Query("m", "g=s", Trailing(12))
+
+
+class Service:
+    """Answers each request after ten seconds with an empty page; the last page is number `count`."""
+
+    def __init__(self, count: int, failing: int | None = None) -> None:
+        self.count, self.failing = count, failing
+        self.begun = self.ended = 0
+
+    async def send(self, request: Request) -> Answer:
+        self.begun += 1
+        number = self.begun
+        try:
+            await asyncio.sleep(10)
+        finally:
+            self.ended += 1
+        if number == self.failing:
+            raise KeyError(number)
+        body = {
+            "entity_id": ENTITY,
+            "name": "Example",
+            "dataset_id": "d",
+            "created_timestamp": "2024-01-01T00:00:00Z",
+            "periods": [],
+            "series": [],
+            "next_cursor": str(number) if number < self.count else None,
+        }
+        return Answer(200, {}, json.dumps(body).encode(), datetime(2024, 1, 1, tzinfo=UTC))
+
+    def pages(self, *, prefetch: bool) -> Any:
+        return query_pages(self.send, ENTITY, QUERY, page_size=100, prefetch=prefetch)
+
+
+def others() -> set[asyncio.Task[Any]]:
+    return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left() -> Any:
+    """Whatever a test does: no task is left, and no exception is lost."""
+    lost: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
+    before = others()
+    yield
+    assert others() <= before
+    assert not lost
+
+
+@pytest.mark.parametrize(("prefetch", "seconds"), [(False, 50), (True, 30)])
+async def test_the_next_page_comes_while_this_one_is_looked_at(prefetch: bool, seconds: float) -> None:
+    """With prefetch the time of looking is saved, and no request more is sent."""
+    service = Service(3)
+    async for _ in service.pages(prefetch=prefetch):
+        await asyncio.sleep(10 if service.begun < 3 else 0)
+    assert service.begun == 3
+    assert asyncio.get_running_loop().time() == pytest.approx(seconds, abs=10)
+
+
+@pytest.mark.parametrize(("prefetch", "begun"), [(False, 1), (True, 2)])
+async def test_at_most_one_page_is_asked_for_ahead(prefetch: bool, begun: int) -> None:
+    """However long the consumer stands still."""
+    service = Service(9)
+    async with aclosing(service.pages(prefetch=prefetch)) as pages:
+        assert isinstance(await anext(pages), QueryPage)
+        await asyncio.sleep(1000)
+        assert service.begun == begun
+
+
+async def test_nothing_is_asked_for_before_the_first_step() -> None:
+    """A generator that is made and not used costs no request."""
+    service = Service(2)
+    async with aclosing(service.pages(prefetch=True)):
+        await asyncio.sleep(100)
+    assert service.begun == 0
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+async def test_leaving_early_ends_the_page_ahead(prefetch: bool) -> None:
+    """Its request is cancelled, and has ended when the generator is closed."""
+    service = Service(9)
+    async with aclosing(service.pages(prefetch=prefetch)) as pages:
+        async for _ in pages:
+            await asyncio.sleep(1)
+            break
+    assert service.begun == service.ended
+
+
+async def test_a_failure_ahead_comes_at_its_turn() -> None:
+    """The page before it is not lost to it."""
+    service = Service(3, failing=2)
+    pages = service.pages(prefetch=True)
+    await anext(pages)
+    await asyncio.sleep(100)
+    with pytest.raises(KeyError, match="2"):
+        await anext(pages)
+
+
+async def test_a_failure_ahead_that_nobody_waits_for_is_not_noise() -> None:
+    """Whoever leaves before its turn does not hear of it."""
+    async with aclosing(Service(3, failing=2).pages(prefetch=True)) as pages:
+        await anext(pages)
+        await asyncio.sleep(100)
+
+
+@pytest.mark.parametrize("moment", [1, 11, 15, 21, 25])
+@pytest.mark.parametrize("prefetch", [False, True])
+async def test_cancellation_at_any_moment_leaves_nothing(prefetch: bool, moment: float) -> None:
+    """Also between two pages."""
+    service = Service(9)
+
+    async def consume() -> None:
+        async with aclosing(service.pages(prefetch=prefetch)) as pages:
+            async for _ in pages:
+                await asyncio.sleep(3)
+
+    task = asyncio.ensure_future(consume())
+    await asyncio.sleep(moment)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert service.begun == service.ended

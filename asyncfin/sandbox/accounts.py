@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import field, frozen
+from attrs.validators import ge, gt, optional
 
 DATASETS_READ = "datasets:read"
 USAGE_READ = "usage:read"
@@ -19,9 +20,9 @@ class Account:
     """
 
     name: str
-    allowance: int | None = None
-    rate: float | None = None
-    burst: int = 1
+    allowance: int | None = field(default=None, validator=optional(ge(0)))
+    rate: float | None = field(default=None, validator=optional(gt(0)))
+    burst: int = field(default=1, validator=ge(1))
     entities: tuple[str, ...] | None = None
     access: bool = True
 
@@ -36,4 +37,4 @@ class Token:
 
     def grants(self, permission: str, base_url: str) -> bool:
         """A permission is known by its short name and by its full identifier (spec 4.4)."""
-        return permission in self.permissions or f"{base_url}/{permission}" in self.permissions
+        return any(held.removeprefix(base_url).lstrip("/") == permission for held in self.permissions)

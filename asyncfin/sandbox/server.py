@@ -214,13 +214,16 @@ class Sandbox:
     ) -> str:
         """A new access token of an account; one of another audience than "rest" gets 401.
 
+        permissions: short names or full identifiers; a str is one of them.
+
         Raises SandboxError when there is no such account.
         """
         text = secrets.token_urlsafe(24)
+        held = (permissions,) if isinstance(permissions, str) else tuple(permissions)
         with self._lock:
             if self._store.account(account) is None:
                 raise SandboxError(f"there is no account {account!r}: add it with put_account")
-            self._store.put_token(text, Token(account, tuple(permissions), audience))
+            self._store.put_token(text, Token(account, held, audience))
         return text
 
     def inject(self, *faults: Fault) -> None:

@@ -72,6 +72,7 @@ def test_dataset_endpoints_want_datasets_read(desk: Desk, method: str, path: str
     [
         ("usage:read", 200),
         ("http://service.test/usage:read", 200),
+        ("http://service.test/v1/usage:read", 403),
         ("http://elsewhere.test/usage:read", 403),
         ("datasets:read", 403),
     ],
@@ -197,6 +198,13 @@ def test_the_rate_admits_a_burst_and_then_one_by_one(desk: Desk) -> None:
     assert [desk.dataset()[0] for _ in range(2)] == [200, 429]
     desk.time += 100
     assert [desk.dataset()[0] for _ in range(4)] == [200, 200, 200, 429]
+
+
+@pytest.mark.parametrize("wrong", [{"allowance": -1}, {"rate": 0}, {"burst": 0}])
+def test_a_wrong_account_is_refused_when_it_is_made(wrong: dict[str, int]) -> None:
+    """By the name of the field."""
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Account("main", **wrong)
 
 
 def test_a_slow_rate_says_how_long_to_wait(desk: Desk) -> None:

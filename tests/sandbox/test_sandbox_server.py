@@ -212,6 +212,14 @@ async def test_a_token_needs_an_account(sandbox: Sandbox) -> None:
         sandbox.issue_token("nobody")
 
 
+async def test_a_single_permission_may_be_given_as_text(sandbox: Sandbox, caller: Caller) -> None:
+    """By its short name, or with the base URL before it; other endpoints are closed to such a token."""
+    for permission in ("datasets:read", f"{sandbox.base_url}/datasets:read", "usage:read"):
+        sandbox.token = sandbox.issue_token(permissions=permission)
+        await caller.get()
+    assert [entry.status for entry in sandbox.log] == [200, 200, 403]
+
+
 async def test_starting_twice_is_refused_and_closing_twice_is_not(sandbox: Sandbox) -> None:
     """One sandbox has one socket."""
     with pytest.raises(SandboxError, match="once"):

@@ -1,32 +1,33 @@
 """What the caller wants, as a value that any catalogue can be asked for."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
-from attrs import Attribute, Converter, field, fields, frozen
+from attrs import Attribute, field, fields, frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.scope import ScopePath, as_paths
 from asyncfin.model.series import CatalogueSeries, Series
 
+OneOf: TypeAlias = str | Iterable[str]
 
-def _one_of(value: Any, attribute: "Attribute[Any]") -> tuple[str, ...] | None:
-    """Take a str as one id and a collection as "one of these", without duplicates."""
+
+def _one_of(value: OneOf | None) -> tuple[str, ...] | None:
+    """Take a str as one id, a collection as "one of these" without duplicates; `_check_ids` sees the rest."""
     if value is None or isinstance(value, str):
         return None if value is None else (value,)
     given = tuple(value) if isinstance(value, Iterable) else (value,)
-    for each in given:
+    return tuple(dict.fromkeys(given)) if all(isinstance(each, str) for each in given) else given
+
+
+def _check_ids(_: "Select", attribute: "Attribute[Any]", value: tuple[str, ...] | None) -> None:
+    for each in value or ():
         if not isinstance(each, str):
             raise SelectionError(f"{attribute.name} must be a str or a collection of str, not {each!r}")
-    return tuple(dict.fromkeys(given))
 
 
 def _paths(value: Any) -> tuple[ScopePath, ...] | None:
     return None if value is None else tuple(dict.fromkeys(as_paths(value)))
-
-
-def _ids() -> Any:
-    return field(default=None, converter=Converter(_one_of, takes_field=True))
 
 
 @frozen
@@ -65,13 +66,13 @@ class Select:
     Select(metric_ids=('Revenue',), basis=('segment', 'product'))
     """
 
-    metric_ids: tuple[str, ...] | None = _ids()
+    metric_ids: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
     scope_combinations: tuple[ScopePath, ...] | None = field(default=None, converter=_paths)
-    reporting_group_ids: tuple[str, ...] | None = _ids()
-    scope_group_ids: tuple[str, ...] | None = _ids()
-    basis: tuple[str, ...] | None = _ids()
-    cadence: tuple[str, ...] | None = _ids()
-    period_meaning: tuple[str, ...] | None = _ids()
+    reporting_group_ids: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
+    scope_group_ids: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
+    basis: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
+    cadence: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
+    period_meaning: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
     label: str | None = None
     where: Callable[[CatalogueSeries], bool] | None = None
     name: str | None = None

@@ -13,8 +13,8 @@ from asyncfin.table.columns import Column, OfPeriod, OfSeries, OfValue, chosen, 
 from asyncfin.table.grid import Grid
 from asyncfin.table.library import library
 
-# Observations whose decoded fields are held at a time.
-_ROWS = 20_000
+# Observations whose decoded fields are held at a time: more would leave the processor's cache.
+_ROWS = 4_000
 _METADATA = b"asyncfin"
 _PERIOD_FIELDS = ("year", "end_month", "duration_months")
 
@@ -83,9 +83,15 @@ def _buffer(values: "array[Any]", type_name: str) -> Any:
 
 
 def _array(entries: list[Any], type_name: str) -> Any:
+    """Return an Arrow array of entries, none of which is None."""
     pa = library("pyarrow", "arrow")
-    if type_name == "word":
-        return pa.array(entries, pa.string()).dictionary_encode()
+    match type_name:
+        case "word":
+            return pa.array(entries, pa.string()).dictionary_encode()
+        case "int32":
+            return _buffer(array("i", entries), type_name)
+        case "sources":
+            return _sources(entries)
     return pa.array(entries, _type(type_name))
 
 
@@ -96,10 +102,7 @@ def _decoded_columns(grid: Grid, columns: list[Column]) -> dict[str, Any]:
     for some in _portions(grid, columns):
         for column in columns:
             assert isinstance(column.origin, OfValue)
-            entries = list(map(column.origin.read, some))
-            chunks[column.name].append(
-                _sources(entries) if column.type == "sources" else _array(entries, column.type)
-            )
+            chunks[column.name].append(_array(list(map(column.origin.read, some)), column.type))
     return {
         column.name: pa.chunked_array(chunks[column.name], _type(column.type)).unify_dictionaries()
         for column in columns
@@ -122,9 +125,12 @@ def _sources(entries: list[Any]) -> Any:
     """Return the column of sources; building it by its parts is many times faster than from objects."""
     pa = library("pyarrow", "arrow")
     sources = list(chain.from_iterable(entries))
-    kind = _type("sources")
-    parts = [pa.array(list(map(attrgetter(field.name), sources)), field.type) for field in kind.value_type]
-    structs = pa.StructArray.from_arrays(parts, fields=list(kind.value_type))
+    items = pa.array(list(map(attrgetter("item_id"), sources)), pa.string())
+    indices = [
+        _buffer(array("q", list(map(attrgetter(name), sources))), "int64")
+        for name in ("row_index", "column_index")
+    ]
+    structs = pa.StructArray.from_arrays([items, *indices], fields=list(_type("sources").value_type))
     offsets = array("i", accumulate(map(len, entries), initial=0))
     return pa.ListArray.from_arrays(_buffer(offsets, "int32"), structs)
 

@@ -53,6 +53,8 @@ class Grid:
         if stored is None:
             return array("i"), array("d")
         positions, numbers = stored.observations()
+        if stored.axis.periods == self.periods:
+            return positions, numbers
         indices = self.indices(stored.axis)
         at = [indices[position] for position in positions]
         if -1 in at:

@@ -52,8 +52,8 @@ def _lines(grid: Grid) -> list[_Line]:
     lines = list(_all_lines(grid))
     if len(lines) > _MOST_LINES:
         raise SelectionError(
-            f"a plot must have at most {_MOST_LINES} lines, not {len(lines)}, one for each series and duration:"
-            " cut the panel with where() and during()"
+            f"a plot must have at most {_MOST_LINES} lines, one for each series and duration,"
+            f" not {len(lines)}: cut the panel with where() and during()"
         )
     return lines
 

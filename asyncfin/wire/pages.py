@@ -32,6 +32,7 @@ from asyncfin.wire.protocol import (
     query_request,
     reading,
 )
+from asyncfin.wire.turn import decoding_turn
 
 Send: TypeAlias = Callable[[Request], Awaitable[Answer]]
 Page = TypeVar("Page", CataloguePage, QueryPage)
@@ -116,11 +117,13 @@ async def _pages(
         while True:
             answer = await (ahead or send(request))
             ahead = None
-            with reading(request, answer):
-                page = read(answer)
-            if page.next_cursor is not None:
-                request = request_for(page.next_cursor)
-                ahead = asyncio.ensure_future(send(request)) if prefetch else None
+            async with decoding_turn():
+                with reading(request, answer):
+                    page = read(answer)
+                if page.next_cursor is not None:
+                    request = request_for(page.next_cursor)
+                    ahead = asyncio.ensure_future(send(request)) if prefetch else None
+                await asyncio.sleep(0)
             yield page
             if page.next_cursor is None:
                 return

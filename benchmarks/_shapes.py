@@ -1,0 +1,296 @@
+"""The answers to replay, in two shapes: full pages made up here, and real pages of ../shared/data.
+
+Both come with the catalogue and the plan that asyncfin makes of it; the other contenders send the same
+number of requests for the same bytes.
+"""
+
+import gzip
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from attrs import frozen
+
+from asyncfin.fanout.plan import Plan, plan
+from asyncfin.model.catalogue import Catalogue, ReportingGroup
+from asyncfin.model.period import FiscalRange, Period
+from asyncfin.model.scope import ScopeRef
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries
+
+REAL = Path(__file__).parents[2] / "shared" / "data" / "johnson-johnson-200406.json.gz"
+ENTITY_ID = "O-" + "0" * 31 + "1"
+DATASET_ID = "00000000-0000-4000-8000-000000000001"
+CREATED = "2026-01-01T00:00:00Z"
+SPAN = FiscalRange(1900, 2100)
+FILLED = 0.6
+GROUP = "quarterly.consolidated"
+
+Body = dict[str, Any]
+
+
+@frozen
+class Shape:
+    """What is asked and what is answered.
+
+    Attributes:
+        plan: asyncfin's plan for the whole catalogue.
+        chains: the queries that others send, each followed along its cursors.
+        answers: the body for each query and cursor, by `key`.
+        values: how many values all series have.
+        sent: how many all pages of the chains hold; planned batches can overlap.
+    """
+
+    name: str
+    plan: Plan
+    chains: list[Body]
+    answers: dict[str, bytes]
+    values: int
+    sent: int
+    pages: int
+
+    def __str__(self) -> str:
+        size = sum(map(len, self.answers.values())) / len(self.answers) / 1000
+        return f"{len(self.chains)} queries, {self.pages} pages of {size:,.0f} kB, {self.values:,} values"
+
+
+def key(body: Body) -> str:
+    """Return what tells one page of one query from others."""
+    paths = [[tuple(ref.values()) for ref in path] for path in body["scope_combinations"]]
+    groups = body.get("reporting_group_ids") or []
+    return json.dumps([sorted(body["metric_ids"]), sorted(paths), sorted(groups), body.get("cursor")])
+
+
+def query_body(batches: Iterable[Any]) -> Body:
+    """Return the body that asks for what several planned batches ask for."""
+    each = list(batches)
+    return {
+        "metric_ids": list(dict.fromkeys(name for batch in each for name in batch.metric_ids)),
+        "scope_combinations": [
+            [{"scope_group_id": ref.scope_group_id, "scope_id": ref.scope_id} for ref in path]
+            for path in dict.fromkeys(path for batch in each for path in batch.scope_combinations)
+        ],
+        "reporting_group_ids": list(
+            dict.fromkeys(name for batch in each for name in batch.reporting_group_ids or ())
+        ),
+        "periods": {
+            "mode": "fiscal_range",
+            "from": {"year": 1900, "end_month": 1, "duration_months": 0},
+            "to": {"year": 2100, "end_month": 12, "duration_months": 0},
+        },
+        "expected_dataset_id": DATASET_ID,
+        "value_version": "original",
+        "limit": 100,
+    }
+
+
+class _Values:
+    """Made-up `values` arrays as JSON text, a few of each kind used over and over."""
+
+    def __init__(self, periods: int, kinds: int = 60) -> None:
+        random = Random(1)  # noqa: S311
+        self.periods = [
+            {"year": 1990 + at // 4, "end_month": at % 4 * 3 + 3, "duration_months": 3}
+            for at in range(periods)
+        ]
+        self._arrays = [
+            [self._value(random, each) if random.random() < FILLED else None for each in self.periods]
+            for _ in range(kinds)
+        ]
+        self._texts = [json.dumps(array, separators=(",", ":")) for array in self._arrays]
+        self._counts = [sum(value is not None for value in array) for array in self._arrays]
+
+    @staticmethod
+    def _value(random: Random, period: Body) -> Body:
+        whole = random.random() < 0.5
+        number = random.randint(-(10**9), 10**9) if whole else round(random.uniform(-1e9, 1e9), 2)
+        sources = [
+            {
+                "item_id": f"0000320193-{random.randint(10, 24)}-{random.randint(0, 999_999):06d}#t{at}",
+                "row_index": random.randint(0, 80),
+                "column_index": random.randint(0, 9),
+            }
+            for at in range(random.choice((1, 1, 2)))
+        ]
+        return {
+            "number": number,
+            "text": f"{number:,}",
+            "number_format": "#,##0" if whole else "#,##0.00",
+            "fill_type": "reported",
+            "value_version": "original",
+            "report_period": {**period, "duration_months": 0},
+            "sources": sources,
+        }
+
+    def text(self, at: int) -> str:
+        return self._texts[at % len(self._texts)]
+
+    def count(self, at: int) -> int:
+        return self._counts[at % len(self._counts)]
+
+
+def _head(series: CatalogueSeries) -> Body:
+    scopes = [{"scope_group_id": ref.scope_group_id, "scope_id": ref.scope_id} for ref in series.scopes]
+    names = ("series_id", "reporting_group_id", "metric_id", "label", "basis")
+    shown = {name: getattr(series, name) for name in names}
+    return {
+        **shown,
+        "scopes": scopes,
+        "number_format": series.number_format,
+        "period_meaning": series.period_meaning,
+    }
+
+
+def _page(periods: list[Body], series: Iterable[tuple[CatalogueSeries, str]], cursor: str | None) -> bytes:
+    head = {
+        "entity_id": ENTITY_ID,
+        "name": "Example Company",
+        "dataset_id": DATASET_ID,
+        "created_timestamp": CREATED,
+        "periods": periods,
+    }
+    rows = [json.dumps(_head(each))[:-1] + f',"values":{values}}}' for each, values in series]
+    tail = f',"next_cursor":"{cursor}"' if cursor else ""
+    return (json.dumps(head)[:-1] + f',"series":[{",".join(rows)}]{tail}}}').encode()
+
+
+def _catalogue(series: Sequence[CatalogueSeries], periods: Iterable[Body]) -> Catalogue:
+    groups: dict[str, list[CatalogueSeries]] = {}
+    for each in series:
+        groups.setdefault(each.reporting_group_id, []).append(each)
+    return Catalogue(
+        ENTITY_ID,
+        "Example Company",
+        DATASET_ID,
+        datetime(2026, 1, 1, tzinfo=UTC),
+        tuple(sorted(Period(**period) for period in periods)),
+        (),
+        tuple(
+            ReportingGroup(name, name, "", members[0].basis, name.partition(".")[0], tuple(members))
+            for name, members in groups.items()
+        ),
+    )
+
+
+def _planned(catalogue: Catalogue) -> Plan:
+    return plan(
+        catalogue,
+        catalogue.series,
+        SPAN,
+        select=Select(),
+        period_selection=SPAN,
+        value_version="original",
+        pinned=True,
+    )
+
+
+def _series(at: int, metric: str, path: str) -> CatalogueSeries:
+    return CatalogueSeries(
+        f"S-{at:032x}",
+        GROUP,
+        metric,
+        f"Label of {metric}",
+        "A made-up quantity. Unit: USD.",
+        "consolidated",
+        (ScopeRef("company", path),),
+        "#,##0",
+        "over_period",
+    )
+
+
+def full(queries: int = 24, pages: int = 2, periods: int = 120) -> Shape:
+    """Return pages of 100 series by so many periods, 60 % filled, some to a query."""
+    values = _Values(periods)
+    series = [
+        _series((page * 2 + path) * 50 + metric, f"metric-{page}-{metric}", f"path-{page}-{path}")
+        for page in range(queries * pages)
+        for path in range(2)
+        for metric in range(50)
+    ]
+    planned = _planned(_catalogue(series, values.periods))
+    at = {each.series_id: place for place, each in enumerate(series)}
+    answers, chains = {}, []
+    for first in range(0, len(planned.batches), pages):
+        batches = planned.batches[first : first + pages]
+        chain = query_body(batches)
+        chains.append(chain)
+        for place, batch in enumerate(batches):
+            members = [each for each in series if each.series_id in batch.matched]
+            rows = [(each, values.text(at[each.series_id])) for each in members]
+            answers[key(query_body([batch]))] = _page(values.periods, rows, None)
+            cursor = f"after {place}" if place + 1 < len(batches) else None
+            asked = {**chain, "cursor": f"after {place - 1}" if place else None}
+            answers[key(asked)] = _page(values.periods, rows, cursor)
+    count = sum(map(values.count, range(len(series))))
+    return Shape("full", planned, chains, answers, count, count, queries * pages)
+
+
+def one_chain(pages: int = 40, periods: int = 120) -> Shape:
+    """Return one query of many pages: the metrics of a page on a path of its own, twice each."""
+    values = _Values(periods)
+    series = [
+        _series((page * 2 + twin) * 50 + metric, f"metric-{metric}", f"path-{page}")
+        for page in range(pages)
+        for twin in range(2)
+        for metric in range(50)
+    ]
+    planned = _planned(_catalogue(series, values.periods))
+    chain = query_body(planned.batches)
+    answers = {}
+    for page in range(pages):
+        rows = [
+            (each, values.text(page * 100 + place)) for place, each in enumerate(series[page * 100 :][:100])
+        ]
+        cursor = f"after {page}" if page + 1 < pages else None
+        answers[key({**chain, "cursor": f"after {page - 1}" if page else None})] = _page(
+            values.periods, rows, cursor
+        )
+    count = sum(map(values.count, range(len(series))))
+    return Shape("one chain", planned, [chain], answers, count, count, pages)
+
+
+def real() -> Shape:
+    """Return the pages that a company's whole dataset comes to, as planned."""
+    publication = json.loads(gzip.decompress(REAL.read_bytes()))["publications"][-1]
+    fields = ("year", "end_month", "duration_months")
+    periods = [dict(zip(fields, each, strict=True)) for each in publication["periods"]]
+    series = [
+        CatalogueSeries(**{**each, "scopes": tuple(ScopeRef(**ref) for ref in each["scopes"])})
+        for group in publication["groups"]
+        for each in group["series"]
+    ]
+    planned = _planned(_catalogue(series, periods))
+    answers, count, sent = {}, 0, 0
+    for batch in planned.batches:
+        members = [each for each in series if each.series_id in batch.matched]
+        rows = {each.series_id: publication["values"].get(each.series_id, []) for each in members}
+        used = sorted({row[0] for found in rows.values() for row in found})
+        texts = []
+        for each in members:
+            stored = {row[0]: _real_value(publication, each, row[1]) for row in rows[each.series_id]}
+            texts.append((each, json.dumps([stored.get(at) for at in used], separators=(",", ":"))))
+        count += sum(len(rows[series_id]) for series_id in batch.home)
+        sent += sum(map(len, rows.values()))
+        answers[key(query_body([batch]))] = _page([periods[at] for at in used], texts, None)
+    chains = [query_body([batch]) for batch in planned.batches]
+    return Shape("real", planned, chains, answers, count, sent, len(chains))
+
+
+def _real_value(publication: Body, series: CatalogueSeries, value: list[Any]) -> Body:
+    number, fill_type, reported, sources = value
+    year, end_month, duration = publication["report_periods"][reported]
+    return {
+        "number": number,
+        "text": f"{number:,}",
+        "number_format": series.number_format,
+        "fill_type": publication["fill_types"][fill_type],
+        "value_version": "original",
+        "report_period": {"year": year, "end_month": end_month, "duration_months": duration},
+        "sources": [
+            {"item_id": publication["items"][item], "row_index": row, "column_index": column}
+            for item, row, column in sources
+        ],
+    }

@@ -1,0 +1,130 @@
+"""What reading query answers costs, beside the bytes alone and beside what others write."""
+
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from os import environ
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from asyncfin.sandbox.openapi import openapi_document
+from benchmarks._shapes import REAL, Shape, full, one_chain, real
+
+ROUNDS = 3
+Figures = dict[str, float]
+
+CONTENDERS = {
+    "floor": "aiohttp, bytes only",
+    "floor_orjson": "aiohttp + orjson.loads, discarded",
+    "numbers": "asyncfin: a panel, numbers at hand",
+    "arrow": "asyncfin: Arrow, all 30 columns",
+    "every_value": "asyncfin: every Value looked at",
+    "stream": "asyncfin: stream",
+    "handwritten": "aiohttp + gather + json, dicts",
+    "pandas_by_hand": "requests + json -> pandas",
+    "pydantic_models": "httpx + pydantic v2",
+    "generated": "openapi-python-client's client",
+}
+
+
+@contextmanager
+def _replayed(shape: Shape, folder: Path) -> Iterator[tuple[str, str]]:
+    """Serve a shape's answers in a process of its own, and give its address and the file of the question."""
+    answers, question = folder / "answers", folder / "question"
+    answers.write_bytes(pickle.dumps(shape.answers))
+    question.write_bytes(pickle.dumps((shape.plan, shape.chains)))
+    command = [sys.executable, "-m", "benchmarks._replay", str(answers)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        try:
+            yield f"http://127.0.0.1:{server.stdout.readline().strip()}", str(question)
+        finally:
+            server.stdin.close()
+
+
+def _measure(name: str, question: str, url: str, folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks._contenders", name, question, url]
+    path = f"{folder}:{environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, check=True, text=True, env={**environ, "PYTHONPATH": path}
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _rounds(names: Sequence[str], shape: Shape, folder: Path, rounds: int = ROUNDS) -> dict[str, Figures]:
+    """Return the medians of each contender; they take turns."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    with _replayed(shape, folder) as (url, question):
+        for _ in range(rounds):
+            for name in names:
+                figures = _measure(name, question, url, folder)
+                if figures["values"] not in ([0] if "floor" in name else [shape.values, shape.sent]):
+                    raise AssertionError(f"{name} read {figures['values']} of {shape.values} values")
+                found[name].append(figures)
+    return {
+        name: {figure: median(each[figure] for each in runs) for figure in runs[0]}
+        for name, runs in found.items()
+    }
+
+
+def _generate_client(folder: Path) -> None:
+    """Make a client of the sandbox's OpenAPI document, as anyone could."""
+    document = folder / "openapi.json"
+    document.write_text(json.dumps(openapi_document("http://127.0.0.1")))
+    config = folder / "config.json"
+    config.write_text(json.dumps({"package_name_override": "generated_client", "post_hooks": []}))
+    command = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none", "--path"]
+    output = ["--output-path", str(folder / "generated_client"), "--config", str(config)]
+    subprocess.run([*command, str(document), *output], check=True, capture_output=True)
+
+
+def _table(shape: Shape, found: dict[str, Figures]) -> list[str]:
+    base = found["floor_orjson"]
+    lines = [
+        f"**{shape.name}**: {shape}; 20 ms latency, 8 in flight.",
+        "",
+        "| | CPU, of floor + orjson | us a value | wall, of floor | peak, B a value | longest stop, ms |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, figures in found.items():
+        lines.append(
+            f"| {CONTENDERS[name]} | {figures['cpu'] / base['cpu']:.2f} | {figures['cpu'] / shape.values * 1e6:.1f}"
+            f" | {figures['wall'] / found['floor']['wall']:.2f} | {figures['memory'] / shape.values:,.0f}"
+            f" | {figures['stop'] * 1000:.1f} |"
+        )
+    return lines
+
+
+def _chain(folder: Path) -> str:
+    found = _rounds(["floor", "prefetched"], one_chain(), folder)
+    wall = found["prefetched"]["wall"] / found["floor"]["wall"]
+    return (
+        f"1 query x 40 pages, next page requested ahead, numbers read: {wall:.2f}x of the floor's wall time."
+    )
+
+
+def _streams(folder: Path) -> str:
+    few = _rounds(["stream"], full(24, 2, 24), folder)["stream"]["memory"]
+    many = _rounds(["stream"], full(240, 2, 24), folder)["stream"]["memory"]
+    return f"stream over 480 pages instead of 48: {many / few:.2f}x of the peak ({few / 1e6:.0f} MB)."
+
+
+def run() -> str:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _generate_client(folder)
+        shape = full()
+        lines = _table(shape, _rounds(list(CONTENDERS), shape, folder))
+        del shape
+        if REAL.exists():
+            shape = real()
+            lines += ["", *_table(shape, _rounds(list(CONTENDERS), shape, folder))]
+        lines += ["", f"- {_chain(folder)}", f"- {_streams(folder)}"]
+    return "\n".join(lines)

@@ -136,13 +136,13 @@ async def test_bulk_alone_has_the_whole_rate() -> None:
 
 
 async def test_a_pause_holds_back_all_and_is_followed_by_no_burst() -> None:
-    """Those who wait already are held back too, and the full bucket is empty afterwards."""
+    """Those who wait already are held back too; then one may go, and what was saved up is gone."""
     log = Log(TokenBucket(10, 5))
     log.bucket.pause_until(3600)
     tasks = await log.start(3)
     assert log.bucket.stats().paused_until == 3600
     await asyncio.gather(*tasks)
-    assert log.times == near(3600.1, 3600.2, 3600.3)
+    assert log.times == near(3600, 3600.1, 3600.2)
     assert log.bucket.stats().paused_until is None
 
 
@@ -157,7 +157,7 @@ async def test_a_pause_is_only_lengthened() -> None:
     await asyncio.sleep(10)
     log.bucket.pause_until(50)
     await asyncio.gather(*tasks)
-    assert log.times == near(50.1)
+    assert log.times == near(50)
 
 
 async def test_without_a_rate_requests_restart_one_by_one_at_a_growing_pace() -> None:
@@ -165,7 +165,8 @@ async def test_without_a_rate_requests_restart_one_by_one_at_a_growing_pace() ->
     log = Log(TokenBucket())
     log.bucket.pause_until(60)
     await asyncio.gather(*await log.start(200))
-    gaps = [later - earlier for earlier, later in pairwise([60.0, *log.times])]
+    assert log.times[0] == pytest.approx(60, abs=1e-5)
+    gaps = [later - earlier for earlier, later in pairwise(log.times)]
     assert gaps[0] == pytest.approx(0.1, abs=1e-5)
     assert all(later <= earlier + 1e-5 for earlier, later in pairwise(gaps))
     assert gaps[-1] < 1e-5
@@ -180,7 +181,7 @@ async def test_a_pause_that_outlives_its_rate_still_restarts_gradually() -> None
     log.bucket.rate = None
     log.bucket.burst = 3
     await asyncio.gather(*tasks)
-    assert log.times[0] == pytest.approx(60.1, abs=1e-5)
+    assert log.times[0] == pytest.approx(60, abs=1e-5)
     assert len({round(at, 3) for at in log.times}) == 5
 
 
@@ -348,7 +349,7 @@ async def test_a_refusal_pauses_but_leaves_a_given_rate_alone() -> None:
     log = Log(TokenBucket(10))
     log.bucket.refused(sent_at=await log.bucket.acquire(), retry_after=30)
     await asyncio.gather(*await log.start(1))
-    assert log.times == near(30.1)
+    assert log.times == near(30)
     assert (log.bucket.rate, log.bucket.stats().refused) == (10, 1)
 
 
@@ -371,7 +372,7 @@ def test_moves_to_a_new_loop_once_the_old_one_is_closed() -> None:
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(use())
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        assert runner.run(use_again()) == pytest.approx(1000 + 18 + 10, abs=1e-5)
+        assert runner.run(use_again()) == pytest.approx(1000 + 18, abs=1e-5)
     assert left_behind[0].cancelled()
 
 

@@ -102,14 +102,17 @@ class Level:
         self.full_at = -inf if rate is None else at + (burst - held) / rate
 
     def pause(self, now: float, until: float) -> None:
-        """Grant nothing before `until`, and then from an empty bucket. Pauses only lengthen."""
+        """Grant nothing before `until`, and then one by one. Pauses only lengthen.
+
+        One request may go when the pause is over, which the service itself said; not those that the
+        bucket could have saved up in it.
+        """
         if until <= max(now, self.paused_until):
             return
-        debt = max(0.0, -self.held(now))
         if self.rate is None:
             self.rate, self._restarting = _RESTART_RATE, True
         self.paused_until = until
-        self.full_at = until + (self.burst + debt) / self.rate
+        self.full_at = max(self.full_at, until + (self.burst - 1) / self.rate)
 
     def shift(self, seconds: float) -> None:
         """Go on by another clock, which is ahead by `seconds`."""

@@ -13,7 +13,6 @@ from asyncfin import (
     Retry,
     ServerFailureError,
     ServiceError,
-    TokenBucket,
     ValidationFailedError,
 )
 from asyncfin.sandbox import Account, Sandbox, Status
@@ -81,7 +80,7 @@ async def test_row_409_dataset_changed_is_not_tried_again(sandbox: Sandbox, oper
 async def test_row_429_waits_the_seconds_of_retry_after(sandbox: Sandbox, seconds: int) -> None:
     """Not less, and not much longer."""
     sandbox.inject(Status(nth=1, status=429, retry_after=seconds))
-    async with asking(sandbox, retry=Retry(), bucket=TokenBucket(10)) as client:
+    async with asking(sandbox, retry=Retry()) as client:
         await client.dataset(ENTITY)
     assert [sent.status for sent in sandbox.log] == [429, 200]
     assert seconds <= asyncio.get_running_loop().time() <= seconds + 2

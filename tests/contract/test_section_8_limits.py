@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin import AllowanceExhaustedError, Client, Query, Retry, SelectionError, TokenBucket, Trailing
+from asyncfin import AllowanceExhaustedError, Client, Query, Retry, SelectionError, Trailing
 from asyncfin.sandbox import Account, Sandbox
 from tests.contract.conftest import ENTITY, FIRST, PUBLICATION, TOTAL, asking, query
 
@@ -102,7 +102,7 @@ async def test_allowance_3_and_4_a_short_wait_for_midnight_is_sat_out() -> None:
     """The daily allowance is reset at midnight UTC; Retry-After says how long that is."""
     async with (
         Sandbox(PUBLICATION, allowance=1, clock=running_clock()) as sandbox,
-        asking(sandbox, retry=Retry(), bucket=TokenBucket(10)) as client,
+        asking(sandbox, retry=Retry()) as client,
     ):
         await client.dataset(ENTITY)
         assert (await client.dataset(ENTITY)).dataset_id == FIRST

@@ -62,9 +62,10 @@ class Model:
         self.refill(now)
 
     def pause(self, until: float) -> None:
-        if until > max(self.now, self.paused_until):
+        filling = until - max(self.now, self.paused_until)
+        if filling > 0:
             self.paused_until = until
-            self.level = min(self.level, 0.0)
+            self.level = min(self.level + filling * self.rate, 1.0)
 
 
 class BucketMachine(RuleBasedStateMachine):

@@ -25,6 +25,15 @@ def install(session: nox.Session, *groups: str, extras: str = "all") -> None:
     session.install("-e", f".[{extras}]", *requirements)
 
 
+def environment(session: nox.Session, name: str, *requirements: str, interpreter: str = "python") -> str:
+    """Make a virtual environment beside the session's own, install into it, and return its Python."""
+    place = Path(session.create_tmp()).resolve() / name
+    session.run(interpreter, "-m", "venv", "--clear", str(place), external=True)
+    python = str(place / "bin" / "python")
+    session.run(python, "-m", "pip", "install", "-q", *requirements, external=True)
+    return python
+
+
 @nox.session
 def demo(session: nox.Session) -> None:
     """Show the library at work on real figures, over HTTP, against the sandbox."""
@@ -44,12 +53,8 @@ def matrix(session: nox.Session) -> None:
     """Run the tests on every supported Python that is found here, and say how many that were."""
     found = {version: path for version in PYTHONS if (path := _interpreter(version))}
     for version, path in found.items():
-        place = Path(session.create_tmp()) / version
-        session.run(path, "-m", "venv", str(place), external=True)
-        python = str(place / "bin" / "python")
-        requirements = [".[all]", *GROUPS["test"]]
-        session.run(python, "-m", "pip", "install", "-q", *requirements, external=True)
-        session.run(python, "-m", "pytest", *session.posargs, external=True)
+        python = environment(session, version, "-e", ".[all]", *GROUPS["test"], interpreter=path)
+        session.run(python, "-X", "dev", "-m", "pytest", *session.posargs, external=True)
     missing = [version for version in PYTHONS if version not in found]
     session.log(f"passed on {len(found)} of {len(PYTHONS)}: {', '.join(found) or 'none'}")
     if missing:
@@ -90,9 +95,7 @@ def contract(session: nox.Session) -> None:
 
 @nox.session
 def judge(session: nox.Session) -> None:
-    """Let nginx judge the bucket's pace; skipped where nginx is not installed."""
-    if shutil.which("nginx") is None:
-        session.skip("nginx is not installed")
+    """Let nginx judge the bucket's pace; nothing is judged where nginx is not installed."""
     install(session, extras="cli")
     session.run("python", "tests/judge_nginx.py", *session.posargs)
 
@@ -104,9 +107,7 @@ def wheel(session: nox.Session) -> None:
     place = session.create_tmp()
     session.run("python", "-m", "build", "--outdir", place, ".")
     built = max(Path(place).glob("*.whl"), key=lambda path: path.stat().st_mtime)
-    session.run("python", "-m", "venv", f"{place}/venv")
-    python = f"{place}/venv/bin/python"
-    session.run(python, "-m", "pip", "install", "-q", str(built.resolve()), external=True)
+    python = environment(session, "bare", str(built))
     session.chdir(place)
     session.run(python, str(ROOT / "tests" / "wheel_query.py"), external=True)
 

@@ -19,7 +19,8 @@ async def revenue() -> None:
     async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
         panel = await client.query(sandbox.entities[0], select, Annual(last=3))
-        print(panel.dataset.name, *zip(panel.periods, panel.one().values, strict=True))
+        assert len(panel.periods) == 3
+        print(panel.dataset.name, *(f"{at}: {value.number:,}" for at, value in panel.one().observations()))
 
 
 def command() -> None:

@@ -57,7 +57,7 @@ _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
     (TransportError, Exit.FAILED, "check the base URL and the network, then run it again"),
     (IncompleteResultError, Exit.FAILED, "run it again, and report it to the service's support if it stays"),
     (MalformedAnswerError, Exit.FAILED, "report it to the service's support"),
-    (ManifestMismatchError, Exit.USAGE, "choose another folder"),
+    (ManifestMismatchError, Exit.USAGE, ""),
     (OSError, Exit.FAILED, "check the file and its folder"),
 )
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
 from asyncfin.errors import own_version
+from asyncfin.extraction.disk import failing
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.journal import Written
 from asyncfin.extraction.question import Lacking, Question
@@ -19,8 +21,8 @@ _ROWS_A_GROUP = 122_880
 _METADATA = b"asyncfin"
 
 
-def write(folder: Folder, panel: Panel, question: Question, lacking: Lacking) -> tuple[int, int]:
-    """Put a panel's table in place of the entity's file, and return its rows and bytes.
+def write(folder: Folder, panel: Panel, question: Question, *, requests: int, lacking: Lacking) -> Written:
+    """Put a panel's table in place of the entity's file, and return what is to be noted of it.
 
     All values are decoded first. Readers see the file that was there before, or the new one.
 
@@ -33,16 +35,16 @@ def write(folder: Folder, panel: Panel, question: Question, lacking: Lacking) ->
     table = _described(panel.to_arrow(), question, lacking)
     part, file = folder.part(entity_id), folder.file(entity_id)
     try:
-        parquet.write_table(table, part, compression="zstd", row_group_size=_ROWS_A_GROUP)
-        with part.open("rb+") as written:
-            os.fsync(written.fileno())
-        size = part.stat().st_size
-        part.replace(file)
-    except BaseException:
+        with failing(file):
+            parquet.write_table(table, part, compression="zstd", row_group_size=_ROWS_A_GROUP)
+            with part.open("rb+") as written:
+                os.fsync(written.fileno())
+            size, sha256 = part.stat().st_size, _digest(part)
+            part.replace(file)
+            _flush_names(folder.data)
+    finally:
         part.unlink(missing_ok=True)
-        raise
-    _flush_names(folder.data)
-    return table.num_rows, size
+    return Written(panel.dataset.dataset_id, table.num_rows, size, sha256, requests, lacking)
 
 
 def _described(table: Any, question: Question, lacking: Lacking) -> Any:
@@ -68,12 +70,13 @@ def _flush_names(folder: Path) -> None:
 
 
 def is_whole(file: Path, written: Written) -> bool:
-    """Say whether a file is the one that was put in place: by its size, and by what its footer says."""
+    """Say whether a file is, byte for byte, the one that was put in place."""
     try:
-        if file.stat().st_size != written.bytes:
-            return False
-        footer = library("pyarrow.parquet", "arrow").read_metadata(file)
-        (about,) = json.loads(footer.metadata[_METADATA])["panels"]
-    except (OSError, ValueError, LookupError, TypeError):  # pyarrow's own error is a ValueError
+        return file.stat().st_size == written.bytes and _digest(file) == written.sha256
+    except FileNotFoundError:
         return False
-    return bool(footer.num_rows == written.rows and about["dataset_id"] == written.dataset_id)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return file_digest(content, "sha256").hexdigest()

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from attrs import frozen
 
 from asyncfin.errors import ManifestMismatchError, SelectionError
+from asyncfin.extraction.disk import failing
 
 
 @frozen
@@ -92,9 +93,12 @@ class Folder:
             ManifestMismatchError: another run is at work here.
         """
         # SQLite locks files alike on all systems, against other connections of this process too.
-        lock = sqlite3.connect(self.beside / "lock", timeout=0, isolation_level=None)
+        path = self.beside / "lock"
+        with failing(path):
+            lock = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:
-            held = _exclusive(lock)
+            with failing(path):
+                held = _exclusive(lock)
             if not held:
                 raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
             yield

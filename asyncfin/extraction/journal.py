@@ -6,12 +6,8 @@ it: an entity is done as a whole or not at all. A connection belongs to one thre
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +15,7 @@ from typing import Any
 from attrs import fields, frozen
 
 from asyncfin.errors import ManifestMismatchError
+from asyncfin.extraction.disk import failing
 from asyncfin.extraction.question import Lacking, Question, differences
 
 _VERSION = 1
@@ -28,7 +25,7 @@ CREATE TABLE entity (
     entity_id TEXT PRIMARY KEY,
     question TEXT NOT NULL REFERENCES question,
     state TEXT NOT NULL,
-    dataset_id TEXT, rows INTEGER, bytes INTEGER, requests INTEGER, lacking TEXT,
+    dataset_id TEXT, rows INTEGER, bytes INTEGER, sha256 TEXT, requests INTEGER, lacking TEXT,
     error TEXT, message TEXT, status INTEGER, code TEXT, request_id TEXT,
     began TEXT NOT NULL, ended TEXT NOT NULL
 ) WITHOUT ROWID;
@@ -42,6 +39,7 @@ class Written:
     Attributes:
         dataset_id: of which publication it is.
         rows, bytes: how large it is.
+        sha256: of its content.
         requests: how many the extraction took, everything counted.
         lacking: the asked ids that the catalogue lacks.
     """
@@ -49,6 +47,7 @@ class Written:
     dataset_id: str
     rows: int
     bytes: int
+    sha256: str
     requests: int
     lacking: Lacking
 
@@ -84,7 +83,7 @@ class Journal:
 
     def __init__(self, path: Path, question: Question, *, writable: bool = True) -> None:
         self._path, self._question = path, question
-        with self._failing():
+        with failing(self._path):
             mode = "rwc" if writable else "ro"
             self._rows = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None)
             try:
@@ -159,7 +158,7 @@ class Journal:
 
     def close(self) -> None:
         """Fold the journal into its one file, and close it."""
-        with self._failing():
+        with failing(self._path):
             self._rows.close()
 
     def _put(self, entity_id: str, state: str, began: datetime, ended: datetime, **columns: Any) -> None:
@@ -167,7 +166,7 @@ class Journal:
         row = {"entity_id": entity_id, "question": self._question.hash, "state": state, **times, **columns}
         named, places = ", ".join(row), ", ".join(f":{name}" for name in row)
         changed = ", ".join(f"{name} = excluded.{name}" for name in row)
-        with self._failing(), self._rows:
+        with failing(self._path), self._rows:
             self._rows.execute(
                 "INSERT OR IGNORE INTO question VALUES (?, ?)", (self._question.hash, self._question.text)
             )
@@ -178,32 +177,8 @@ class Journal:
             )
 
     def _read(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        with self._failing():
+        with failing(self._path):
             return self._rows.execute(query, parameters).fetchall()
-
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Say what a failure of SQLite means to the folder."""
-        try:
-            yield
-        except sqlite3.DatabaseError as error:
-            failure = _said(self._path, error)
-        else:
-            return
-        raise failure
-
-
-def _said(path: Path, error: sqlite3.DatabaseError) -> Exception:
-    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
-        case sqlite3.SQLITE_FULL:
-            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_ERROR:
-            return ManifestMismatchError(
-                f"{path} is no journal of an extraction ({error}): name another folder"
-            )
-    return OSError(errno.EIO, f"{os.strerror(errno.EIO)}: {error}", str(path))
 
 
 def _columns(value: Written | Failure) -> dict[str, Any]:
@@ -215,8 +190,8 @@ _WELL = dict.fromkeys(each.name for each in fields(Failure))
 
 
 def _written(*row: Any) -> Written | None:
-    dataset_id, rows, size, requests, lacking = row
-    if dataset_id is None:
+    known = dict(zip((each.name for each in fields(Written)), row, strict=True))
+    if known["lacking"] is None:
         return None
-    ids = {name: tuple(each) for name, each in json.loads(lacking).items()}
-    return Written(dataset_id, rows, size, requests, ids)
+    known["lacking"] = {name: tuple(ids) for name, ids in json.loads(known["lacking"]).items()}
+    return Written(**known)

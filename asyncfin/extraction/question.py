@@ -86,8 +86,8 @@ def _wanted(wanted: Wanted) -> list[str]:
 def _plain(periods: PeriodSelection) -> Any:
     if isinstance(periods, Exact):
         return sorted(period.label for period in periods.periods)
-    fields = asdict(periods, recurse=False)
-    return {name: each.label if isinstance(each, Period) else each for name, each in fields.items()}
+    given = ((name, each) for name, each in asdict(periods, recurse=False).items() if each is not None)
+    return {name: each.label if isinstance(each, Period) else each for name, each in given}
 
 
 def differences(one: str, other: str) -> str:

@@ -102,10 +102,8 @@ class Shelf:
             MalformedAnswerError: a value breaks the spec.
             OSError: the file or the journal can't be written.
         """
-        rows, size = files.write(self._folder, panel, self._question, lacking)
-        dataset = panel.dataset
-        written = Written(dataset.dataset_id, rows, size, requests, lacking)
-        self._noted.done(dataset.entity_id, written, began, self._clock())
+        written = files.write(self._folder, panel, self._question, requests=requests, lacking=lacking)
+        self._noted.done(panel.dataset.entity_id, written, began, self._clock())
         return written
 
     def fail(self, entity_id: str, error: AsyncfinError, began: datetime) -> Failure:

@@ -1,0 +1,83 @@
+"""Companies to extract, what is to be in their files, and what is."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from asyncfin import Client
+from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox.dataset import DatasetFile, Publication
+from asyncfin.sandbox.generate import generate
+
+COMPANIES = tuple(generate(seed, series=30, publications=2) for seed in range(6))
+IDS = tuple(company.entity_id for company in COMPANIES)
+NOBODY = "O-" + "f" * 32
+
+Rows = list[tuple[str, str, int, int, int, float]]
+
+
+def only(company: DatasetFile, at: int) -> DatasetFile:
+    """The company as it was when that publication was the current one."""
+    return DatasetFile(company.entity_id, company.name, (company.publications[at],))
+
+
+def annual(*companies: DatasetFile) -> Rows:
+    """What the files of these companies hold of all fiscal years, as first reported."""
+    return sorted(row for company in companies for row in _annual(company.publications[-1]))
+
+
+def _annual(publication: Publication) -> Rows:
+    years = {at: period for at, period in enumerate(publication.periods) if period[1:] == (12, 12)}
+    return [
+        (publication.entity_id, series_id, *years[at], float(value["number"]))
+        for series_id, rows in publication.values.items()
+        for at, value, _ in rows
+        if at in years
+    ]
+
+
+def query(sql: str) -> list[tuple[Any, ...]]:
+    """What DuckDB answers, on a connection of its own."""
+    with duckdb.connect() as connection:
+        return connection.execute(sql).fetchall()
+
+
+def rows(folder: Path) -> Rows:
+    """What DuckDB reads in a folder of files."""
+    columns = "entity_id, series_id, year, end_month, duration_months, number"
+    return sorted(query(f"SELECT {columns} FROM '{folder}/*.parquet'"))
+
+
+def names(folder: Path) -> list[str]:
+    """Everything in a folder and below it."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """The size and the time of writing of each file."""
+    return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where to extract to; it is not there yet."""
+    return tmp_path / "night"
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    """A service of the companies, each at its first publication."""
+    async with Sandbox(*(only(company, 0) for company in COMPANIES)) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
+    async with Client(sandbox.base_url, sandbox.token) as opened:
+        yield opened
+
+
+FIRST = tuple(only(company, 0) for company in COMPANIES)

@@ -1,0 +1,114 @@
+"""What stands in the folder, and who can read it."""
+
+import asyncio
+import json
+import os
+import threading
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+from attrs import evolve
+
+from asyncfin import Annual, Client, Select, extract
+from asyncfin.sandbox import Sandbox
+from asyncfin.table.columns import COLUMNS
+from tests.extraction.conftest import FIRST, IDS, annual, names, query, rows, stamps
+
+
+async def test_the_files_hold_what_the_publications_hold(client: Client, folder: Path) -> None:
+    """Row for row, against a plain reading of the datasets, and the report counts them."""
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert rows(folder) == annual(*FIRST)
+    assert report.rows == len(rows(folder))
+    assert [each.state for each in report.entities] == ["done"] * len(IDS)
+    assert report.bytes == sum(size for size, _ in stamps(folder).values())
+
+
+async def test_four_readers_take_the_folder_for_one_table(client: Client, folder: Path) -> None:
+    """DuckDB, Polars, pandas and pyarrow need no more than its name, and agree on rows and columns."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    shape = (len(annual(*FIRST)), len(COLUMNS))
+    described = query(f"DESCRIBE SELECT * FROM '{folder}/*.parquet'")
+    assert (query(f"SELECT count(*) FROM '{folder}/*.parquet'"), len(described)) == ([(shape[0],)], shape[1])
+    assert pl.read_parquet(folder).shape == shape
+    assert pd.read_parquet(folder).shape == shape
+    assert pyarrow.dataset.dataset(folder).to_table().shape == shape
+    assert pq.read_table(folder).shape == shape
+
+
+async def test_only_whole_files_stand_in_the_folder_and_little_beside_it(
+    client: Client, folder: Path
+) -> None:
+    """One file an entity, flat; beside it the journal and its lock."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    assert names(folder) == sorted(f"{entity_id}.parquet" for entity_id in IDS)
+    assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
+
+
+async def test_a_file_says_what_it_is(client: Client, folder: Path) -> None:
+    """The metadata name the publication, the question and the version; the columns are compressed by zstd."""
+    await extract(client, IDS[:1], Select(), Annual(last=3), to=folder)
+    footer = pq.read_metadata(folder / f"{IDS[0]}.parquet")
+    (about,) = json.loads(footer.metadata[b"asyncfin"])["panels"]
+    assert about["dataset_id"] == FIRST[0].publications[0].dataset_id
+    assert about["question"]["periods"] == {"Annual": {"last": 3}}
+    assert about["version"]
+    group = footer.row_group(0)
+    assert {group.column(at).compression for at in range(group.num_columns)} == {"ZSTD"}
+
+
+async def test_an_entity_without_rows_has_a_file_all_the_same(client: Client, folder: Path) -> None:
+    """It is done, its file has the columns and no row, and the folder still reads as one table."""
+    report = await extract(client, IDS, Select(label="no such label"), Annual(), to=folder)
+    assert [each.rows for each in report.done] == [0] * len(IDS)
+    assert pl.read_parquet(folder).shape == (0, len(COLUMNS))
+
+
+async def test_an_id_that_no_file_name_can_hold_is_written_otherwise(tmp_path: Path) -> None:
+    """Spec 2.2 allows any 32 characters; the table has the id as it is."""
+    odd = "O-../" + "é" * 29
+    publication = evolve(FIRST[0].publications[0], entity_id=odd)
+    async with Sandbox(publication) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        await extract(client, [odd], Select(), Annual(), to=tmp_path / "night")
+    (name,) = names(tmp_path / "night")
+    assert name.startswith("O-..%2F")
+    assert {row[0] for row in rows(tmp_path / "night")} == {odd}
+
+
+async def test_the_loop_runs_on_while_a_file_is_written(
+    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flushing waits here until the loop has done something else; on the loop, it would wait in vain."""
+    loop, flush, waited = asyncio.get_running_loop(), os.fsync, []
+
+    def fsync(file: int) -> None:
+        turned = threading.Event()
+        loop.call_soon_threadsafe(turned.set)
+        waited.append(turned.wait(30))
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    assert waited
+    assert all(waited)
+
+
+async def test_a_reader_never_sees_half_a_file(
+    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While new files are flushed, the old ones stand in the folder whole, and nothing else does."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    before, seen, flush = (rows(folder), names(folder)), [], os.fsync
+
+    def fsync(file: int) -> None:
+        flush(file)
+        seen.append((rows(folder), names(folder)) == before)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    await extract(client, IDS, Select(), Annual(), to=folder, refresh=True)
+    assert seen
+    assert all(seen)

@@ -1,0 +1,160 @@
+"""What a later run does again, and what it does not."""
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from asyncfin import Annual, Client, Exact, ManifestMismatchError, Quarterly, Select, extract
+from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, annual, names, rows, stamps
+
+
+def spent(sandbox: Sandbox, since: int) -> list[str | None]:
+    """The operations served since then."""
+    return [served.operation for served in sandbox.log[since:]]
+
+
+async def test_what_has_not_changed_costs_one_request(client: Client, sandbox: Sandbox, folder: Path) -> None:
+    """The second run asks for metadata alone and leaves the files as they are."""
+    first = await extract(client, IDS, Select(), Annual(), to=folder)
+    written = stamps(folder)
+    since = len(sandbox.log)
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert spent(sandbox, since) == ["dataset"] * len(IDS)
+    assert report.requests == len(IDS)
+    assert [each.state for each in report.entities] == ["unchanged"] * len(IDS)
+    assert (report.rows, report.bytes) == (first.rows, first.bytes)
+    assert stamps(folder) == written
+
+
+async def test_what_has_changed_is_read_again(client: Client, sandbox: Sandbox, folder: Path) -> None:
+    """Only that one, without a second request for the metadata, and its file is of the new publication."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    sandbox.publish(COMPANIES[2])
+    since = len(sandbox.log)
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert [each.entity_id for each in report.done] == [IDS[2]]
+    assert spent(sandbox, since).count("dataset") == len(IDS)
+    assert rows(folder) == annual(*FIRST[:2], COMPANIES[2], *FIRST[3:])
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "rotten"])
+async def test_a_damaged_file_is_written_anew(client: Client, folder: Path, damage: str) -> None:
+    """Unchanged means that the file is there and whole, not only that the journal says so."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    path = folder / f"{IDS[1]}.parquet"
+    content = path.read_bytes()
+    match damage:
+        case "gone":
+            path.unlink()
+        case "cut":
+            path.write_bytes(content[:-1])
+        case "rotten":
+            path.write_bytes(content[:-40] + bytes(32) + content[-8:])
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert [each.entity_id for each in report.done] == [IDS[1]]
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_refresh_reads_everything_again(client: Client, folder: Path) -> None:
+    """Whatever the journal says."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    report = await extract(client, IDS, Select(), Annual(), to=folder, refresh=True)
+    assert len(report.done) == len(IDS)
+
+
+async def test_more_entities_join_the_folder(client: Client, folder: Path) -> None:
+    """The question is the folder's, the entities are the run's; duplicates count once."""
+    await extract(client, IDS[:3], Select(), Annual(), to=folder)
+    report = await extract(client, (*IDS[2:], IDS[4]), Select(), Annual(), to=folder)
+    assert [each.state for each in report.entities] == ["unchanged", "done", "done", "done"]
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_folder_of_another_question_is_refused(
+    client: Client, sandbox: Sandbox, folder: Path
+) -> None:
+    """The message says what differs, and neither a request is spent nor a file touched."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    since = len(sandbox.log)
+    with pytest.raises(ManifestMismatchError, match=r"periods.*Annual.*Quarterly"):
+        await extract(client, IDS, Select(), Quarterly(), to=folder)
+    with pytest.raises(ManifestMismatchError, match="value_version"):
+        await extract(client, IDS, Select(), Annual(), to=folder, value_version="latest_restated")
+    assert len(sandbox.log) == since
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_the_same_question_written_otherwise_is_the_same(client: Client, folder: Path) -> None:
+    """Order and repetition of ids mean nothing."""
+    await extract(
+        client, IDS[:1], Select(basis=["b", "consolidated"]), Exact(["FY2024", "FY2023"]), to=folder
+    )
+    report = await extract(
+        client, IDS[:1], Select(basis=["consolidated", "b", "b"]), Exact(["FY2023", "FY2024"]), to=folder
+    )
+    assert len(report.unchanged) == 1
+
+
+async def test_another_question_can_replace_the_folder(client: Client, folder: Path) -> None:
+    """All files of the old question go, also those of entities that are not asked now."""
+    await extract(client, IDS, Select(), Quarterly(), to=folder)
+    await extract(client, IDS[:2], Select(), Annual(), to=folder, replace=True)
+    assert rows(folder) == annual(*FIRST[:2])
+
+
+async def test_files_that_no_journal_knows_are_refused(client: Client, folder: Path) -> None:
+    """A reader would take them for part of the table."""
+    os.mkdir(folder)
+    (folder / "mine.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ManifestMismatchError, match=r"mine\.parquet"):
+        await extract(client, IDS, Select(), Annual(), to=folder)
+    assert names(folder.parent) == ["night", "night/mine.parquet"]
+
+
+@pytest.mark.parametrize("content", [b"x" * 5000, b""])
+async def test_a_journal_that_is_none_is_refused_or_begun(
+    client: Client, folder: Path, content: bytes
+) -> None:
+    """Foreign bytes are never overwritten; an empty file is what a killed start leaves."""
+    beside = folder.parent / "night.journal"
+    beside.mkdir()
+    (beside / "journal.sqlite").write_bytes(content)
+    if content:
+        with pytest.raises(ManifestMismatchError, match=r"journal\.sqlite"):
+            await extract(client, IDS[:1], Select(), Annual(), to=folder)
+        assert (beside / "journal.sqlite").read_bytes() == content
+    else:
+        assert len((await extract(client, IDS[:1], Select(), Annual(), to=folder)).done) == 1
+
+
+async def test_a_journal_of_a_later_version_is_refused(client: Client, folder: Path) -> None:
+    """What it means can't be known."""
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    journal = sqlite3.connect(folder.parent / "night.journal" / "journal.sqlite")
+    journal.execute("PRAGMA user_version = 99")
+    journal.close()
+    with pytest.raises(ManifestMismatchError, match="version"):
+        await extract(client, IDS[:1], Select(), Annual(), to=folder)
+
+
+async def test_what_a_killed_run_left_unfinished_is_swept_away(client: Client, folder: Path) -> None:
+    """The next run deletes it, whatever becomes of the entity."""
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    (folder.parent / "night.journal" / f"{IDS[3]}.part").write_bytes(b"half")
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
+
+
+async def test_a_file_put_in_place_just_before_a_kill_is_written_again(client: Client, folder: Path) -> None:
+    """The journal had no time to note it, so it counts for nothing, and nothing is doubled."""
+    await extract(client, IDS[:2], Select(), Annual(), to=folder)
+    journal = sqlite3.connect(folder.parent / "night.journal" / "journal.sqlite")
+    with journal:
+        journal.execute("DELETE FROM entity WHERE entity_id = ?", [IDS[0]])
+    journal.close()
+    report = await extract(client, IDS[:2], Select(), Annual(), to=folder)
+    assert [each.state for each in report.entities] == ["done", "unchanged"]
+    assert rows(folder) == annual(*FIRST[:2])

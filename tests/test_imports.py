@@ -8,7 +8,7 @@ import pytest
 
 import asyncfin
 
-OPTIONAL = ["pyarrow", "pandas", "polars", "numpy", "matplotlib", "rich", "cyclopts", "opentelemetry", "pytest"]
+OPTIONAL = ["cyclopts", "matplotlib", "numpy", "opentelemetry", "pandas", "polars", "pyarrow", "rich"]
 APART = ["asyncfin.sandbox", "asyncfin.cli", "asyncfin.telemetry"]
 
 

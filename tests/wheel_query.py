@@ -1,4 +1,4 @@
-"""One query against the sandbox with nothing but the installed wheel and what it requires. Run by `nox -s wheel`."""
+"""One query against the sandbox with the bare wheel, no extra installed. Run by `nox -s wheel`."""
 
 import asyncio
 import subprocess
@@ -10,7 +10,7 @@ import asyncfin
 from asyncfin import Annual, Client, Select
 from asyncfin.sandbox import Sandbox
 
-EXTRAS = ("cyclopts", "rich", "pyarrow", "pandas", "polars", "numpy", "matplotlib", "opentelemetry", "pytest")
+EXTRAS = ("cyclopts", "matplotlib", "numpy", "opentelemetry", "pandas", "polars", "pyarrow", "rich")
 REFUSAL = 'asyncfin: the command line is an extra; install it with: pip install "asyncfin[cli]"\n'
 
 

@@ -6,6 +6,7 @@ set up by the application nothing is recorded.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from asyncfin.errors import own_version
@@ -68,13 +69,15 @@ class OpenTelemetryObserver:
                     self._refused.add(1, by_operation)
                 self._answer(event)
             case RequestFailed():
-                self._end(event, failure=event.failure)
+                self._end(event.serial, {}, event.failure)
             case Waited():
                 self._waits.add(event.seconds, by_operation)
             case Retrying():
                 self._retries.add(1, by_operation)
-                told: dict[str, str | float] = {**by_operation, "asyncfin.wait": event.wait, "error.type": event.failure}
-                trace.get_current_span().add_event("asyncfin.retrying", told)
+                trace.get_current_span().add_event(
+                    "asyncfin.retrying",
+                    {**by_operation, "asyncfin.wait": event.wait, "error.type": event.failure},
+                )
             case Restarted():
                 self._restarts.add(1, by_operation)
                 trace.get_current_span().add_event("asyncfin.restarted", by_operation)
@@ -90,14 +93,16 @@ class OpenTelemetryObserver:
         )
 
     def _answer(self, event: RequestAnswered) -> None:
-        span = self._spans[event.serial]
-        span.set_attribute("http.response.status_code", event.status)
+        told: dict[str, str | int] = {"http.response.status_code": event.status}
         if event.request_id is not None:
-            span.set_attribute("asyncfin.request_id", event.request_id)
-        self._end(event, failure=None if event.status < 300 else str(event.status))
+            told["asyncfin.request_id"] = event.request_id
+        self._end(event.serial, told, None if event.status < 300 else str(event.status))
 
-    def _end(self, event: RequestAnswered | RequestFailed, *, failure: str | None) -> None:
-        span = self._spans.pop(event.serial)
+    def _end(self, serial: int, told: Mapping[str, str | int], failure: str | None) -> None:
+        span = self._spans.pop(serial, None)
+        if span is None:  # it was under way before this observer came
+            return
+        span.set_attributes(told)
         if failure is not None:
             span.set_attribute("error.type", failure)
             span.set_status(trace.StatusCode.ERROR)

@@ -34,7 +34,7 @@ from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.model.usage import UsageWindow
 from asyncfin.model.value import Source, Value
-from asyncfin.table.panel import Panel
+from asyncfin.table.panel import Panel, concat
 from asyncfin.wire.answer import QueryPage
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.retry import Retry
@@ -90,6 +90,7 @@ __all__ = [
     "UsageWindow",
     "ValidationFailedError",
     "Value",
+    "concat",
     "extract",
     "extract_cost",
     "format_path",

@@ -152,25 +152,25 @@ class Client:
             self._sender.send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size
         )
 
-    async def catalogue(self, source: str | Dataset) -> Catalogue:
+    async def catalogue(self, entity_id: str | Dataset) -> Catalogue:
         """Return the whole catalogue of an entity's current publication (spec 4.2).
 
         One request for the metadata, and one for each 100 series unless this client has read the
         publication's catalogue before. A change while it is read starts it over, three times at most.
 
         Args:
-            source: an entity id; or a Dataset: that publication, with no request for the metadata. It
-                is not kept, and a change is an error at once.
+            entity_id: an entity id; or its Dataset: that publication, with no request for the
+                metadata. It is not kept, and a change is an error at once.
 
         Raises:
             SelectionError, NotFoundError: as for `dataset`.
             DatasetChangedError: the publication changed too often, or is no longer the Dataset's.
         """
         reading = Reading(self._sender, "catalogue")
-        if isinstance(source, Dataset):
-            return await read_catalogue(reading.send, source)
-        check_entity_id(source)
-        return await self._catalogues.current(source, reading)
+        if isinstance(entity_id, Dataset):
+            return await read_catalogue(reading.send, entity_id)
+        check_entity_id(entity_id)
+        return await self._catalogues.current(entity_id, reading)
 
     def query_pages(
         self, entity_id: str, query: Query, *, page_size: int = 100, prefetch: bool = False
@@ -183,7 +183,7 @@ class Client:
 
         Raises:
             SelectionError: an argument is not as said.
-            ValidationFailedError: the service knows a metric, group or path not.
+            ValidationFailedError: the service does not know a metric, group or path.
             DatasetChangedError: the query's `expected_dataset_id` is no longer the current publication.
             MalformedAnswerError: a page breaks the spec, is of another publication, holds series that
                 were not asked for, or repeats a series or a cursor. Values are decoded, and can raise

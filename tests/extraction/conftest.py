@@ -1,6 +1,8 @@
 """Companies to extract, what is to be in their files, and what is."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,9 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
     return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir()}
 
 
+FIRST = tuple(only(company, 0) for company in COMPANIES)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Where to extract to; it is not there yet."""
@@ -80,4 +85,8 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
         yield opened
 
 
-FIRST = tuple(only(company, 0) for company in COMPANIES)
+@pytest.fixture
+async def virtual_clock() -> Callable[[], datetime]:
+    """Wall time that goes by the loop's clock, from one minute before a midnight on."""
+    loop, began = asyncio.get_running_loop(), datetime(2026, 1, 1, 23, 59, tzinfo=UTC)
+    return lambda: began + timedelta(seconds=loop.time())

@@ -1,0 +1,284 @@
+"""What goes wrong: with one entity, with the account, and with the disk."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from asyncfin import (
+    AllowanceExhaustedError,
+    Annual,
+    AuthenticationError,
+    Client,
+    NotFoundError,
+    Retry,
+    Select,
+    SelectionError,
+    TokenBucket,
+    extract,
+)
+from asyncfin.sandbox import Account, Sandbox, Status, Switch
+from asyncfin.sandbox.generate import generate
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, only, rows
+
+
+async def test_one_bad_entity_does_not_stop_the_others(client: Client, folder: Path) -> None:
+    """It stands in the report with what the service's support asks for."""
+    report = await extract(client, (IDS[0], NOBODY, IDS[1]), Select(), Annual(), to=folder)
+    assert [each.state for each in report.entities] == ["done", "failed", "done"]
+    (failed,) = report.failed
+    assert failed.failure is not None
+    assert (failed.entity_id, failed.requests) == (NOBODY, 1)
+    assert (failed.failure.error, failed.failure.status) == ("NotFoundError", 404)
+    assert failed.failure.request_id
+    assert failed.failure.request_id in str(report)
+    assert rows(folder) == annual(*FIRST[:2])
+
+
+async def test_a_failed_entity_is_tried_again_by_the_next_run(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """And an answer that breaks the spec is a failure like any other."""
+    sandbox.inject(Status(operation="query", nth=1, status=200, body=b"{}"))
+    report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    assert [each.failure.error for each in report.failed if each.failure] == ["MalformedAnswerError"]
+    assert names(folder) == []
+    assert len((await extract(client, IDS[:1], Select(), Annual(), to=folder)).done) == 1
+    assert len((await extract(client, IDS[:1], Select(), Annual(), to=folder)).unchanged) == 1
+
+
+async def test_a_value_that_breaks_the_spec_never_reaches_a_file(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """All fields are decoded before the file is put in place, and the one of before stays."""
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    publication = COMPANIES[0].publications[1]
+    broken = {
+        series_id: [(at, value | {"text": 7}, None) for at, value, _ in rows]
+        for series_id, rows in publication.values.items()
+    }
+    sandbox.publish(evolve(publication, values=broken))
+    report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    assert [each.failure.error for each in report.failed if each.failure] == ["MalformedAnswerError"]
+    assert rows(folder) == annual(FIRST[0])
+
+
+async def test_an_error_can_end_the_run_instead(client: Client, folder: Path) -> None:
+    """With on_error="raise" the first failure comes out as itself."""
+    with pytest.raises(NotFoundError):
+        await extract(client, (NOBODY, *IDS), Select(), Annual(), to=folder, on_error="raise")
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert len(report.done) + len(report.unchanged) == len(IDS)
+
+
+async def test_a_publication_that_changes_meanwhile_is_read_whole(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """The file is of the new publication alone."""
+    sandbox.inject(Switch(operation="query", nth=1, publication=COMPANIES[0]))
+    report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    assert [each.dataset_id for each in report.done] == [COMPANIES[0].publications[1].dataset_id]
+    assert rows(folder) == annual(COMPANIES[0])
+
+
+async def test_a_publication_that_changes_too_often_is_a_failure(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """After three restarts; the others are done."""
+    company = generate(99, series=10, publications=6)
+    sandbox.publish(only(company, 0))
+    for at in range(1, 6):
+        sandbox.inject(Switch(operation="catalogue", nth=at, publication=only(company, at)))
+    report = await extract(client, [company.entity_id], Select(), Annual(), to=folder)
+    (failed,) = report.failed
+    assert failed.failure is not None
+    assert (failed.failure.error, failed.failure.code) == ("DatasetChangedError", "dataset_changed")
+    assert failed.requests == 8
+    assert len((await extract(client, [company.entity_id], Select(), Annual(), to=folder)).done) == 1
+
+
+async def test_a_refused_token_stops_the_run_and_keeps_what_is_done(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """A token that ends half way: what was done is done, the rest is left."""
+    await extract(client, IDS[:2], Select(), Annual(), to=folder)
+    async with Client(sandbox.base_url, "no-token") as refused:
+        report = await extract(refused, IDS, Select(), Annual(), to=folder)
+    assert isinstance(report.stopped, AuthenticationError)
+    assert len(report.left) == len(IDS)
+    assert len((await extract(client, IDS, Select(), Annual(), to=folder)).unchanged) == 2
+
+
+async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: Path) -> None:
+    """What is done is kept; the run of the next day goes on with what is left."""
+    folder = tmp_path / "night"
+    later = timedelta(0)
+
+    def clock() -> datetime:
+        return datetime.now(UTC) + later
+
+    async with (
+        Sandbox(*FIRST, allowance=11, clock=clock) as sandbox,
+        Client(sandbox.base_url, sandbox.token, max_in_flight=1, bucket=TokenBucket(clock=clock)) as client,
+    ):
+        report = await extract(client, IDS, Select(), Annual(), to=folder)
+        assert isinstance(report.stopped, AllowanceExhaustedError)
+        assert report.resume_at is not None
+        assert f"{report.resume_at:%H:%M}" == "00:00"
+        assert [each.state for each in report.entities] == ["done"] * 3 + ["left"] * 3
+        assert rows(folder) == annual(*FIRST[:3])
+        later = timedelta(days=1)
+        await extract(client, IDS[3:], Select(), Annual(), to=folder)
+    assert rows(folder) == annual(*FIRST)
+
+
+@pytest.mark.virtual
+async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtual_clock: Any) -> None:
+    """With wait=True a run over several midnights ends with everything done, in one call."""
+    folder = tmp_path / "night"
+    bucket = TokenBucket(daily_budget=9, clock=virtual_clock)
+    async with (
+        Sandbox(*FIRST) as sandbox,
+        Client(sandbox.base_url, sandbox.token, bucket=bucket, max_in_flight=2) as client,
+    ):
+        waiting = set()
+        report = await extract(
+            client,
+            IDS,
+            Select(),
+            Annual(),
+            to=folder,
+            wait=True,
+            clock=virtual_clock,
+            progress=lambda progress: waiting.add(progress.waiting),
+        )
+    assert (report.stopped, len(report.done)) == (None, len(IDS))
+    assert any("00:00 UTC" in reason for reason in waiting if reason)
+    assert report.seconds > 86_400
+    assert rows(folder) == annual(*FIRST)
+
+
+@pytest.mark.virtual
+async def test_passing_failures_are_not_seen(tmp_path: Path) -> None:
+    """Retries are the client's; the report counts their requests."""
+    async with (
+        Sandbox(*FIRST, faults=[Status(status=503, share=0.2, seed=1)]) as sandbox,
+        Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=50)) as client,
+    ):
+        report = await extract(client, IDS, Select(), Annual(), to=tmp_path / "night")
+    assert len(report.done) == len(IDS)
+    assert report.requests == client.stats.total.requests > 3 * len(IDS)
+    assert report.waits > 0
+
+
+async def test_an_account_without_access_to_some_entities_gets_the_others(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    """Each entity's answer is its own."""
+    sandbox.put_account(Account("some", entities=IDS[:2]))
+    async with Client(sandbox.base_url, sandbox.issue_token("some")) as client:
+        report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert [each.state for each in report.entities] == ["done"] * 2 + ["failed"] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"entity_ids": ["O-1"]}, "entity_id"),
+        ({"entity_ids": []}, "entity_ids"),
+        ({"select": Select(where=lambda series: True)}, "name"),
+        ({"select": "everything"}, "select"),
+        ({"periods": "FY2024"}, "periods"),
+        ({"value_version": "newest"}, "value_version"),
+        ({"on_error": "ignore"}, "on_error"),
+        ({"to": "/"}, "to"),
+    ],
+)
+async def test_a_wrong_argument_is_refused_before_anything_happens(
+    sandbox: Sandbox, client: Client, folder: Path, options: dict[str, Any], named: str
+) -> None:
+    """One error names it; no request is spent and no folder made."""
+    right: dict[str, Any] = {"entity_ids": IDS, "select": Select(), "periods": Annual(), "to": folder}
+    with pytest.raises(SelectionError, match=named):
+        await extract(client, **(right | options))
+    assert (sandbox.log, names(folder.parent)) == ([], [])
+
+
+_FULL = """
+import asyncio, errno, resource, sys
+from asyncfin import Annual, Client, Select, extract
+
+async def main(base_url, token, folder, limit, *ids):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
+    async with Client(base_url, token) as client:
+        await extract(client, ids, Select(), Annual(), to=folder)
+
+try:
+    asyncio.run(main(*sys.argv[1:]))
+except OSError as error:
+    print(errno.errorcode[error.errno], error.filename)
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 1500, 6000, 20_000])
+async def test_a_disk_that_takes_no_more_ends_the_run_and_spoils_nothing(
+    sandbox: Sandbox, client: Client, folder: Path, limit: int
+) -> None:
+    """Writing fails in the lock, the journal or a file: the error names it, and a later run goes on."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        _FULL,
+        sandbox.base_url,
+        sandbox.token,
+        str(folder),
+        str(limit),
+        *IDS,
+        stdout=subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    code, file = out.decode().split()
+    assert code in {"EFBIG", "EIO", "ENOSPC"}
+    assert file.startswith(str(folder))
+    whole = names(folder)
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert len(report.unchanged) <= len(whole)
+    assert rows(folder) == annual(*FIRST)
+    assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
+
+
+@pytest.fixture
+def read_only() -> Iterator[Path]:
+    """A folder that this process may read and not write, also where the tests run as root."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        (place / "night").mkdir()
+        (place / "night.journal").mkdir()
+        for path in (place / "night", place / "night.journal", place):
+            path.chmod(0o555)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(65534)
+        yield place / "night"
+        if root:
+            os.seteuid(0)
+        for path in (place, place / "night", place / "night.journal"):
+            path.chmod(0o755)
+
+
+async def test_a_read_only_folder_is_one_clear_error(
+    sandbox: Sandbox, client: Client, folder: Path, read_only: Path
+) -> None:
+    """It names the file, and no request was spent."""
+    with pytest.raises(PermissionError, match=r"night\.journal"):
+        await extract(client, IDS, Select(), Annual(), to=read_only)
+    assert sandbox.log == []

@@ -1,7 +1,7 @@
-"""One way of reading answers, measured in a process of its own: ``python -m benchmarks._contenders NAME FILE URL``.
+"""One way of reading answers, in a process of its own: ``python -m benchmarks._contenders NAME FILE URL``.
 
-It prints one JSON object: values, CPU and wall seconds, the longest stop of the loop, and the peak of
-memory above what was there before.
+It prints one JSON object: values, CPU and wall seconds, the longest stop of the loop, and the memory
+above what was there before: at its peak, and with the result held.
 """
 
 import asyncio
@@ -144,8 +144,7 @@ async def handwritten(question: Question) -> tuple[int, Held]:
         found: dict[str, dict[tuple[int, ...], Any]] = {}
         cursor = None
         while True:
-            body = {**chain, "cursor": cursor} if cursor else chain
-            async with session.post(question.path, json=body) as answer:
+            async with session.post(question.path, json={**chain, "cursor": cursor}) as answer:
                 page = await answer.json()
             periods = [tuple(period.values()) for period in page["periods"]]
             for series in page["series"]:
@@ -164,21 +163,16 @@ async def pandas_by_hand(question: Question) -> tuple[int, Held]:
     import pandas as pd
     import requests
 
-    rows = []
+    rows, shown = [], ("series_id", "metric_id", "label", "basis")
     with requests.Session() as session:
         for chain in question.chains:
             cursor = None
             while True:
-                page = session.post(
-                    question.path, json={**chain, "cursor": cursor} if cursor else chain
-                ).json()
+                page = session.post(question.path, json={**chain, "cursor": cursor}).json()
                 for series in page["series"]:
                     for period, value in zip(page["periods"], series["values"], strict=True):
                         if value is not None:
-                            head = {
-                                name: series[name] for name in ("series_id", "metric_id", "label", "basis")
-                            }
-                            rows.append({**head, **period, **value})
+                            rows.append({**{name: series[name] for name in shown}, **period, **value})
                 cursor = page.get("next_cursor")
                 if cursor is None:
                     break
@@ -237,8 +231,7 @@ async def pydantic_models(question: Question) -> tuple[int, Held]:
         pages: list[Page] = []
         cursor = None
         while True:
-            body = {**chain, "cursor": cursor} if cursor else chain
-            answer = await client.post(question.path, json=body)
+            answer = await client.post(question.path, json={**chain, "cursor": cursor})
             pages.append(Page.model_validate_json(answer.content))
             cursor = pages[-1].next_cursor
             if cursor is None:
@@ -251,7 +244,7 @@ async def pydantic_models(question: Question) -> tuple[int, Held]:
 
 
 async def generated(question: Question) -> tuple[int, Held]:
-    """The client that openapi-python-client makes of the sandbox's document; the parent has put it in the path."""
+    """The client that openapi-python-client makes of the sandbox's document, found on the path."""
     from generated_client import AuthenticatedClient
     from generated_client.api.default import query as operation
     from generated_client.models import Query as Body
@@ -293,6 +286,10 @@ def _memory() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
+def _reset_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 def _peak() -> int:
     """Return the most resident bytes since the mark was last reset."""
     line = next(each for each in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in each)
@@ -301,7 +298,7 @@ def _peak() -> int:
 
 async def measured(read: Read, question: Question) -> dict[str, Any]:
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")
+    _reset_peak()
     before = _memory()
     heartbeat = Heartbeat()
     await asyncio.sleep(0.01)
@@ -309,9 +306,11 @@ async def measured(read: Read, question: Question) -> dict[str, Any]:
     wall, cpu = time.perf_counter(), time.process_time()
     count, held = await read(question)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    peak = _peak() - before
+    figures = {"values": count, "cpu": cpu, "wall": wall, "stop": heartbeat.longest, "peak": _peak() - before}
+    gc.collect()
+    figures["held"] = _memory() - before
     del held
-    return {"values": count, "cpu": cpu, "wall": wall, "stop": heartbeat.longest, "memory": peak}
+    return figures
 
 
 OURS = ("numbers", "arrow", "every_value", "stream", "prefetched")
@@ -333,13 +332,12 @@ async def _warm(name: str, question: Question) -> None:
         panel.to_arrow()
 
 
-async def main(name: str, file: str, url: str) -> None:
-    planned, chains = pickle.loads(Path(file).read_bytes())
-    question = Question(url, planned, chains)
-    if len(chains) > 1:
+async def main(name: str, question: Question) -> None:
+    if len(question.chains) > 1:
         await _warm(name, question)
     print(json.dumps(await measured(globals()[name], question)))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    name, file, url = sys.argv[1:]
+    asyncio.run(main(name, Question(url, *pickle.loads(Path(file).read_bytes()))))

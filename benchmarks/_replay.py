@@ -1,4 +1,4 @@
-"""A server that replays prepared answers, so that it is not what is measured: ``python -m benchmarks._replay FILE``.
+"""A server that replays prepared answers, so that it is not measured: ``python -m benchmarks._replay FILE``.
 
 It prints its port, answers a query 20 ms after it came, and ends with its standard input.
 """
@@ -45,12 +45,11 @@ class Replay(asyncio.Protocol):
         self._transport.write(answer)
 
 
-async def serve(path: Path) -> None:
-    answers = pickle.loads(path.read_bytes())
+async def serve(answers: dict[str, bytes]) -> None:
     server = await asyncio.get_running_loop().create_server(lambda: Replay(answers), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1])))
+    asyncio.run(serve(pickle.loads(Path(sys.argv[1]).read_bytes())))

@@ -91,7 +91,7 @@ class _Values:
     """Made-up `values` arrays as JSON text, a few of each kind used over and over."""
 
     def __init__(self, periods: int, kinds: int = 60) -> None:
-        random = Random(1)  # noqa: S311
+        random = Random(1)
         self.periods = [
             {"year": 1990 + at // 4, "end_month": at % 4 * 3 + 3, "duration_months": 3}
             for at in range(periods)

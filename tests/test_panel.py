@@ -154,7 +154,9 @@ def test_a_panel_says_what_it_is(panel: Panel) -> None:
     assert "Example Company (O-0123456789abcdef0123456789abcdef), original values" in text
     assert "4 series by 4 periods, FY2023 to FY2024" in text
     assert "5 values, 31% of the cells" in text
-    assert repr(panel) == text
+    assert repr(panel) == (
+        "<Panel of Example Company (O-0123456789abcdef0123456789abcdef): 4 series by 4 periods>"
+    )
 
 
 async def test_a_notebook_shows_numbers_and_escapes_names() -> None:

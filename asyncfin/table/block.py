@@ -172,6 +172,11 @@ class Stored:
     def axis(self) -> Axis:
         return self.block.axis
 
+    @property
+    def count(self) -> int:
+        """How many observations there are."""
+        return self.block.starts[self.row + 1] - self.block.starts[self.row]
+
     def observations(self) -> "tuple[array[int], array[float]]":
         """Return the indices of the observed periods on the axis, ascending, and the numbers."""
         start, end = self.block.starts[self.row : self.row + 2]

@@ -91,4 +91,12 @@ class Grid:
 
     def value_count(self) -> int:
         """Return how many values there are."""
-        return sum(len(self.observations(series.series_id)[0]) for series in self.series)
+        return sum(map(self._count, self.by_id))
+
+    def _count(self, series_id: str) -> int:
+        stored = self.store.find(series_id)
+        if stored is None:
+            return 0
+        if -1 in self.indices(stored.axis):
+            return len(self.observations(series_id)[0])
+        return stored.count

@@ -242,7 +242,12 @@ class Panel:
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        # asyncio.run writes the result's repr, and throws it away: nothing is counted here.
+        return (
+            f"<Panel of {self.catalogue.name} ({self.catalogue.entity_id}): {len(self)} series by"
+            f" {len(self.periods)} periods>"
+        )
 
     def _repr_html_(self) -> str:
         return panel_html(self._grid, self._lines())

@@ -1,0 +1,86 @@
+"""What an extraction will cost, before it is begun."""
+
+from pathlib import Path
+
+import pytest
+
+from asyncfin import (
+    Annual,
+    Client,
+    ManifestMismatchError,
+    Quarterly,
+    Select,
+    TokenBucket,
+    extract,
+    extract_cost,
+)
+from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import COMPANIES, IDS, NOBODY, names
+
+
+async def test_what_is_not_known_is_a_guess_and_costs_nothing(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """No request is spent on entities without a file, no folder is made, and the guess is said to be one."""
+    cost = await extract_cost(client, IDS, Select(), Annual(), to=folder)
+    assert (cost.new, cost.guessed, cost.spent) == (len(IDS), len(IDS), 0)
+    assert "about" in str(cost)
+    assert sandbox.log == []
+    assert names(folder.parent) == []
+
+
+async def test_reading_the_catalogues_makes_the_count_exact(client: Client, folder: Path) -> None:
+    """The run then takes that many requests."""
+    cost = await extract_cost(client, IDS, Select(), Annual(), to=folder, read_catalogues=True)
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert (cost.requests, cost.guessed) == (report.requests, 0)
+
+
+async def test_the_journal_knows_what_an_entity_takes(client: Client, sandbox: Sandbox, folder: Path) -> None:
+    """A changed one is expected to cost what it did; a new one what the others do in the mean."""
+    first = await extract(client, IDS[:4], Select(), Annual(), to=folder)
+    sandbox.publish(COMPANIES[0])
+    cost = await extract_cost(client, (*IDS, NOBODY), Select(), Annual(), to=folder)
+    assert (cost.new, cost.changed, cost.unchanged, cost.guessed) == (3, 1, 3, 3)
+    usual = first.requests / 4
+    assert cost.requests == first.entities[0].requests + 3 + 3 * round(usual)
+    assert cost.spent == 4
+
+
+async def test_a_refresh_counts_everything_without_asking(client: Client, folder: Path) -> None:
+    """Whether an entity has changed does not matter then."""
+    first = await extract(client, IDS, Select(), Annual(), to=folder)
+    cost = await extract_cost(client, IDS, Select(), Annual(), to=folder, refresh=True)
+    assert (cost.changed, cost.requests, cost.spent) == (len(IDS), first.requests, 0)
+
+
+async def test_an_entity_that_cannot_be_read_is_named(client: Client, folder: Path) -> None:
+    """It counts one request, as it will in the run."""
+    cost = await extract_cost(client, [NOBODY], Select(), Annual(), to=folder, read_catalogues=True)
+    assert [each.entity_id for each in cost.failed] == [NOBODY]
+    assert NOBODY in str(cost)
+    assert cost.requests == 1
+
+
+async def test_time_and_budget_follow_from_the_bucket(sandbox: Sandbox, folder: Path) -> None:
+    """Seconds at its rate, and whether what is left of its day suffices."""
+    bucket = TokenBucket(2.0, burst=20, daily_budget=20)
+    async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as client:
+        await extract(client, IDS[:1], Select(), Annual(), to=folder)
+        cost = await extract_cost(client, IDS, Select(), Annual(), to=folder)
+    assert cost.seconds == cost.requests / 2.0
+    assert cost.budget == 20 - 3 - 1
+    assert cost.fits == (cost.requests <= 16)
+    assert "2 requests a second" in str(cost)
+
+
+async def test_an_estimate_refuses_and_spares_the_folder_of_another_question(
+    client: Client, folder: Path
+) -> None:
+    """Asked to replace it, it counts all entities as new, and deletes nothing."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    with pytest.raises(ManifestMismatchError):
+        await extract_cost(client, IDS, Select(), Quarterly(), to=folder)
+    cost = await extract_cost(client, IDS, Select(), Quarterly(), to=folder, replace=True)
+    assert cost.new == len(IDS)
+    assert len(names(folder)) == len(IDS)

@@ -1,0 +1,90 @@
+"""Ids that the catalogues of some entities, or of all, do not have."""
+
+from pathlib import Path
+
+import pytest
+
+from asyncfin import Annual, Client, Select, SelectionError, extract
+from asyncfin.extraction.question import narrowed
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import FIRST, IDS, NOBODY, annual, rows
+
+
+@pytest.fixture
+async def catalogues(client: Client) -> list[Catalogue]:
+    return [await client.catalogue(entity_id) for entity_id in IDS]
+
+
+def uneven(catalogues: list[Catalogue]) -> tuple[str, str]:
+    """A metric of the first company and one of the second, each lacking in the other."""
+    first, second = (set(each.by_metric) for each in catalogues[:2])
+    return min(first - second), min(second - first)
+
+
+async def test_an_entity_is_done_with_what_it_has(
+    client: Client, folder: Path, catalogues: list[Catalogue]
+) -> None:
+    """Each file has the one metric that its entity knows, and the report names the other."""
+    metrics = uneven(catalogues)
+    report = await extract(client, IDS[:2], Select(metric_ids=metrics), Annual(), to=folder)
+    assert [dict(each.lacking) for each in report.done] == [
+        {"metric_ids": metrics[1:]},
+        {"metric_ids": metrics[:1]},
+    ]
+    ids = {
+        (catalogue.entity_id, series.series_id)
+        for catalogue, metric in zip(catalogues, metrics, strict=False)
+        for series in catalogue.by_metric[metric]
+    }
+    assert rows(folder) == [row for row in annual(*FIRST[:2]) if row[:2] in ids]
+
+
+async def test_an_entity_that_knows_none_of_the_ids_is_done_without_rows(
+    sandbox: Sandbox, client: Client, folder: Path, catalogues: list[Catalogue]
+) -> None:
+    """It costs its catalogue and no query; later it is unchanged, and lacks the same."""
+    metric, _ = uneven(catalogues)
+    report = await extract(client, IDS[:2], Select(metric_ids=metric), Annual(), to=folder)
+    assert [bool(each.rows) for each in report.done] == [True, False]
+    since = len(sandbox.log)
+    again = await extract(client, IDS[:2], Select(metric_ids=metric), Annual(), to=folder)
+    assert [dict(each.lacking) for each in again.unchanged] == [{}, {"metric_ids": (metric,)}]
+    assert len(sandbox.log) == since + 2
+
+
+async def test_what_no_entity_knows_is_an_error_at_the_end(
+    client: Client, folder: Path, catalogues: list[Catalogue]
+) -> None:
+    """Everything else is done by then; the same call again says it again."""
+    metric, _ = uneven(catalogues)
+    for _ in range(2):
+        with pytest.raises(SelectionError, match=r"none of the 2 entities.*'Nonsense'") as raised:
+            await extract(client, IDS[:2], Select(metric_ids=[metric, "Nonsense"]), Annual(), to=folder)
+        assert metric not in str(raised.value)
+    assert rows(folder)
+
+
+async def test_nothing_is_called_unknown_while_an_entity_has_failed(client: Client, folder: Path) -> None:
+    """It may be the one that knows it."""
+    report = await extract(client, [IDS[0], NOBODY], Select(metric_ids="Nonsense"), Annual(), to=folder)
+    assert (dict(report.unknown), len(report.failed)) == ({}, 1)
+
+
+async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue]) -> None:
+    """Metrics, groups, paths, scope groups and hand-picked series; what is left selects what it did."""
+    catalogue, other = catalogues[:2]
+    series = catalogue.series[0]
+    asked = {
+        "metric_ids": [series.metric_id, "x"],
+        "reporting_group_ids": [series.reporting_group_id, "x"],
+        "scope_combinations": [series.scopes, (("x", "y"),)],
+        "scope_group_ids": [*(ref.scope_group_id for ref in series.scopes), "x"],
+    }
+    for field, ids in asked.items():
+        select, lacking = narrowed(Select(**{field: ids}), catalogue)
+        assert lacking == {field: ("x=y",) if field == "scope_combinations" else ("x",)}
+        assert series in catalogue.select(select)
+    foreign = next(each for each in other if each.metric_id == uneven(catalogues)[1])
+    select, lacking = narrowed(Select.of([series, foreign]), catalogue)
+    assert (catalogue.select(select), dict(lacking)) == ((series,), {"series": (foreign.series_id,)})

@@ -1,0 +1,117 @@
+"""When two questions are the same."""
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncfin import Annual, Exact, FiscalRange, Period, Quarterly, Select, Trailing
+from asyncfin.extraction.question import Question, differences
+
+IDS = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=4)
+PATHS = st.lists(
+    st.lists(st.tuples(st.text(max_size=2), st.text(max_size=2)), min_size=1, max_size=2).map(tuple),
+    min_size=1,
+    max_size=3,
+)
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "metric_ids": IDS,
+        "reporting_group_ids": IDS,
+        "scope_group_ids": IDS,
+        "basis": IDS,
+        "cadence": IDS,
+        "period_meaning": IDS,
+        "scope_combinations": PATHS,
+        "label": st.text(max_size=3),
+    },
+)
+
+
+def meaning(fields: dict[str, Any]) -> dict[str, Any]:
+    """What a Select's fields mean, by the obvious reading: sets, and a label in any case."""
+    return {
+        name: value.casefold() if name == "label" else frozenset(map(repr, value))
+        for name, value in fields.items()
+    }
+
+
+@given(FIELDS, FIELDS, st.randoms())
+def test_two_selections_have_one_hash_if_and_only_if_they_mean_the_same(
+    one: dict[str, Any], other: dict[str, Any], source: Any
+) -> None:
+    """Order and repetition mean nothing; everything else does."""
+    shuffled = {
+        name: value if name == "label" else source.sample(value * 2, len(value) * 2)
+        for name, value in one.items()
+    }
+
+    def hashed(fields: dict[str, Any]) -> str:
+        return Question(Select(**fields), Annual()).hash
+
+    assert hashed(shuffled) == hashed(one)
+    assert (hashed(one) == hashed(other)) == (meaning(one) == meaning(other))
+
+
+PERIODS = [
+    Annual(),
+    Annual(2020),
+    Annual(2020, 2024),
+    Annual(last=2),
+    Quarterly(),
+    Quarterly(last=2),
+    Trailing(12),
+    Trailing(24),
+    FiscalRange(),
+    FiscalRange(2020),
+    FiscalRange(None, 2020),
+    FiscalRange((2020, 6), 2024),
+    Exact("FY2024"),
+    Exact(["FY2023", "FY2024"]),
+    Exact([Period(2024, 12, 3)]),
+]
+
+
+def test_every_selection_of_periods_has_its_own_hash() -> None:
+    """Fifteen of them, and both value versions."""
+    questions = [
+        Question(Select(), periods, version)
+        for periods in PERIODS
+        for version in ("original", "latest_restated")
+    ]
+    assert len({question.hash for question in questions}) == 2 * len(PERIODS)
+
+
+def test_a_predicate_counts_by_its_name() -> None:
+    """The journal can't hold a function; a name without one means nothing."""
+
+    def named(name: str | None) -> str:
+        return Question(Select(where=lambda series: True, name=name), Annual()).hash
+
+    assert named("large") == named("large") != named("small")
+    assert Question(Select(name="large"), Annual()).hash == Question(Select(), Annual()).hash
+
+
+def test_the_hash_is_the_same_tomorrow() -> None:
+    """It depends on nothing but the question: folders outlive processes."""
+    question = Question(Select(metric_ids=["b", "a"], label="É"), Annual(last=3))
+    select = '"select":{"label":"é","metric_ids":["a","b"]}'
+    assert select in question.text
+    assert '"periods":{"Annual":{"last":3}}' in question.text
+    assert pickle.loads(pickle.dumps(question)).hash == question.hash
+
+
+@pytest.mark.parametrize(
+    ("other", "part"),
+    [
+        (Question(Select("x"), Annual()), "select"),
+        (Question(Select(), Trailing(3)), "periods"),
+        (Question(Select(), Annual(), "latest_restated"), "value_version"),
+    ],
+)
+def test_what_differs_is_named(other: Question, part: str) -> None:
+    """Only that."""
+    assert differences(other.text, Question(Select(), Annual()).text).split(" ")[0] == part

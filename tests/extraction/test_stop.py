@@ -1,0 +1,111 @@
+"""Ending a run early, and two runs at once."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin import Annual, Client, ExtractProgress, ManifestMismatchError, Select, extract
+from asyncfin.sandbox import Hang, Sandbox
+from tests.extraction.conftest import FIRST, IDS, annual, names, rows
+
+
+async def test_a_stop_finishes_what_is_in_progress(sandbox: Sandbox, folder: Path) -> None:
+    """Nothing else is begun, and the report names what is left."""
+    stop = asyncio.Event()
+
+    def watch(progress: ExtractProgress) -> None:
+        if progress.done == 1:
+            stop.set()
+
+    async with Client(sandbox.base_url, sandbox.token, max_in_flight=2) as client:
+        report = await extract(client, IDS, Select(), Annual(), to=folder, stop=stop, progress=watch)
+        assert report.stopped == "stopped"
+        assert 1 <= len(report.done) <= 2
+        assert len(report.done) + len(report.left) == len(IDS)
+        assert len(rows(folder)) == report.rows
+        after = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert len(after.unchanged) == len(report.done)
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_stop_before_the_beginning_spends_nothing(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """All entities are left."""
+    stop = asyncio.Event()
+    stop.set()
+    report = await extract(client, IDS, Select(), Annual(), to=folder, stop=stop)
+    assert (len(report.left), report.requests, sandbox.log) == (len(IDS), 0, [])
+
+
+@pytest.mark.virtual
+async def test_a_stop_ends_the_sleep_for_the_allowance(tmp_path: Path) -> None:
+    """Whoever stops a run need not wait for midnight."""
+    stop = asyncio.Event()
+
+    def watch(progress: ExtractProgress) -> None:
+        if progress.waiting and "allowance" in progress.waiting:
+            asyncio.get_running_loop().call_later(5, stop.set)
+
+    async with (
+        Sandbox(*FIRST, allowance=5) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        report = await extract(
+            client, IDS, Select(), Annual(), to=tmp_path / "night", wait=True, stop=stop, progress=watch
+        )
+    assert report.stopped == "stopped"
+    assert report.seconds < 100
+
+
+def tasks() -> set[asyncio.Task[Any]]:
+    """All tasks but those of the sandbox's connections."""
+    return {task for task in asyncio.all_tasks() if "RequestHandler" not in repr(task.get_coro())}
+
+
+@pytest.mark.parametrize("at", range(1, 37, 3))
+async def test_a_cancelled_run_leaves_nothing_behind_and_can_be_resumed(
+    sandbox: Sandbox, client: Client, folder: Path, at: int
+) -> None:
+    """Cancelled at any request, it holds neither lock nor task; the next run completes the folder."""
+    before = tasks()
+    seen = 0
+
+    def watch(event: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == at:
+            running.cancel()
+
+    with client.observed(watch):
+        running = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=folder))
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert tasks() == before
+    assert [name for name in names(folder.parent) if name.endswith((".part", "-wal", "-shm"))] == []
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert len(report.done) + len(report.unchanged) == len(IDS)
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_second_run_in_the_folder_is_refused(sandbox: Sandbox, client: Client, folder: Path) -> None:
+    """While the first is at work, and not after it; a run in another folder is welcome."""
+    sandbox.inject(Hang(operation="query", nth=1))
+    began = asyncio.Event()
+
+    def watch(progress: ExtractProgress) -> None:
+        if progress.requests > 5:
+            began.set()
+
+    first = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=folder, progress=watch))
+    await began.wait()
+    with pytest.raises(ManifestMismatchError, match="another run"):
+        await extract(client, IDS, Select(), Annual(), to=folder)
+    await extract(client, IDS[:1], Select(), Annual(), to=folder.parent / "other")
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    assert rows(folder) == annual(*FIRST)

@@ -8,6 +8,7 @@ import pytest
 from asyncfin import (
     Annual,
     Client,
+    Exact,
     FiscalRange,
     IncompleteResultError,
     MalformedAnswerError,
@@ -94,6 +95,17 @@ async def test_a_service_that_leaves_empty_series_out_is_asked_again_only_once()
     assert all(value is None for series_id in first.unlisted for value in first[series_id].values)
     assert len(first) == len(plan.series)
     assert first.requests > plan.requests == second.requests
+
+
+async def test_a_stream_gives_no_piece_of_a_batch_that_brought_no_series() -> None:
+    """All series were left out: they come in one piece, at the end."""
+    async with (
+        Sandbox(DATASET, dialect=Dialect(empty_series=False)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        async with client.stream(DATASET.entity_id, Select(), Exact("FY1950")) as pieces:
+            (piece,) = [piece async for piece in pieces]
+        assert len(piece) == len(piece.unlisted) == len(await client.catalogue(DATASET.entity_id))
 
 
 def twice(sent: Answer, answer: Answer) -> None:

@@ -122,6 +122,13 @@ async def test_an_empty_series_shows_that_the_service_lists_such() -> None:
     assert [series.series_id for series in answer.absent] == ["c.annual"]
 
 
+async def test_a_foreign_series_shows_too_that_the_service_lists_empty_ones() -> None:
+    """It is dropped, but any answer tells of the service's ways."""
+    answer = stitch()
+    await answer.add(page({"a.annual": {FY24: 1}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=EVER)
+    assert answer.lists_empty
+
+
 async def test_nothing_asked_gives_all_series_without_periods() -> None:
     """A rule may mean no period of the catalogue: no request, and no series is called unlisted."""
     panel = stitch(None).panel(select=Select(), value_version="original")

@@ -218,7 +218,8 @@ class _HeldBack:
 
     def add(self, piece: Stitch) -> list[Stitch]:
         """Take a piece, and return those that can be given away now."""
-        self._pieces.append(piece)
+        if piece.series:
+            self._pieces.append(piece)
         if not self._trailing:
             return self._released()
         self.anchor = max(filter(None, (self.anchor, piece.anchor)), default=None)
@@ -227,7 +228,7 @@ class _HeldBack:
 
     def end(self, rest: Stitch) -> list[Stitch]:
         """Take what came last, if anything, and return all that is left."""
-        return [*self.add(rest), *self._released()] if rest.series else self._released()
+        return [*self.add(rest), *self._released()]
 
     def _released(self) -> list[Stitch]:
         released, self._pieces = self._pieces, []

@@ -6,7 +6,6 @@ which series of a page are kept, which values may be in it, and which periods a 
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import Catalogue
@@ -27,6 +26,9 @@ class Stitch:
         catalogue: of the publication that all pages are of.
         series: the wanted series, in catalogue order.
         periods: what the question selects. None: a rule that means no period here, so nothing is asked.
+
+    Attributes:
+        lists_empty: whether a series has come with only nulls, a foreign one included.
     """
 
     def __init__(
@@ -43,16 +45,12 @@ class Stitch:
         self._known: dict[Period, Period] = {}
         self._populated: set[Period] = set()
         self._reach: dict[frozenset[str], tuple[Period, Period]] = {}
+        self.lists_empty = False
 
     @property
     def absent(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that have not come."""
         return tuple(each for each in self.series if each.series_id not in self._arrived)
-
-    @property
-    def lists_empty(self) -> bool:
-        """Whether a series has come with only nulls."""
-        return any(start == end for block in self._blocks for start, end in pairwise(block.starts))
 
     @property
     def anchor(self) -> Period | None:
@@ -80,6 +78,7 @@ class Stitch:
                 blocks.append(block)
                 await asyncio.sleep(0)
         self._take(blocks, home, asked)
+        self.lists_empty |= any(b"{" not in bytes(raw.values) for raw in page.raw_series)
 
     def _refuse_stranger(self, at: int, raw: RawSeries) -> None:
         """Refuse a series that came before, or that the catalogue describes as another one."""

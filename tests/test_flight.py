@@ -1,6 +1,7 @@
 """Jobs in flight: bounded, as they come, the first failure as itself, and nothing left behind."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -188,6 +189,21 @@ async def test_being_cancelled_twice_still_waits_for_the_jobs() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended.is_set()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+async def test_a_failure_before_its_first_wait_is_raised_where_tasks_are_eager() -> None:
+    """The job fails while the others are still being made."""
+    busy = Busy()
+
+    async def fails_at_once() -> int:
+        raise LookupError
+
+    loop: Any = asyncio.get_running_loop()
+    loop.set_task_factory(getattr(asyncio, "eager_task_factory", None))
+    with pytest.raises(LookupError):
+        await taken([*busy.jobs(1), fails_at_once, *busy.jobs(5)], 4)
+    assert busy.begun == busy.ended == 1
 
 
 async def test_a_job_that_cancels_itself_is_no_silent_end() -> None:

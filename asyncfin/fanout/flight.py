@@ -33,7 +33,9 @@ class _Flight(Generic[T]):
         self._failure: BaseException | None = None
         self._news = asyncio.Event()
         self._working = workers
-        self.workers = [asyncio.ensure_future(self._work()) for _ in range(workers)]
+        self.workers: list[asyncio.Task[None]] = []
+        for _ in range(workers):  # where tasks are eager, one may fail before the next is made
+            self.workers.append(asyncio.ensure_future(self._work()))
 
     async def _work(self) -> None:
         try:
@@ -50,6 +52,7 @@ class _Flight(Generic[T]):
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
+            self._jobs = iter(())
             for task in self.workers:
                 task.cancel()
 

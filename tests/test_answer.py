@@ -178,6 +178,13 @@ def test_what_is_no_number_is_refused(number: str) -> None:
         _ = read_query_page(text.encode()).series[0].values
 
 
+def test_a_number_that_cannot_be_read_is_refused_by_its_series() -> None:
+    """The head could be read around it, so the error can name the place."""
+    page = read_query_page(json.dumps(body()).replace("1.5", "1e999", 1).encode())
+    with pytest.raises(MalformedAnswerError, match=r"@ \$\.series\[0\] \(m1\.annual\)\.values$"):
+        _ = page.series[0].values
+
+
 def test_a_whole_number_too_large_for_a_float_is_refused_by_the_numbers() -> None:
     """The error names it."""
     page = read(page_json([Q1], {"m.annual": {Q1: 10**400}}))

@@ -240,7 +240,11 @@ def _miscounted(found: int, count: int, at: str) -> MalformedAnswerError:
 
 def _explained(raw: bytes, at: str, error: Exception) -> MalformedAnswerError:
     """Return the error for a `values` array, each problem with its path from the page's root."""
-    if misshapen := list(_misshapen(parse(raw), at)):
+    try:
+        values = parse(raw)
+    except MalformedAnswerError:
+        return MalformedAnswerError(f"{error} @ {at}.values")
+    if misshapen := list(_misshapen(values, at)):
         return MalformedAnswerError(misshapen)
     found = malformed(b'{"values":' + raw + b"}", _DetailedValues, error)
     return MalformedAnswerError(problem.replace("@ $.", f"@ {at}.") for problem in found.problems)

@@ -187,6 +187,13 @@ def test_every_unknown_id_is_named_but_only_some_are_explained() -> None:
     assert str(caught.value).count("close: Revenue") == 3
 
 
+def test_what_is_no_select_is_refused_by_name() -> None:
+    """A metric's id, for instance."""
+    wrong: Any = "Revenue"
+    with pytest.raises(SelectionError, match="select must be a Select, not 'Revenue'"):
+        EXAMPLE.select(wrong)
+
+
 @given(st.sets(st.sampled_from(["Cash", "Revenue", "Tax", "Fees"]), min_size=1))
 def test_what_is_lacking_is_told_by_field(metric_ids: set[str]) -> None:
     """Exactly the ids that the catalogue has not."""

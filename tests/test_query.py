@@ -55,7 +55,8 @@ def test_a_scope_path_has_up_to_twenty_entries(count: int) -> None:
     if count <= 20:
         assert query(scope_combinations=[path]).scope_combinations == (path,)
     else:
-        with pytest.raises(SelectionError, match=f"a scope path must have 0 to 20 entries, not {count}"):
+        told = f"each path of scope_combinations must have 0 to 20 entries, not {count}"
+        with pytest.raises(SelectionError, match=told):
             query(scope_combinations=[path])
 
 

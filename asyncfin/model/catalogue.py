@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 from attrs import frozen
 
 from asyncfin.errors import SelectionError
+from asyncfin.model.kind import check_kind
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.select import Select, Wanted
@@ -154,6 +155,7 @@ class Catalogue(Dataset):
             SelectionError: the Select names metrics, groups, paths or series that this catalogue
                 lacks; the message says which, and what comes close.
         """
+        check_kind("select", select, Select)
         self._refuse_unknown(select)
         picked = None if select.series is None else self._picked(select.series)
         return tuple(

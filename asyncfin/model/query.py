@@ -114,7 +114,7 @@ class Query:
         _check_count("scope_combinations", self.scope_combinations, MAX_SCOPE_COMBINATIONS)
         _check_distinct("scope_combinations", self.scope_combinations)
         for path in self.scope_combinations:
-            _check_count("a scope path", path, MAX_PATH_ENTRIES, least=0)
+            _check_count("each path of scope_combinations", path, MAX_PATH_ENTRIES, least=0)
         if self.reporting_group_ids is not None:
             _check_ids("reporting_group_ids", self.reporting_group_ids, MAX_REPORTING_GROUP_IDS)
         if not isinstance(self.periods, (Exact, FiscalRange, Trailing)):

@@ -64,7 +64,7 @@ class Pace:
 async def extract(
     *entity_ids: str,
     into: Path,
-    ids: Path | None = None,
+    ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     dry_run: bool = False,
     read_catalogues: bool = False,
     refresh: bool = False,

@@ -1,0 +1,186 @@
+"""`asyncfin extract`: its report, its exit codes, its interruption, and what a terminal shows."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from asyncfin.sandbox import Hang, Sandbox, Slow, Status
+from tests.cli.conftest import ENTITY, NOBODY, Command, environment, finish, start
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> str:
+    return str(tmp_path / "night")
+
+
+def count(folder: str) -> int:
+    with duckdb.connect() as connection:
+        return connection.execute(f"SELECT count(*) FROM '{folder}/*.parquet'").fetchall()[0][0]
+
+
+def test_an_extraction_says_what_it_did(command: Command, night: str) -> None:
+    """Exit code 0 and a few lines; the second time nothing has changed."""
+    first = command("extract", ENTITY, "--into", night, "--annual")
+    assert (first.code, first.err) == (0, "")
+    assert first.out.startswith("1 entities: 1 done, 0 unchanged, 0 failed, 0 left\n3 requests")
+    assert count(night) == 6
+    assert "1 unchanged" in command("extract", ENTITY, "--into", night, "--annual").out
+
+
+def test_a_failed_entity_is_named_and_the_exit_code_is_1(command: Command, night: str) -> None:
+    """The line on standard error counts them; the report has the request id."""
+    result = command("extract", ENTITY, NOBODY, "--into", night, "--annual", "--quiet")
+    assert result.code == 1
+    assert result.line == "asyncfin: 1 of 2 entities failed; run it again"
+    assert f"{NOBODY} failed: NotFoundError: 404" in result.out
+    assert "request req-" in result.out
+
+
+def test_the_report_as_json(command: Command, night: str) -> None:
+    """One document, whose counts and entities agree."""
+    document = json.loads(command("extract", ENTITY, NOBODY, "--into", night, "--annual", "--json").out)
+    assert (document["done"], document["failed"], document["requests"]) == (1, 1, 4)
+    assert [each["state"] for each in document["entities"]] == ["done", "failed"]
+    assert document["entities"][1]["failure"]["status"] == 404
+
+
+def test_ids_come_from_a_file_or_standard_input(
+    command: Command, night: str, tmp_path: Path, service: Sandbox
+) -> None:
+    """One a line; empty lines and what follows a # are skipped."""
+    ids = tmp_path / "ids.txt"
+    ids.write_text(f"# all\n{ENTITY}  # the only one\n\n")
+    assert "1 done" in command("extract", "--ids", str(ids), "--into", night, "--annual").out
+    reading, writing = os.pipe()
+    os.write(writing, ids.read_bytes())
+    os.close(writing)
+    result = finish(
+        start("extract", "--ids", "-", "--into", night, "--annual", sandbox=service, stdin=reading)
+    )
+    os.close(reading)
+    assert "1 unchanged" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--annual"], "entity_ids"),
+        ([ENTITY, "--annual", "--read-catalogues"], "--dry-run"),
+        ([ENTITY, "--ids", "/nonexistent"], "--ids"),
+        ([ENTITY, "--metric", "Nonsense"], "Nonsense"),
+        (["O-1"], "entity_id"),
+        ([ENTITY, "--rate", "0"], "--rate"),
+    ],
+)
+def test_wrong_usage_is_one_line(command: Command, night: str, arguments: list[str], said: str) -> None:
+    """Exit code 2; an id that no entity has is found out at the end."""
+    result = command("extract", "--into", night, *arguments)
+    assert result.code == 2
+    assert said in result.line
+
+
+def test_another_question_is_refused_unless_it_replaces_the_files(command: Command, night: str) -> None:
+    """Exit code 2, and the line says what to do."""
+    command("extract", ENTITY, "--into", night, "--annual")
+    refused = command("extract", ENTITY, "--into", night, "--quarterly")
+    assert refused.code == 2
+    assert "another question" in refused.line
+    assert command("extract", ENTITY, "--into", night, "--quarterly", "--replace").code == 0
+    assert count(night) == 1
+
+
+def test_a_dry_run_spends_and_writes_nothing(command: Command, night: str, service: Sandbox) -> None:
+    """Where nothing is known it says that it guesses; with the catalogues it knows."""
+    before = len(service.log)
+    arguments = ("extract", ENTITY, "--into", night, "--annual", "--dry-run", "--daily-budget", "9")
+    result = command(*arguments, "--rate", "2")
+    assert (result.code, len(service.log)) == (0, before)
+    assert "about 26 requests" in result.out
+    assert "it does not fit" in result.out
+    assert "0 min 13 s at 2 requests a second" in result.out
+    assert not Path(night).exists()
+    exact = json.loads(command(*arguments, "--read-catalogues", "--json").out)
+    assert (exact["requests"], exact["fits"], exact["spent"]) == (3, True, 2)
+
+
+def test_a_used_up_allowance_and_a_refused_token_have_their_codes(
+    command: Command, night: str, service: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5 and 3; the report comes first all the same."""
+    service.inject(Status(operation="catalogue", status=429, retry_after=5000))
+    result = command("extract", ENTITY, "--into", night, "--annual")
+    assert result.code == 5
+    assert "1 left" in result.out
+    assert "possible again at" in result.line
+    monkeypatch.setenv("ASYNCFIN_TOKEN", "wrong")
+    assert command("extract", ENTITY, "--into", night, "--annual").code == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send on Windows")
+def test_ctrl_c_finishes_what_is_in_progress_and_a_second_one_ends_at_once(
+    service: Sandbox, night: str
+) -> None:
+    """Exit code 130 both times; after the first one the entity in progress is done, after two nothing is."""
+    service.inject(Hang(operation="query"))
+    twice = start("extract", ENTITY, "--into", night, "--annual", sandbox=service)
+    _await_query(service, twice)
+    twice.send_signal(signal.SIGINT)
+    assert twice.stderr is not None
+    assert "Ctrl-C again" in twice.stderr.readline()
+    twice.send_signal(signal.SIGINT)
+    assert finish(twice) == (130, "", "")
+    service.clear_faults()
+    service.inject(Slow(operation="query", seconds=1))
+    arguments = (ENTITY, NOBODY, "--into", night, "--annual", "--max-in-flight", "1")
+    once = start("extract", *arguments, sandbox=service)
+    _await_query(service, once)
+    once.send_signal(signal.SIGINT)
+    result = finish(once)
+    assert result.code == 130
+    assert "1 done, 0 unchanged, 0 failed, 1 left" in result.out
+
+
+def _await_query(service: Sandbox, process: "subprocess.Popen[str]") -> None:
+    """Return when the process has sent a query."""
+    known = len(service.log)
+    while "query" not in {served.operation for served in service.log[known:]}:
+        assert process.poll() is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
+def test_a_terminal_of_80_columns_shows_a_bar(service: Sandbox, night: str) -> None:
+    """No line is wider, a failure stands above the bar, and the bar is gone at the end."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [sys.executable, "-m", "asyncfin", "extract", ENTITY, NOBODY, "--into", night, "--annual"]
+    terminal = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    process = subprocess.Popen(command, env=environment(service) | {"TERM": "xterm"}, **terminal)
+    os.close(theirs)
+    shown = b""
+    while part := _read(ours):
+        shown += part
+    os.close(ours)
+    assert process.wait(60) == 1
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).replace("\r\n", "\n")
+    assert re.search(r"entities +2/2 ━+", text)
+    assert max(len(line.rpartition("\r")[2]) for line in text.splitlines()) <= 80
+    assert text.splitlines()[-1] == "asyncfin: 1 of 2 entities failed; run it again"
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # what Linux says at the end of a pseudo-terminal
+        return b""

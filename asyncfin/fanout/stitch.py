@@ -18,6 +18,9 @@ from asyncfin.table.panel import Panel
 from asyncfin.wire.answer import QueryPage, RawSeries, place
 from asyncfin.wire.turn import decoding_turn
 
+_IDENTITY = ("metric_id", "reporting_group_id", "scopes")
+_identity = attrgetter(*_IDENTITY)
+
 
 class Stitch:
     """The answer to one question while it arrives.
@@ -85,12 +88,13 @@ class Stitch:
         if raw.series_id in self._arrived:
             raise MalformedAnswerError(f"the series came before @ {place(at, raw.series_id)}")
         listed = self._catalogue[raw.series_id]
-        for name in ("metric_id", "reporting_group_id", "scopes"):
-            if getattr(raw, name) != getattr(listed, name):
-                raise MalformedAnswerError(
-                    f"expected {getattr(listed, name)!r} as in the catalogue, got {getattr(raw, name)!r}"
-                    f" @ {place(at, raw.series_id)}.{name}"
-                )
+        if _identity(raw) != _identity(listed):
+            raise MalformedAnswerError(
+                f"expected {getattr(listed, name)!r} as in the catalogue, got {getattr(raw, name)!r}"
+                f" @ {place(at, raw.series_id)}.{name}"
+                for name in _IDENTITY
+                if getattr(raw, name) != getattr(listed, name)
+            )
 
     def _take(self, blocks: list[Block], home: frozenset[str], asked: Resolved) -> None:
         """Make blocks part of the answer, if their values may be there."""

@@ -1,7 +1,7 @@
 """Hold the sandbox to its own OpenAPI document: `python tests/contract_openapi.py [schemathesis options]`.
 
 Schemathesis reads the served document, narrowed to what the schema language cannot say: which ids the dataset
-has, and that one date or period comes before another. So everything it makes has to be accepted, and everything
+has, and that one date or period comes before another. So all that it makes has to be accepted, and everything
 it breaks on purpose has to be refused. One thing is left out:
 
 - `cursor` is opaque, only a value from the answer before is right: tests/sandbox has it.

@@ -6,6 +6,7 @@ which series of a page are kept, which values may be in it, and which periods a 
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import Catalogue

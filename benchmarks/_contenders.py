@@ -93,6 +93,26 @@ async def numbers(question: Question) -> tuple[int, Held]:
     return panel.value_count, panel
 
 
+async def traced(question: Question) -> tuple[int, Held]:
+    """Return what Python's allocator holds for a panel, in bytes, in place of its values."""
+    import tracemalloc
+
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    _, panel = await numbers(question)
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    return after - before, panel
+
+
+async def planned(question: Question) -> tuple[int, Held]:
+    from asyncfin import Client, Select
+
+    async with Client(question.url, TOKEN) as client:
+        plan = await client.plan(question.plan.catalogue, Select(), question.plan.period_selection)
+    return len(plan.series), plan
+
+
 async def arrow(question: Question) -> tuple[int, Held]:
     _, panel = await numbers(question)
     table = panel.to_arrow()
@@ -313,7 +333,7 @@ async def measured(read: Read, question: Question) -> dict[str, Any]:
     return figures
 
 
-OURS = ("numbers", "arrow", "every_value", "stream", "prefetched")
+OURS = ("numbers", "traced", "planned", "arrow", "every_value", "stream", "prefetched")
 
 
 async def _warm(name: str, question: Question) -> None:

@@ -263,7 +263,8 @@ class Client:
 
         Each piece is a Panel of some of the series, with its own periods. All pieces are of one
         publication, and each series is in exactly one. Arguments and errors as for `query`, but once
-        a piece has been given a changed publication is a DatasetChangedError.
+        a piece has been given a changed publication is a DatasetChangedError. Waiting for a piece may
+        be given up (``asyncio.wait_for``): the next wait goes on where it was.
         """
         return self._runner.stream(source, select, periods, value_version)
 

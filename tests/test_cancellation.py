@@ -131,6 +131,26 @@ async def test_a_stream_obeys_its_consumers_pace() -> None:
     assert plan.requests > 15
 
 
+async def test_a_stream_outlives_a_consumer_that_would_not_wait() -> None:
+    """A wait that is given up loses no piece, nor does it end the stream, as if all had come."""
+    async with (
+        Sandbox(SMALL, faults=[Latency(operation="query", seconds=1)]) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        came: list[str] = []
+        late = 0
+        async with client.stream(SMALL.entity_id, Select(), FiscalRange()) as pieces:
+            while True:
+                try:
+                    came += (await asyncio.wait_for(anext(pieces), 0.3)).series_ids
+                except TimeoutError:
+                    late += 1
+                except StopAsyncIteration:
+                    break
+        assert late
+        assert sorted(came) == sorted((await query(client)).series_ids)
+
+
 async def test_batches_are_in_flight_together() -> None:
     """A question of n batches takes n / max_in_flight round trips and no more."""
     wide = generate(12, series=3000, publications=1)

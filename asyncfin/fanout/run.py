@@ -20,6 +20,7 @@ from asyncfin.fanout.catalogues import Catalogues, Reading
 from asyncfin.fanout.flight import in_flight
 from asyncfin.fanout.plan import Batch, Plan
 from asyncfin.fanout.plan import plan as make_plan
+from asyncfin.fanout.steps import steps_of
 from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.kind import check_kind
@@ -89,7 +90,7 @@ class Runner:
         """Give the answer in pieces, as `Client.stream` says."""
         reading = Reading(self._sender, "stream")
         plan = await self._planned(reading, source, select, periods, value_version)
-        async with aclosing(self._streamed(reading, plan)) as pieces:
+        async with steps_of(self._streamed(reading, plan)) as pieces:
             yield pieces
 
     async def _planned(

@@ -20,7 +20,7 @@ _HIDDEN = "(secret)"
 # Answers to a request with a token older than this many renewals are long in.
 _REMEMBERED = 16
 # A token shorter than this may stand in the data by chance, which is not to be spoiled.
-_UNMISTAKABLE = 16
+_UNMISTAKABLE = 8
 
 
 class _HiddenText(str):
@@ -47,7 +47,11 @@ class Secret:
     def struck_from(self, answered: bytes) -> bytes:
         """Return a part of an answer without the token, should the service repeat it there."""
         text = self._text.encode()
-        return answered.replace(text, _HIDDEN.encode()) if len(text) >= _UNMISTAKABLE else answered
+        if len(text) < _UNMISTAKABLE:
+            return answered
+        for form in {text, text.replace(b"/", rb"\/")}:  # JSON may write a slash in both ways
+            answered = answered.replace(form, _HIDDEN.encode())
+        return answered
 
     def pattern(self) -> str:
         """Return a regular expression for the token, as it is or escaped as in URLs and JSON."""

@@ -150,7 +150,7 @@ def test_every_wanted_series_has_one_home(case: Case, periods: Resolved) -> None
 
 @given(cases(), PERIODS)
 def test_batches_match_what_they_say_on_one_page(case: Case, periods: Resolved) -> None:
-    """Brute force finds what `matched` says: at most a page, unless a cell is larger or pages save nothing."""
+    """Brute force finds what `matched` says: at most a page, unless a cell is larger or pages save none."""
     made = planned(case, periods)
     found = [matched(case.catalogue, batch) for batch in made.batches]
     for batch, several in zip(made.batches, found, strict=True):

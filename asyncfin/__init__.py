@@ -1,5 +1,8 @@
 """An asyncio client for a financial dataset service: any number of a company's series as one exact table."""
 
+import importlib
+import typing
+
 from asyncfin.client import Client
 from asyncfin.errors import (
     AllowanceExhaustedError,
@@ -21,10 +24,6 @@ from asyncfin.errors import (
     TruncatedAnswerError,
     ValidationFailedError,
 )
-from asyncfin.extraction.cost import ExtractCost, extract_cost
-from asyncfin.extraction.report import EntityReport, ExtractReport
-from asyncfin.extraction.run import extract
-from asyncfin.extraction.watch import ExtractProgress
 from asyncfin.fanout.plan import Plan
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
@@ -39,6 +38,12 @@ from asyncfin.wire.answer import QueryPage
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.transport import Timeouts
+
+if typing.TYPE_CHECKING:
+    from asyncfin.extraction.cost import ExtractCost, extract_cost
+    from asyncfin.extraction.report import EntityReport, ExtractReport
+    from asyncfin.extraction.run import extract
+    from asyncfin.extraction.watch import ExtractProgress
 
 __all__ = [
     "AllowanceExhaustedError",
@@ -96,3 +101,23 @@ __all__ = [
     "format_path",
     "parse_path",
 ]
+
+# Extractions are a kind of program of their own: all others import the library without them.
+_EXTRACTION = {
+    "EntityReport": "report",
+    "ExtractCost": "cost",
+    "ExtractProgress": "watch",
+    "ExtractReport": "report",
+    "extract": "run",
+    "extract_cost": "cost",
+}
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _EXTRACTION:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"asyncfin.extraction.{_EXTRACTION[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

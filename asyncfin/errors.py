@@ -27,7 +27,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 
@@ -79,6 +78,8 @@ class _AttemptedError(AsyncfinError):
 
 def own_version() -> str:
     """Return the installed version of this library; "unknown" where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, seldom needed
+
     try:
         return version("asyncfin")
     except PackageNotFoundError:

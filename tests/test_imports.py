@@ -9,7 +9,7 @@ import pytest
 import asyncfin
 
 OPTIONAL = ["cyclopts", "matplotlib", "numpy", "opentelemetry", "pandas", "polars", "pyarrow", "rich"]
-APART = ["asyncfin.sandbox", "asyncfin.cli", "asyncfin.telemetry"]
+APART = ["asyncfin.sandbox", "asyncfin.cli", "asyncfin.extraction", "asyncfin.telemetry"]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def imported() -> set[str]:
 
 @pytest.mark.parametrize("name", [*OPTIONAL, *APART])
 def test_importing_the_package_leaves_what_is_optional_alone(imported: set[str], name: str) -> None:
-    """Frames, plots, the command line, telemetry and the sandbox are imported when they are used."""
+    """Frames, plots, commands, extraction, telemetry and the sandbox are imported when they are used."""
     assert "asyncfin.client" in imported
     assert name not in imported
 
@@ -33,7 +33,7 @@ def test_the_public_names_are_sorted_and_complete() -> None:
     assert asyncfin.__all__ == sorted(asyncfin.__all__)
     held = {
         name
-        for name, value in vars(asyncfin).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
+        for name in dir(asyncfin)
+        if not name.startswith("_") and not isinstance(getattr(asyncfin, name), ModuleType)
     }
     assert held == set(asyncfin.__all__)

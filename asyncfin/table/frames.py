@@ -1,10 +1,12 @@
-"""The frame libraries. pandas and polars go through Arrow, so that all of them show one schema."""
+"""The frame libraries. pandas and polars go through Arrow, so that all of them show one schema.
+
+The columns are imported inside: most programs import the library and ask for no table.
+"""
 
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 from asyncfin.errors import SelectionError
-from asyncfin.table.arrow import empty_table, joined, long_table, wide_table
 from asyncfin.table.grid import Grid
 from asyncfin.table.library import library
 
@@ -14,6 +16,8 @@ Names: TypeAlias = Iterable[str] | None
 
 def to_arrow(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> Any:
     """Return the table of a layout. `about` is what its metadata says of the question."""
+    from asyncfin.table.arrow import long_table, wide_table
+
     match layout:
         case "long":
             return long_table(grid, names, about)
@@ -49,4 +53,6 @@ def to_numpy(grid: Grid) -> Any:
 
 def concat(tables: list[Any], names: Names) -> Any:
     """Return several long tables as one."""
+    from asyncfin.table.arrow import empty_table, joined
+
     return joined(tables) if tables else empty_table(names)

@@ -22,7 +22,6 @@ from asyncfin.table import frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
 from asyncfin.table.notebook import panel_html
-from asyncfin.table.plot import plot as draw
 from asyncfin.wire.answer import series_of
 
 Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Iterable[Period | str]
@@ -219,7 +218,9 @@ class Panel:
             SelectionError: there are more than 10 lines.
             ImportError: matplotlib is not installed.
         """
-        return draw(self._grid, ax)
+        from asyncfin.table.plot import plot
+
+        return plot(self._grid, ax)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Hand the long table to whatever reads Arrow's C stream interface."""

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from attrs import astuple
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +32,7 @@ from asyncfin.errors import (
     ValidationFailedError,
 )
 from asyncfin.wire.bucket import TokenBucket
-from asyncfin.wire.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying
+from asyncfin.wire.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Stats
 from asyncfin.wire.protocol import Answer, Request
 from asyncfin.wire.retry import Quota, Retry, Sender
 from asyncfin.wire.transport import Timeouts, Transport
@@ -219,7 +220,7 @@ async def test_what_passes_is_sent_again_until_it_is_answered(step: Any, request
     """Three failures of a kind, then the answer; the query, a POST that reads, is no exception."""
     async with sending(step, step, step, answer(body=b"at last")) as (server, sender, events):
         got = await sender.send(request_)
-        counts = sender.stats().total
+        counts = sender.stats()
     assert got.body == b"at last"
     assert len(server.requests) == 4
     assert (counts.requests, counts.retries) == (4, 3)
@@ -373,7 +374,7 @@ async def test_a_429_spends_an_attempt_but_no_time_and_no_quota() -> None:
     steps = [refusal(429, retry_after="50")] * 149
     async with sending(*steps, answer(), retry=retry) as (server, sender, _):
         await sender.send(READ)
-        counts = sender.stats().total
+        counts = sender.stats()
     assert len(server.requests) == 150
     assert counts.refused == 149
     assert counts.waits >= 149 * 50
@@ -470,11 +471,12 @@ async def test_every_attempt_s_beginning_has_one_end_and_the_figures_add_up() ->
     started = [event.serial for event in of_kind(events, RequestStarted)]
     ended = [event.serial for event in events if isinstance(event, RequestAnswered | RequestFailed)]
     assert sorted(started) == sorted(ended)
-    assert len(set(started)) == len(started) == len(server.requests) == stats.total.requests
-    assert stats.by_operation["dataset"] + stats.by_operation["query"] == stats.total
-    assert stats.total.refused == sum(event.status == 429 for event in of_kind(events, RequestAnswered))
-    assert stats.total.received == sum(event.received for event in of_kind(events, RequestAnswered))
-    assert stats.total.retries == len(of_kind(events, Retrying))
+    assert len(set(started)) == len(started) == len(server.requests) == stats.requests
+    both = stats.by_operation["dataset"] + stats.by_operation["query"]
+    assert stats == Stats(*astuple(both), by_operation=stats.by_operation)
+    assert stats.refused == sum(event.status == 429 for event in of_kind(events, RequestAnswered))
+    assert stats.received == sum(event.received for event in of_kind(events, RequestAnswered))
+    assert stats.retries == len(of_kind(events, Retrying))
 
 
 @pytest.mark.virtual

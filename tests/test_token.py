@@ -101,7 +101,7 @@ async def test_renewing_does_not_count_as_an_attempt() -> None:
     """Also with a single attempt allowed, the renewed token is tried."""
     async with sending(Issuer(), accepting("token-2"), retry=Retry(attempts=1)) as (server, sender):
         await sender.send(READ)
-        assert sender.stats().total.requests == len(server.requests) == 2
+        assert sender.stats().requests == len(server.requests) == 2
 
 
 async def test_a_fixed_token_that_is_refused_is_an_error_at_once() -> None:

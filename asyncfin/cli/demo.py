@@ -95,7 +95,7 @@ def _print_cost(stats: Stats, plan: Plan, console: Console) -> None:
     spent = ", ".join(f"{counts.requests} {operation}" for operation, counts in stats.by_operation.items())
     console.print()
     console.print(
-        f"All of it came over HTTP, in {counted(stats.total.requests, 'request')}: {spent}.\n"
+        f"All of it came over HTTP, in {counted(stats.requests, 'request')}: {spent}.\n"
         f"The question means {len(plan.series)} series and was planned into"
         f" {counted(plan.requests, 'request')}."
     )

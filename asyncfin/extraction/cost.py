@@ -68,8 +68,8 @@ class ExtractCost:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.entities:,} entities: {self.new:,} new, {self.changed:,} changed,"
-            f" {self.unchanged:,} unchanged, {len(self.failed):,} failed",
+            f"entities: {self.new:,} new, {self.changed:,} changed, {self.unchanged:,} unchanged,"
+            f" {len(self.failed):,} failed",
             f"{'about ' if self.guessed else ''}{self.requests:,} requests will be sent"
             + (f"; those of {self.guessed:,} entities are a guess" if self.guessed else ""),
         ]
@@ -150,7 +150,7 @@ class _Estimate:
     async def over(self, ids: tuple[str, ...]) -> ExtractCost:
         """Return the cost of all entities."""
         jobs = [partial(self._entity, entity_id) for entity_id in ids]
-        before = self._client.stats.total.requests
+        before = self._client.stats.requests
         async with in_flight(jobs, self._client.max_in_flight) as found:
             expected = [each async for each in found]
         states = [each.state for each in expected]
@@ -163,7 +163,7 @@ class _Estimate:
             failed=tuple(each.report for each in expected if each.report is not None),
             requests=sum(each.requests for each in expected),
             guessed=sum(each.guessed for each in expected),
-            spent=self._client.stats.total.requests - before,
+            spent=self._client.stats.requests - before,
             rate=bucket.rate,
             budget=None if bucket.daily_budget is None else bucket.daily_budget - bucket.spent_today,
         )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
-from attrs import asdict, frozen
+from attrs import asdict, astuple, field, frozen
 
 from asyncfin.errors import SelectionError
 
@@ -213,11 +213,10 @@ class Counts:
 
 
 @frozen
-class Stats:
-    """The counts of a client at one moment: in total, and by operation."""
+class Stats(Counts):
+    """The counts of a client at one moment: of all its requests, and by operation."""
 
-    total: Counts
-    by_operation: Mapping[str, Counts]
+    by_operation: Mapping[str, Counts] = field(kw_only=True)
 
 
 class Tally:
@@ -241,4 +240,5 @@ class Tally:
 
     def stats(self) -> Stats:
         """Return the counts so far."""
-        return Stats(sum(self._counts.values(), Counts()), MappingProxyType(dict(self._counts)))
+        total = sum(self._counts.values(), Counts())
+        return Stats(*astuple(total), by_operation=MappingProxyType(dict(self._counts)))

@@ -175,8 +175,22 @@ async def test_passing_failures_are_not_seen(tmp_path: Path) -> None:
     ):
         report = await extract(client, IDS, Select(), Annual(), to=tmp_path / "night")
     assert len(report.done) == len(IDS)
-    assert report.requests == client.stats.total.requests > 3 * len(IDS)
+    assert report.requests == client.stats.requests > 3 * len(IDS)
     assert report.waits > 0
+
+
+async def test_a_token_that_the_service_echoes_reaches_no_file_and_no_report(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """It is cut out of the error before anything is written."""
+    body = b'{"error":{"code":"forbidden","message":"no access with %b"}}' % sandbox.token.encode()
+    sandbox.inject(Status(operation="query", status=403, body=body))
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert len(report.failed) == len(IDS)
+    assert sandbox.token not in str(report) + repr(report)
+    written = [path for path in folder.parent.rglob("*") if path.is_file()]
+    assert all(sandbox.token.encode() not in path.read_bytes() for path in written)
+    assert b"no access with" in (folder.parent / "night.journal" / "journal.sqlite").read_bytes()
 
 
 async def test_an_account_without_access_to_some_entities_gets_the_others(

@@ -27,6 +27,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 
@@ -76,6 +77,7 @@ class _AttemptedError(AsyncfinError):
         return "\n".join(f"{name}: {value}" for name, value in facts.items() if value is not None)
 
 
+@cache
 def own_version() -> str:
     """Return the installed version of this library; "unknown" where it is not installed."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import, seldom needed

@@ -1,10 +1,8 @@
 """A dataset and its catalogue (spec 2.2, 2.3), and which of its series a Select means."""
 
-import difflib
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
-from html import escape
 from typing import TypeAlias, TypeVar
 
 from attrs import frozen
@@ -240,6 +238,8 @@ class Catalogue(Dataset):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         head = "<br>".join(map(escape, str(self).split("\n")[:4]))
         rows = "".join(
             f"<tr><td>{escape(group.reporting_group_id)}</td><td>{escape(group.name)}</td>"
@@ -268,9 +268,11 @@ def _absent(asked: Iterable[K] | None, known: Collection[K]) -> tuple[K, ...]:
 
 def _complaint(field: str, ids: tuple[str, ...], known: list[str]) -> str:
     """Name the unknown ids of a field, the first ones with what comes close: looking for that is slow."""
+    from difflib import get_close_matches
+
     named = []
     for each in ids[:_EXPLAINED]:
-        close = difflib.get_close_matches(each, known, n=3, cutoff=0.5)
+        close = get_close_matches(each, known, n=3, cutoff=0.5)
         named.append(f"{each!r}" + (f" (close: {', '.join(close)})" if close else ""))
     named += map(repr, ids[_EXPLAINED:])
     return f"{field} {', '.join(named)}"

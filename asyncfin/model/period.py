@@ -86,16 +86,15 @@ class Period:
         return period
 
 
-_LABEL = re.compile(
+_LABEL = (
     r"FY(?P<fiscal>\d{4})"
-    r"|(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<nine>9M)|(?P<month>\d\d)-(?P<duration>\d{2,4})M)",
-    re.ASCII,
+    r"|(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<nine>9M)|(?P<month>\d\d)-(?P<duration>\d{2,4})M)"
 )
 
 
 def _parsed(label: str) -> Period | None:
     """Return the period that a text describes, in the one form or another; None for other texts."""
-    found = _LABEL.fullmatch(label)
+    found = re.fullmatch(_LABEL, label, re.ASCII)
     if found is None:
         return None
     if found["fiscal"]:

@@ -24,7 +24,7 @@ ScopePath: TypeAlias = tuple[ScopeRef, ...]
 """The complete, ordered `scopes` array of a series."""
 
 _ESCAPES = {"%": "%25", "=": "%3D", "|": "%7C"}
-_ESCAPED = re.compile("%(?:25|3D|7C)", re.IGNORECASE)
+_ESCAPED = "(?i)%(?:25|3D|7C)"
 
 
 def _escaped(text: str) -> str:
@@ -32,18 +32,21 @@ def _escaped(text: str) -> str:
 
 
 def _unescaped(text: str, whole: str) -> str:
-    if "%" in _ESCAPED.sub("", text):
+    if "%" in re.sub(_ESCAPED, "", text):
         raise SelectionError(f"scope path {whole!r}: a % in an id is written %25, an = %3D and a | %7C")
-    return _ESCAPED.sub(lambda found: chr(int(found[0][1:], 16)), text)
+    return re.sub(_ESCAPED, lambda found: chr(int(found[0][1:], 16)), text)
 
 
-def format_path(path: ScopePath) -> str:
+def format_path(path: Iterable[ScopeRef | tuple[str, str]]) -> str:
     """Return the text form of a scope path: ``group=scope|group=scope``, with %25, %3D, %7C for % = | in ids.
+
+    Raises:
+        SelectionError: it holds something else than `ScopeRef` and pairs of str.
 
     >>> format_path((ScopeRef("segment", "R&D"), ScopeRef("region", "a=b")))
     'segment=R&D|region=a%3Db'
     """
-    return "|".join(map(str, path))
+    return "|".join(map(str, as_path(path)))
 
 
 def parse_path(text: str) -> ScopePath:

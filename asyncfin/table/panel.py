@@ -21,7 +21,6 @@ from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.table import frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
-from asyncfin.table.notebook import panel_html
 from asyncfin.wire.answer import series_of
 
 Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Iterable[Period | str]
@@ -251,6 +250,8 @@ class Panel:
         )
 
     def _repr_html_(self) -> str:
+        from asyncfin.table.notebook import panel_html
+
         return panel_html(self._grid, self._lines())
 
     def _lines(self) -> list[str]:

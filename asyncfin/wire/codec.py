@@ -7,6 +7,7 @@ collects every problem with its JSON path.
 
 from contextlib import suppress
 from datetime import datetime
+from functools import cache
 from typing import Any, TypeVar, get_args, get_origin
 
 import cattrs
@@ -90,6 +91,7 @@ def aware_timestamp(text: str) -> datetime:
     return moment
 
 
+@cache
 def _converter(*, detailed_validation: bool) -> cattrs.Converter:
     converter = cattrs.Converter(detailed_validation=detailed_validation)
     for kind in (str, int, bool):
@@ -101,9 +103,6 @@ def _converter(*, detailed_validation: bool) -> cattrs.Converter:
     converter.register_structure_hook_factory(has, _strict_class(converter))
     return converter
 
-
-_quick = _converter(detailed_validation=False)
-_detailed = _converter(detailed_validation=True)
 
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """What msgspec and the model's own checks raise on bytes that break the spec."""
@@ -140,13 +139,13 @@ def structure(value: Any, kind: type[T]) -> T:
     if not isinstance(value, dict):
         raise MalformedAnswerError(f"expected an object, got {_json_name(value)} @ $")
     with suppress(Exception):  # what does not fit fails in many ways; the second reading names them
-        return _quick.structure(value, kind)
+        return _converter(detailed_validation=False).structure(value, kind)
     return _structure_or_explain(value, kind)
 
 
 def _structure_or_explain(value: Any, kind: type[T]) -> T:
     try:
-        return _detailed.structure(value, kind)
+        return _converter(detailed_validation=True).structure(value, kind)
     except Exception as error:  # noqa: BLE001
         found = cattrs.transform_error(error, format_exception=_explain)
     raise MalformedAnswerError(found)

@@ -61,7 +61,7 @@ class Answer:
         return self.headers.get("x-request-id")
 
 
-_ENTITY_ID = re.compile(r"O-[^\ud800-\udfff]{32}")
+_ENTITY_ID = r"O-[^\ud800-\udfff]{32}"
 
 
 def check_entity_id(entity_id: str) -> None:
@@ -70,7 +70,7 @@ def check_entity_id(entity_id: str) -> None:
     Raises:
         SelectionError: it is not ``O-`` and 32 characters.
     """
-    if not isinstance(entity_id, str) or not _ENTITY_ID.fullmatch(entity_id):
+    if not isinstance(entity_id, str) or not re.fullmatch(_ENTITY_ID, entity_id):
         raise SelectionError(f"entity_id must be 'O-' followed by 32 characters, not {entity_id!r}")
 
 

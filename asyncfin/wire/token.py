@@ -14,7 +14,7 @@ from asyncfin.wire.shared import SharedReads
 
 AskToken: TypeAlias = Callable[[], Awaitable[str]]
 
-_TOKEN = re.compile(r"[\x21-\x7e]+")
+_PRINTABLE = r"[\x21-\x7e]+"
 _WANTED = "printable ASCII without spaces"
 _HIDDEN = "(secret)"
 # Answers to a request with a token older than this many renewals are long in.
@@ -143,7 +143,7 @@ def _escapes(character: str) -> str:
 
 
 def _is_token(text: object) -> bool:
-    return isinstance(text, str) and _TOKEN.fullmatch(text) is not None
+    return isinstance(text, str) and re.fullmatch(_PRINTABLE, text) is not None
 
 
 def _checked_callable(token: AskToken) -> AskToken:

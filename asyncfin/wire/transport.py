@@ -43,11 +43,6 @@ from asyncfin.wire.token import AskToken, Secret, Tokens
 # Inflating less than this is quicker than handing it to a thread.
 _INLINE_BYTES = 64 * 1024
 _CLOSED = "the client is closed"
-_HEADERS = {
-    "Accept": "application/json",
-    "Accept-Encoding": ACCEPTED,
-    "User-Agent": f"asyncfin/{own_version()}",
-}
 
 
 @frozen
@@ -113,6 +108,11 @@ class Transport:
         self.base_url = checked_base_url(base_url)
         self.tokens = Tokens(token)
         self.clock = clock
+        self._headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": ACCEPTED,
+            "User-Agent": f"asyncfin/{own_version()}",
+        }
         self._timeouts = timeouts
         self._max_in_flight = max_in_flight
         self._max_body_bytes = max_body_bytes
@@ -184,7 +184,7 @@ class Transport:
     def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._max_in_flight, ssl=self._ssl or True),
-            headers=_HEADERS,
+            headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             middlewares=(_once,),

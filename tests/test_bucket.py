@@ -111,6 +111,15 @@ async def test_refuses_impossible_settings(field: str, value: float) -> None:
     assert (bucket.rate, bucket.burst) == (5, 2)
 
 
+@pytest.mark.parametrize("loop_time", [float("nan"), float("inf"), None])
+async def test_refuses_a_pause_without_an_end(loop_time: float) -> None:
+    """The bucket goes on as before."""
+    bucket = TokenBucket(5, 2)
+    with pytest.raises(SelectionError, match=f"loop_time={loop_time!r}: must be a finite number"):
+        bucket.pause_until(loop_time)
+    await bucket.acquire()
+
+
 def test_refuses_an_impossible_daily_budget() -> None:
     """A budget of nothing could never grant anything."""
     with pytest.raises(SelectionError, match="daily_budget=0"):

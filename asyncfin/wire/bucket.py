@@ -161,7 +161,12 @@ class TokenBucket:
         """Grant nothing before `loop_time`, to nobody; afterwards requests restart one by one.
 
         A pause is only ever lengthened, and the bucket does not fill in it.
+
+        Raises:
+            SelectionError: `loop_time` is no finite number.
         """
+        if not isinstance(loop_time, (int, float)) or not isfinite(loop_time):
+            raise SelectionError(f"loop_time={loop_time!r}: must be a finite number of seconds")
         self._level.pause(self._bind().time(), loop_time)
         self._serve()
 

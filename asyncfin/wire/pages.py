@@ -195,7 +195,8 @@ def _joined_groups(parts: Iterable[ReportingGroup]) -> tuple[ReportingGroup, ...
         head = heads.setdefault(part.reporting_group_id, evolve(part, series=()))
         if evolve(part, series=()) != head:
             raise MalformedAnswerError(
-                f"two pages describe the group {part.reporting_group_id!r} differently"
+                f"two pages describe the group {part.reporting_group_id!r} differently @ $.groups",
+                operation="catalogue",
             )
         series.setdefault(part.reporting_group_id, []).extend(part.series)
     return tuple(evolve(head, series=tuple(series[name])) for name, head in heads.items())

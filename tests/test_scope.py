@@ -26,6 +26,11 @@ def test_two_paths_never_share_a_text_form(one: ScopePath, other: ScopePath) -> 
     assert (format_path(one) == format_path(other)) == (one == other)
 
 
+def test_the_text_form_of_pairs_is_that_of_their_references() -> None:
+    """Pairs of str are taken wherever a path is."""
+    assert format_path([("segment", "a=b"), ScopeRef("region", "x")]) == "segment=a%3Db|region=x"
+
+
 def test_only_what_divides_a_path_is_escaped() -> None:
     """Per cent, equals and bar are; all else stays readable."""
     assert format_path((ScopeRef("a=b", "50%|R&D/x"),)) == "a%3Db=50%25%7CR&D/x"

@@ -183,7 +183,7 @@ def test_a_series_on_too_long_a_path_is_refused() -> None:
     known = catalogue(("Revenue", "all", "annual"))
     (group,) = known.groups
     long = evolve(known, groups=(evolve(group, series=(evolve(group.series[0], scopes=path),)),))
-    with pytest.raises(SelectionError, match="scope path"):
+    with pytest.raises(SelectionError, match="each path of scope_combinations"):
         planned(long)
 
 

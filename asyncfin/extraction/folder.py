@@ -38,7 +38,7 @@ class Folder:
         Raises:
             SelectionError: a folder can't stand beside this one, on the same file system.
         """
-        data = Path(to).absolute()
+        data = Path(to).resolve()
         if os.path.ismount(data):
             raise SelectionError(
                 f"to must be a folder within {data}, such as {data / 'extraction'}:"

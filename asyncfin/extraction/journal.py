@@ -87,12 +87,12 @@ class Journal:
             mode = "rwc" if writable else "ro"
             self._rows = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None)
             try:
-                self._open()
+                self._open(writable)
             except BaseException:
                 self._rows.close()
                 raise
 
-    def _open(self) -> None:
+    def _open(self, writable: bool) -> None:
         (version,) = self._rows.execute("PRAGMA user_version").fetchone()
         if version not in (0, _VERSION):
             raise ManifestMismatchError(
@@ -103,6 +103,9 @@ class Journal:
             self._rows.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
         # A loss of power may cost the last entries, which are extracted again; never the journal.
         self._rows.execute("PRAGMA synchronous = NORMAL")
+        if writable:
+            asked = (self._question.hash, self._question.text)
+            self._rows.execute("INSERT OR IGNORE INTO question VALUES (?, ?)", asked)
 
     def strangers(self) -> tuple[str, ...]:
         """Return the entities that were asked another question."""
@@ -166,10 +169,7 @@ class Journal:
         row = {"entity_id": entity_id, "question": self._question.hash, "state": state, **times, **columns}
         named, places = ", ".join(row), ", ".join(f":{name}" for name in row)
         changed = ", ".join(f"{name} = excluded.{name}" for name in row)
-        with failing(self._path), self._rows:
-            self._rows.execute(
-                "INSERT OR IGNORE INTO question VALUES (?, ?)", (self._question.hash, self._question.text)
-            )
+        with failing(self._path):
             self._rows.execute(
                 f"INSERT INTO entity ({named}) VALUES ({places})"  # noqa: S608  our own names
                 f" ON CONFLICT (entity_id) DO UPDATE SET {changed}",

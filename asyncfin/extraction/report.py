@@ -125,13 +125,13 @@ class ExtractReport:
     def __str__(self) -> str:
         counts = {state: len(self._of(state)) for state in STATES}
         lines = [
-            f"{len(self.entities):,} entities: " + ", ".join(f"{n:,} {state}" for state, n in counts.items()),
+            "entities: " + ", ".join(f"{count:,} {state}" for state, count in counts.items()),
             f"{self.requests:,} requests in {self.seconds:,.0f} s",
             f"{self.rows:,} rows, {self.bytes / 1e6:,.1f} MB",
         ]
         lacks = sum(bool(each.lacking) for each in self.entities)
         if lacks:
-            lines.append(f"{lacks:,} entities lack some of the asked ids")
+            lines.append(f"entities that lack some of the asked ids: {lacks:,}")
         lines += failures(self.failed)
         if self.stopped is not None:
             lines.append(f"ended early: {self.stopped}")

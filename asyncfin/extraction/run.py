@@ -136,7 +136,7 @@ async def run(
     if on_error not in _ON_ERROR:
         raise SelectionError(f"on_error must be {' or '.join(map(repr, _ON_ERROR))}, not {on_error!r}")
     shelf = Shelf(Folder.at(to), question, clock)
-    watch = Watch(len(ids), progress, asyncio.get_running_loop().time)
+    watch = Watch(frozenset(ids), progress, asyncio.get_running_loop().time)
     async with Thread() as thread:
         try:
             await thread.run(partial(shelf.open, replace=replace))

@@ -53,18 +53,19 @@ class Watch:
     """Watches a client while a run uses it, and tells how far the run has come.
 
     Args:
-        entities: how many there are.
+        entities: the ids of those to read; others may use the client too.
         tell: who is told; None: nobody.
         time: the loop's clock.
     """
 
-    entities: int
+    entities: frozenset[str]
     tell: OnProgress | None
     time: Callable[[], float]
     waits: float = 0.0
     _began: float = field(init=False)
     _spent: Counter[str] = field(factory=Counter)
     _states: Counter[str] = field(factory=Counter)
+    _requests: int = 0
     _rows: int = 0
     _bytes: int = 0
     _waiting: str | None = None
@@ -83,9 +84,12 @@ class Watch:
         return self._spent[entity_id]
 
     def __call__(self, event: Event) -> None:
+        if event.entity_id not in self.entities:
+            return
         match event:
-            case RequestStarted(entity_id=str() as entity_id):
-                self._spent[entity_id] += 1
+            case RequestStarted():
+                self._spent[event.entity_id] += 1
+                self._requests += 1
             case Waited():
                 self.waits += event.seconds
             case Retrying():
@@ -113,11 +117,11 @@ class Watch:
         if self.tell is None:
             return
         progress = ExtractProgress(
-            self.entities,
+            len(self.entities),
             self._states["done"],
             self._states["unchanged"],
             self._states["failed"],
-            self._spent.total(),
+            self._requests,
             self._rows,
             self._bytes,
             self.seconds,

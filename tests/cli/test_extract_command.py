@@ -29,7 +29,7 @@ def test_an_extraction_says_what_it_did(command: Command, night: str) -> None:
     """Exit code 0 and a few lines; the second time nothing has changed."""
     first = command("extract", ENTITY, "--into", night, "--annual")
     assert (first.code, first.err) == (0, "")
-    assert first.out.startswith("1 entities: 1 done, 0 unchanged, 0 failed, 0 left\n3 requests")
+    assert first.out.startswith("entities: 1 done, 0 unchanged, 0 failed, 0 left\n3 requests")
     assert count(night) == 6
     assert "1 unchanged" in command("extract", ENTITY, "--into", night, "--annual").out
 

@@ -1,0 +1,154 @@
+"""Extracting many companies: CPU beside fetching the same bytes, memory, and a run with nothing to do.
+
+Each figure is of a process of its own, against a replaying service in another.
+"""
+
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from asyncfin import Client, FiscalRange, Select, extract
+from benchmarks._night import TOKEN, entity_id
+
+ROOT = Path(__file__).parents[1]
+IN_FLIGHT = 8
+KINDS = 6
+USUAL = 1171  # series of a company, the median of real ones
+
+
+@contextmanager
+def night(series: int, fail: int = 0) -> Iterator[str]:
+    """Give the address of a replaying service."""
+    arguments = map(str, (series, KINDS, fail))
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks._night", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+        server.stdin.close()
+
+
+def measured(way: str, url: str, entities: int, folder: Path) -> dict[str, Any]:
+    """Return what a process of its own measured of one way."""
+    command = [sys.executable, "-m", "benchmarks.extraction", way, url, str(entities), str(folder)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=ROOT)
+    return json.loads(done.stdout)
+
+
+async def discarded(url: str, entities: int) -> int:
+    """Fetch the same answers as bytes, and throw them away; return how many."""
+    connector = aiohttp.TCPConnector(limit=IN_FLIGHT)
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    async with aiohttp.ClientSession(url, connector=connector, headers=headers) as session:
+        numbers, counts = iter(range(1, entities + 1)), []
+        asked = [await _asked(session, kind) for kind in range(KINDS)]
+
+        async def work() -> None:
+            for number in numbers:
+                requests = asked[number % KINDS]
+                counts.append(len(requests))
+                for method, path, body in requests:
+                    at = path.replace(entity_id(number % KINDS), entity_id(number))
+                    async with session.request(method, at, data=body or None) as answer:
+                        await answer.read()
+
+        await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+    return sum(counts)
+
+
+async def _asked(session: aiohttp.ClientSession, kind: int) -> list[tuple[str, str, str]]:
+    async with session.get(f"/requests/{entity_id(kind)}") as answer:
+        return await answer.json(content_type=None)
+
+
+async def extracted(url: str, entities: int, folder: Path) -> int:
+    """Extract all series of all periods; return how many answers that took."""
+    ids = [entity_id(number) for number in range(1, entities + 1)]
+    async with Client(url, TOKEN, max_in_flight=IN_FLIGHT) as client:
+        return (await extract(client, ids, Select(), FiscalRange(), to=folder)).requests
+
+
+def measure(way: str, url: str, entities: int, folder: Path) -> None:
+    """Print what one way takes in this process."""
+    began, cpu = time.perf_counter(), time.process_time()
+    work = discarded(url, entities) if way == "discarded" else extracted(url, entities, folder)
+    answers = asyncio.run(work)
+    figures = {
+        "answers": answers,
+        "seconds": time.perf_counter() - began,
+        "cpu": time.process_time() - cpu,
+        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    print(json.dumps(figures))
+
+
+def run() -> str:
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        return "\n\n".join([_speed(place), _memory(place), _failing(place)])
+
+
+def _speed(place: Path, entities: int = 60) -> str:
+    with night(USUAL) as url:
+        measured("extracted", url, KINDS, place / "warm")
+        floor = measured("discarded", url, entities, place)
+        first = measured("extracted", url, entities, place / "speed")
+        again = measured("extracted", url, entities, place / "speed")
+    per_floor, per_answer = floor["cpu"] / floor["answers"], first["cpu"] / first["answers"]
+    assert again["answers"] == entities
+    return _table(
+        f"{entities} companies of {USUAL:,} series",
+        ("bytes discarded", floor, f"{per_floor * 1e3:.2f} ms an answer"),
+        ("first run", first, f"{per_answer * 1e3:.2f} ms an answer, {per_answer / per_floor:.2f}x"),
+        (
+            "second run, nothing changed",
+            again,
+            f"{first['seconds'] / again['seconds']:.0f}x faster than the first",
+        ),
+    )
+
+
+def _memory(place: Path) -> str:
+    with night(200) as url:
+        few, many = (measured("extracted", url, count, place / str(count)) for count in (200, 2000))
+    ratio = many["memory"] / few["memory"]
+    return _table(
+        "companies of 200 series",
+        ("200 entities", few, ""),
+        ("2,000 entities", many, f"{ratio:.2f}x the memory"),
+    )
+
+
+def _failing(place: Path) -> str:
+    with night(20, fail=100) as url:
+        figures = measured("extracted", url, 10_000, place / "failing")
+    return _table("companies of 20 series", ("10,000 entities, 1 % unknown", figures, ""))
+
+
+def _table(title: str, *rows: tuple[str, dict[str, Any], str]) -> str:
+    head = f"| {title} | answers | seconds | CPU seconds | peak MB | |\n|---|---|---|---|---|---|"
+    lines = [
+        f"| {name} | {f['answers']:,} | {f['seconds']:.1f} | {f['cpu']:.1f} | {f['memory']:.0f} | {said} |"
+        for name, f, said in rows
+    ]
+    return "\n".join([head, *lines])
+
+
+if __name__ == "__main__":
+    way, url, entities, folder = sys.argv[1:]
+    measure(way, url, int(entities), Path(folder))

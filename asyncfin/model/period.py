@@ -310,6 +310,14 @@ def describe(selection: Any) -> str:
         case Trailing(months=months):
             return f"the last {months} months"
         case FiscalRange(start=start, end=end):
-            ends = [f"{point.year}-{point.end_month:02d}" if point else "open" for point in (start, end)]
-            return f"fiscal ends {ends[0]} to {ends[1]}"
+            return _between(start, end)
+        case _Rule(start=start, end=end, last=last):
+            kind = "years" if isinstance(selection, Annual) else "quarters"
+            span = f", {_between(start, end)}" if start or end else ""
+            return f"{f'the last {last}' if last else 'all'} fiscal {kind}{span}"
     return repr(selection)
+
+
+def _between(start: Period | None, end: Period | None) -> str:
+    ends = [f"{point.year}-{point.end_month:02d}" if point else "open" for point in (start, end)]
+    return f"fiscal ends {ends[0]} to {ends[1]}"

@@ -64,7 +64,10 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         _discard_output()
         return Exit.BROKEN_PIPE
-    except (CycloptsError, UsageError, AsyncfinError, OSError) as failure:
+    except (CycloptsError, UsageError, AsyncfinError) as failure:
+        return _failed(failure)
+    except OSError as failure:
+        _discard_output()  # on a full disk its flush would fail once more
         return _failed(failure)
     return Exit.OK
 

@@ -224,12 +224,25 @@ class MalformedAnswerError(_AttemptedError):
         self.attempts = attempts
 
 
-class IncompleteResultError(AsyncfinError):
+class IncompleteResultError(_AttemptedError):
     """What came is not what was planned. `series_ids` names the series that are missing."""
 
-    def __init__(self, message: str, *, series_ids: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        series_ids: Iterable[str] = (),
+        operation: str | None = None,
+        request_id: str | None = None,
+        at: datetime | None = None,
+        attempts: int = 1,
+    ) -> None:
         super().__init__(message)
         self.series_ids = tuple(series_ids)
+        self.operation = operation
+        self.request_id = request_id
+        self.at = at
+        self.attempts = attempts
 
 
 class ManifestMismatchError(AsyncfinError):

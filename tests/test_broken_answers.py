@@ -203,6 +203,32 @@ async def test_cursors_in_a_circle_are_refused() -> None:
     assert len(given) <= 3 * 8
 
 
+async def test_empty_pages_without_an_end_are_refused() -> None:
+    """An empty page with a cursor is followed, but the allowance is not spent on nothing but those."""
+    given = []
+
+    def empty(sent: Answer, answer: Answer) -> None:
+        given.append(sent.get("cursor"))
+        answer["next_cursor"] = chr(0x4E00 + len(given))
+        answer["series"] = []
+
+    with pytest.raises(MalformedAnswerError, match="empty"):
+        await ask(empty)
+    assert 100 < len(given) < 500
+
+
+async def test_scope_groups_that_differ_between_pages_are_refused() -> None:
+    """Which of two descriptions holds is not guessed."""
+    renamed = []
+
+    def rename(sent: Answer, answer: Answer) -> None:
+        renamed.append(answer["scope_groups"][0])
+        answer["scope_groups"][0]["name"] += " " * len(renamed)
+
+    with pytest.raises(MalformedAnswerError, match=r"\$\.scope_groups"):
+        await ask(rename, operation="catalogue")
+
+
 async def test_a_catalogue_of_another_publication_than_its_metadata_is_refused() -> None:
     """The catalogue's first page is pinned too."""
     with pytest.raises(MalformedAnswerError, match=r"\$\.dataset_id"):

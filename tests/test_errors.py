@@ -67,7 +67,7 @@ def example(kind: type[AsyncfinError]) -> AsyncfinError:
     if issubclass(kind, MalformedAnswerError):
         return kind(["first @ $.a", "second @ $.b"], request_id="r-1", **ATTEMPT)
     if issubclass(kind, IncompleteResultError):
-        return kind("two are missing", series_ids=["s1", "s2"])
+        return kind("two are missing", series_ids=["s1", "s2"], request_id="r-1", **ATTEMPT)
     return kind("a text")
 
 

@@ -312,4 +312,5 @@ def _lost(plan: Plan, absent: Sequence[CatalogueSeries]) -> IncompleteResultErro
         f"{len(ids)} of the {len(plan.series)} planned series of {plan.catalogue.entity_id}"
         f" did not come: {named}",
         series_ids=ids,
+        operation="query",
     )

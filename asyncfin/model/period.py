@@ -292,13 +292,13 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
         case Annual() | Quarterly():
             meant = selection.among(periods)
             return Exact(meant) if meant else None
-        case FiscalRange(start=start, end=end) if start is None or end is None:
-            known = sorted(periods)
+        case FiscalRange(start=start, end=end):
+            known = sorted(period.fiscal_end for period in periods)
             if not known:
                 return None
-            start = start or Period(known[0].year, known[0].end_month, 0)
-            end = end or Period(known[-1].year, known[-1].end_month, 0)
-            return FiscalRange(start, end) if start <= end else None
+            first, last = (Period((end - 1) // 12, (end - 1) % 12 + 1, 0) for end in (known[0], known[-1]))
+            start, end = start or first, end or last
+            return FiscalRange(start, end) if start <= last and first <= end else None
     return selection
 
 

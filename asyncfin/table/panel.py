@@ -88,12 +88,15 @@ class Panel:
 
     @property
     def anchored_by(self) -> tuple[str, ...]:
-        """The ids of the series that have a value at the anchor. One stray late value is enough to set it."""
-        if self.anchor not in self.periods:
+        """The ids of the series with a value at the anchor's fiscal end. One stray late value sets it."""
+        if self.anchor is None:
             return ()
-        index = self.periods.index(self.anchor)
+        end = self.anchor.fiscal_end
+        last = {index for index, period in enumerate(self.periods) if period.fiscal_end == end}
         return tuple(
-            series_id for series_id in self.series_ids if index in self._grid.observations(series_id)[0]
+            series_id
+            for series_id in self.series_ids
+            if not last.isdisjoint(self._grid.observations(series_id)[0])
         )
 
     @property

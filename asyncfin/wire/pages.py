@@ -34,6 +34,9 @@ from asyncfin.wire.protocol import (
 )
 from asyncfin.wire.turn import decoding_turn
 
+# Empty pages with a cursor are followed, but not while the whole allowance goes into them.
+MAX_EMPTY_PAGES = 100
+
 Send: TypeAlias = Callable[[Request], Awaitable[Answer]]
 Page = TypeVar("Page", CataloguePage, QueryPage)
 
@@ -46,21 +49,26 @@ class _Trail:
     dataset_id: str | None
     series_ids: set[str] = field(factory=set)
     cursors: set[str] = field(factory=set)
+    empty_in_a_row: int = 0
 
     def follow(self, page: CataloguePage | QueryPage, series_ids: Iterable[str]) -> None:
         """Take one more page.
 
         Raises:
             MalformedAnswerError: it is of another entity or publication than the ones before, or
-                repeats a series or a cursor.
+                repeats a series or a cursor, or page after page is empty without an end.
         """
         check_publication(page, entity_id=self.entity_id, dataset_id=self.dataset_id)
         self.dataset_id = page.dataset_id
+        known = len(self.series_ids)
         for series_id in series_ids:
             if series_id in self.series_ids:
                 raise MalformedAnswerError(f"series {series_id!r} came twice")
             self.series_ids.add(series_id)
+        self.empty_in_a_row = 0 if len(self.series_ids) > known else self.empty_in_a_row + 1
         if page.next_cursor is not None:
+            if self.empty_in_a_row > MAX_EMPTY_PAGES:
+                raise MalformedAnswerError(f"{self.empty_in_a_row} pages in a row were empty @ $.next_cursor")
             if page.next_cursor in self.cursors:
                 raise MalformedAnswerError("a cursor came a second time @ $.next_cursor")
             self.cursors.add(page.next_cursor)
@@ -182,7 +190,11 @@ def _joined_scopes(parts: Iterable[ScopeGroup]) -> tuple[ScopeGroup, ...]:
     for part in parts:
         known = joined.setdefault(part.scope_group_id, part)
         scopes = {scope.scope_id: scope for scope in known.scopes}
-        scopes.update((scope.scope_id, scope) for scope in part.scopes)
+        alike = all(scopes.setdefault(scope.scope_id, scope) == scope for scope in part.scopes)
+        if not alike or (part.name, part.description) != (known.name, known.description):
+            raise MalformedAnswerError(
+                f"two pages describe the scope group {part.scope_group_id!r} differently @ $.scope_groups"
+            )
         joined[part.scope_group_id] = evolve(known, scopes=tuple(scopes.values()))
     return tuple(joined.values())
 

@@ -118,8 +118,7 @@ def lowest(session: nox.Session) -> None:
     session.install("uv")
     requirements = ["-e", ".[all]", *GROUPS["test"]]
     session.run("uv", "pip", "install", "--resolution", "lowest-direct", *requirements)
-    # Old libraries use what newer ones below them have deprecated.
-    session.run("python", "-m", "pytest", "-W", "default::DeprecationWarning", *session.posargs)
+    session.run("python", "-X", "dev", "-m", "pytest", *session.posargs)
 
 
 @nox.session

@@ -1,7 +1,6 @@
 """Panels as tables: one schema everywhere, and only what was asked for is decoded."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -241,13 +240,3 @@ def test_a_missing_library_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"{module}.*pip install 'asyncfin\[{extra}\]'"):
         getattr(panel, call)()
-
-
-def test_importing_asyncfin_loads_no_frame_library() -> None:
-    """Whoever only wants numbers does not pay for pandas."""
-    code = (
-        "import sys, asyncfin; print([name for name in"
-        " ('numpy', 'pandas', 'polars', 'pyarrow', 'matplotlib', 'duckdb') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

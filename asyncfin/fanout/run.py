@@ -254,7 +254,14 @@ async def _plan(
 
 
 async def _read_batch(reading: Reading, batch: Batch, entity_id: str) -> Arrival:
-    pages = query_pages(reading.send, entity_id, batch, page_size=MAX_PAGE_SIZE, prefetch=False)
+    pages = query_pages(
+        reading.send,
+        entity_id,
+        batch,
+        page_size=MAX_PAGE_SIZE,
+        prefetch=False,
+        check=partial(_refuse_unlisted, batch),  # by id; what each id stands for, the stitch compares
+    )
     async with aclosing(pages):
         return batch, [page async for page in pages]
 
@@ -262,7 +269,6 @@ async def _read_batch(reading: Reading, batch: Batch, entity_id: str) -> Arrival
 async def _add(stitch: Stitch, batch: Batch, pages: list[QueryPage]) -> None:
     for page in pages:
         try:
-            _refuse_unlisted(batch, page)
             await stitch.add(page, home=batch.home, asked=batch.periods)
         except MalformedAnswerError as error:
             error.operation, error.at, error.request_id = "query", page.at, page.request_id

@@ -5,8 +5,10 @@ which series of a page are kept, which values may be in it, and which periods a 
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter, eq
+from typing import Any
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import Catalogue
@@ -20,7 +22,9 @@ from asyncfin.wire.answer import QueryPage, RawSeries, place
 from asyncfin.wire.turn import decoding_turn
 
 _IDENTITY = ("metric_id", "reporting_group_id", "scopes")
-_identity = attrgetter(*_IDENTITY)
+_metric_and_group = attrgetter(*_IDENTITY[:2])
+_scopes = attrgetter(*_IDENTITY[2:])
+_ref = attrgetter("scope_group_id", "scope_id")
 
 
 class Stitch:
@@ -73,29 +77,36 @@ class Stitch:
                 too few or too many values; or there is a value outside what the batch asked for.
         """
         mine = [(at, raw) for at, raw in enumerate(page.raw_series) if raw.series_id in home]
+        self._refuse_repeated(mine)
         axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))
         blocks = []
         async with decoding_turn():
-            for at, raw in mine:
-                self._refuse_stranger(at, raw)
+            self._refuse_strangers(page)
             for block in pack(axis, mine):
                 blocks.append(block)
                 await asyncio.sleep(0)
         self._take(blocks, home, asked)
-        self.lists_empty |= any(b"{" not in bytes(raw.values) for raw in page.raw_series)
+        self.lists_empty = self.lists_empty or any(map(_lists_empty, blocks)) or _is_foreign_empty(page, home)
 
-    def _refuse_stranger(self, at: int, raw: RawSeries) -> None:
-        """Refuse a series that came before, or that the catalogue describes as another one."""
-        if raw.series_id in self._arrived:
-            raise MalformedAnswerError(f"the series came before @ {place(at, raw.series_id)}")
-        listed = self._catalogue[raw.series_id]
-        if _identity(raw) != _identity(listed):
+    def _refuse_repeated(self, mine: list[tuple[int, RawSeries]]) -> None:
+        if repeated := [(at, raw) for at, raw in mine if raw.series_id in self._arrived]:
             raise MalformedAnswerError(
-                f"expected {getattr(listed, name)!r} as in the catalogue, got {getattr(raw, name)!r}"
-                f" @ {place(at, raw.series_id)}.{name}"
-                for name in _IDENTITY
-                if getattr(raw, name) != getattr(listed, name)
+                f"the series came before @ {place(at, raw.series_id)}" for at, raw in repeated
             )
+
+    def _refuse_strangers(self, page: QueryPage) -> None:
+        """Refuse series that the catalogue describes as others, foreign ones included."""
+        came = [raw for raw in page.raw_series if raw.series_id in self._catalogue]
+        listed = [self._catalogue[raw.series_id] for raw in came]
+        if _identities(came) == _identities(listed):  # in one step, as nearly always nothing is wrong
+            return
+        raise MalformedAnswerError(
+            f"expected {getattr(listed, name)!r} as in the catalogue, got {getattr(raw, name)!r}"
+            f" @ {place(page.raw_series.index(raw), raw.series_id)}.{name}"
+            for raw, listed in zip(came, listed, strict=True)
+            for name in _IDENTITY
+            if getattr(raw, name) != getattr(listed, name)
+        )
 
     def _take(self, blocks: list[Block], home: frozenset[str], asked: Resolved) -> None:
         """Make blocks part of the answer, if their values may be there."""
@@ -165,6 +176,26 @@ class Stitch:
                     sorted(each for each in self._populated if window and trailing.reaches(each, window))
                 )
         return tuple(sorted(self._populated))
+
+
+def _identities(series: Sequence[RawSeries] | Sequence[CatalogueSeries]) -> tuple[list[Any], ...]:
+    """Return what tells series apart, in parts that compare without a call for each."""
+    paths = list(map(_scopes, series))
+    return (
+        list(map(_metric_and_group, series)),
+        list(map(len, paths)),
+        list(map(_ref, chain.from_iterable(paths))),
+    )
+
+
+def _lists_empty(block: Block) -> bool:
+    """Say whether a series of a block came with only nulls."""
+    return any(map(eq, block.starts, block.starts[1:]))
+
+
+def _is_foreign_empty(page: QueryPage, home: frozenset[str]) -> bool:
+    """Say whether a series of a page that is dropped came with only nulls."""
+    return any(b"{" not in bytes(raw.values) for raw in page.raw_series if raw.series_id not in home)
 
 
 def _populated(block: Block) -> Iterator[Period]:

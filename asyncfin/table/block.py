@@ -72,8 +72,9 @@ class Block:
         starts: where the observations of each begin; one more for the end.
         positions: of each observation, the index of its period; ascending within a series.
         numbers: of each observation, its number.
-        text_starts: where the `values` array of each begins in the unpacked text; one more for the end.
-        packed: the `values` arrays one after another, compressed.
+        text_starts: where the `values` array of each begins in the unpacked text, a character after the
+            end of the one before; one more for the end.
+        packed: the `values` arrays as one JSON array, compressed.
     """
 
     axis: Axis
@@ -86,7 +87,7 @@ class Block:
     packed: bytes
 
     def unpacked(self) -> bytes:
-        """Return the `values` arrays as they came, one after another."""
+        """Return the `values` arrays as they came, as one JSON array."""
         return zstd.decompress(self.packed)
 
 
@@ -112,16 +113,16 @@ def _packed(axis: Axis, series: list[tuple[int, RawSeries]]) -> Block:
     found = decode_numbers(series, len(axis.periods))
     if axis.rank is not None:
         found = _ranked(axis.rank, found)
-    texts = [raw.values for _, raw in series]
+    sizes = [len(raw.values) + 1 for _, raw in series]
     return Block(
         axis,
-        tuple(raw.series_id for _, raw in series),
-        array("I", (index for index, _ in series)),
+        tuple([raw.series_id for _, raw in series]),
+        array("I", [index for index, _ in series]),
         found.starts,
         found.positions,
         found.numbers,
-        array("I", accumulate(map(len, texts), initial=0)),
-        zstd.compress(b"".join(texts), _FAST),
+        array("I", list(accumulate(sizes, initial=1))),
+        zstd.compress(found.text, _FAST),
     )
 
 
@@ -133,7 +134,7 @@ def _ranked(rank: tuple[int, ...], found: Numbers) -> Numbers:
         order = sorted(range(len(at)), key=at.__getitem__)
         positions.extend(at[place] for place in order)
         numbers.extend(found.numbers[start + place] for place in order)
-    return Numbers(found.starts, positions, numbers)
+    return Numbers(found.starts, positions, numbers, found.text)
 
 
 class Store:
@@ -157,7 +158,7 @@ class Store:
     def text(self, block: Block, row: int) -> memoryview:
         """Return the bytes of a series' `values` array."""
         start, end = block.text_starts[row : row + 2]
-        return memoryview(self._unpacked(block))[start:end]
+        return memoryview(self._unpacked(block))[start : end - 1]
 
 
 @frozen
@@ -171,11 +172,6 @@ class Stored:
     @property
     def axis(self) -> Axis:
         return self.block.axis
-
-    @property
-    def count(self) -> int:
-        """How many observations there are."""
-        return self.block.starts[self.row + 1] - self.block.starts[self.row]
 
     def observations(self) -> "tuple[array[int], array[float]]":
         """Return the indices of the observed periods on the axis, ascending, and the numbers."""

@@ -10,7 +10,7 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
-from asyncfin.table.block import Axis, Store, Stored
+from asyncfin.table.block import Axis, Block, Store, Stored
 
 
 @frozen(eq=False)
@@ -91,12 +91,10 @@ class Grid:
 
     def value_count(self) -> int:
         """Return how many values there are."""
-        return sum(map(self._count, self.by_id))
+        return sum(map(self._count, self.store.blocks))
 
-    def _count(self, series_id: str) -> int:
-        stored = self.store.find(series_id)
-        if stored is None:
-            return 0
-        if -1 in self.indices(stored.axis):
-            return len(self.observations(series_id)[0])
-        return stored.count
+    def _count(self, block: Block) -> int:
+        mine = [series_id for series_id in block.series_ids if series_id in self.by_id]
+        if len(mine) == len(block.series_ids) and -1 not in self.indices(block.axis):
+            return len(block.positions)
+        return sum(len(self.observations(series_id)[0]) for series_id in mine)

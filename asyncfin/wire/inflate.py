@@ -37,19 +37,27 @@ class BrokenStreamError(UnreadableError):
     """The compressed stream is damaged, or ends early."""
 
 
+def is_plain(coding: str) -> bool:
+    """Return whether a body in this coding is as it is."""
+    return _name(coding) in ("", "identity")
+
+
+def _name(coding: str) -> str:
+    return coding.strip().lower()
+
+
 def inflate(body: bytes, coding: str, limit: int) -> bytes:
     """Return `body` without its content coding; never holds more than `limit` bytes of it.
 
     Raises:
         UnknownCodingError, OversizedError, BrokenStreamError
     """
-    coding = coding.strip().lower()
-    if coding in ("", "identity"):
+    if is_plain(coding):
         return body
-    if coding not in _OPEN:
+    if (name := _name(coding)) not in _OPEN:
         raise UnknownCodingError
     try:
-        return _joined(body, _OPEN[coding], limit)
+        return _joined(body, _OPEN[name], limit)
     except (zlib.error, zstd.ZstdError):
         raise BrokenStreamError from None
 

@@ -6,6 +6,7 @@ leaves early closes the generator (`contextlib.aclosing`).
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from attrs import define, evolve, field
@@ -51,7 +52,7 @@ class _Trail:
     cursors: set[str] = field(factory=set)
     empty_in_a_row: int = 0
 
-    def follow(self, page: CataloguePage | QueryPage, series_ids: Iterable[str]) -> None:
+    def follow(self, page: CataloguePage | QueryPage, series_ids: list[str]) -> None:
         """Take one more page.
 
         Raises:
@@ -60,12 +61,13 @@ class _Trail:
         """
         check_publication(page, entity_id=self.entity_id, dataset_id=self.dataset_id)
         self.dataset_id = page.dataset_id
-        known = len(self.series_ids)
-        for series_id in series_ids:
-            if series_id in self.series_ids:
-                raise MalformedAnswerError(f"series {series_id!r} came twice")
-            self.series_ids.add(series_id)
-        self.empty_in_a_row = 0 if len(self.series_ids) > known else self.empty_in_a_row + 1
+        self.empty_in_a_row = 0 if series_ids else self.empty_in_a_row + 1
+        known = self.series_ids | dict.fromkeys(series_ids).keys()
+        if len(known) < len(self.series_ids) + len(series_ids):
+            seen = [*self.series_ids, *series_ids]
+            twice = next(each for each in series_ids if seen.count(each) > 1)
+            raise MalformedAnswerError(f"series {twice!r} came twice")
+        self.series_ids = known
         if page.next_cursor is not None:
             if self.empty_in_a_row > MAX_EMPTY_PAGES:
                 raise MalformedAnswerError(f"{self.empty_in_a_row} pages in a row were empty @ $.next_cursor")
@@ -88,16 +90,27 @@ def catalogue_pages(
     def read(answer: Answer) -> CataloguePage:
         page = codec.decode_catalogue_page(answer.body)
         _check_groups(page)
-        trail.follow(page, (series.series_id for group in page.groups for series in group.series))
+        trail.follow(page, [series.series_id for group in page.groups for series in group.series])
         return page
 
     return _pages(send, request_for, read, prefetch=False)
 
 
 def query_pages(
-    send: Send, entity_id: str, query: Query, *, page_size: int, prefetch: bool
+    send: Send,
+    entity_id: str,
+    query: Query,
+    *,
+    page_size: int,
+    prefetch: bool,
+    check: Callable[[QueryPage], None] | None = None,
 ) -> AsyncGenerator[QueryPage, None]:
-    """Yield the pages of a query, in the service's order (spec 4.3)."""
+    """Yield the pages of a query, in the service's order (spec 4.3).
+
+    Args:
+        check: refuses a page with series that the query did not select. None: by the query's own fields.
+    """
+    check = check or partial(_check_selection, query)
     trail = _Trail(entity_id, query.expected_dataset_id)
 
     def request_for(cursor: str | None) -> Request:
@@ -105,8 +118,8 @@ def query_pages(
 
     def read(answer: Answer) -> QueryPage:
         page = evolve(read_query_page(answer.body), at=answer.at, request_id=answer.request_id)
-        _check_selection(page, query)
-        trail.follow(page, (series.series_id for series in page.raw_series))
+        check(page)
+        trail.follow(page, [series.series_id for series in page.raw_series])
         return page
 
     return _pages(send, request_for, read, prefetch=prefetch)
@@ -150,7 +163,7 @@ def _check_groups(page: CataloguePage) -> None:
                 )
 
 
-def _check_selection(page: QueryPage, query: Query) -> None:
+def _check_selection(query: Query, page: QueryPage) -> None:
     """Refuse series that the query did not select (spec 4.3 rule 1)."""
     metrics, paths, groups = set(query.metric_ids), set(query.scope_combinations), query.reporting_group_ids
     for at, series in enumerate(page.raw_series):

@@ -36,6 +36,7 @@ from asyncfin.wire.inflate import (
     UnknownCodingError,
     UnreadableError,
     inflate,
+    is_plain,
 )
 from asyncfin.wire.protocol import Answer, Request
 from asyncfin.wire.token import AskToken, Secret, Tokens
@@ -239,7 +240,7 @@ class Transport:
         return b"".join(pieces)
 
     async def _inflated(self, raw: bytes, coding: str) -> bytes:
-        if len(raw) < _INLINE_BYTES:
+        if len(raw) < _INLINE_BYTES or is_plain(coding):
             return inflate(raw, coding, self._max_body_bytes)
         return await asyncio.to_thread(inflate, raw, coding, self._max_body_bytes)
 

@@ -5,7 +5,7 @@ which series of a page are kept, which values may be in it, and which periods a 
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import attrgetter, eq
 from typing import Any
@@ -85,7 +85,7 @@ class Stitch:
             for block in pack(axis, mine):
                 blocks.append(block)
                 await asyncio.sleep(0)
-        self._take(blocks, home, asked)
+        self._take(axis, blocks, home, asked)
         self.lists_empty = self.lists_empty or any(map(_lists_empty, blocks)) or _is_foreign_empty(page, home)
 
     def _refuse_repeated(self, mine: list[tuple[int, RawSeries]]) -> None:
@@ -108,9 +108,10 @@ class Stitch:
             if getattr(raw, name) != getattr(listed, name)
         )
 
-    def _take(self, blocks: list[Block], home: frozenset[str], asked: Resolved) -> None:
-        """Make blocks part of the answer, if their values may be there."""
-        populated = {period for block in blocks for period in _populated(block)}
+    def _take(self, axis: Axis, blocks: list[Block], home: frozenset[str], asked: Resolved) -> None:
+        """Make a page's blocks part of the answer, if their values may be there."""
+        positions: set[int] = set().union(*(block.positions for block in blocks))
+        populated = {axis.periods[position] for position in positions}
         if outside := self._outside(populated, home, asked):
             raise MalformedAnswerError(
                 f"series {_first_at(blocks, period)} has a value at {period}, outside of"
@@ -196,10 +197,6 @@ def _lists_empty(block: Block) -> bool:
 def _is_foreign_empty(page: QueryPage, home: frozenset[str]) -> bool:
     """Say whether a series of a page that is dropped came with only nulls."""
     return any(b"{" not in bytes(raw.values) for raw in page.raw_series if raw.series_id not in home)
-
-
-def _populated(block: Block) -> Iterator[Period]:
-    return (block.axis.periods[position] for position in set(block.positions))
 
 
 def _first_at(blocks: Iterable[Block], period: Period) -> str:

@@ -18,9 +18,9 @@ Blocks: TypeAlias = dict[int, int]
 
 def grids(cells: Cells, fewer_than: int) -> Iterator[list[Several]]:
     """Return the wanted series by block, for each of the usual grids with fewer blocks than so many."""
-    metric_ids, scope_paths = cells.ids()
-    paths_by_id = [[(ref.scope_group_id, ref.scope_id) for ref in path] for path in scope_paths]
-    metrics = _blocks([metric for metric, _ in cells.wanted], metric_ids.__getitem__, MAX_METRIC_IDS)
+    ids = cells.places.metric_ids
+    paths_by_id = [[(ref.scope_group_id, ref.scope_id) for ref in path] for path in cells.places.paths]
+    metrics = _blocks([metric for metric, _ in cells.wanted], ids.__getitem__, MAX_METRIC_IDS)
     paths = _blocks([path for _, path in cells.wanted], paths_by_id.__getitem__, MAX_SCOPE_COMBINATIONS)
     for of_metric, of_path in product(metrics, paths):
         if _fewer(cells, of_metric, of_path, fewer_than):

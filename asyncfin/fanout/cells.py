@@ -4,7 +4,9 @@ A batch is known by its home series alone: its query names their metrics, paths 
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
 from math import ceil
 from typing import TypeAlias
 
@@ -26,12 +28,14 @@ Cell: TypeAlias = tuple[int, int]
 
 @frozen
 class Part:
-    """Home series of one batch, the groups to name for them, and all series that the query then matches.
+    """Home series of one batch, what to name for them, and all series that the query then matches.
 
     `groups` is None where naming them makes no difference, or they are too many to name.
     """
 
     home: Several
+    metric_ids: tuple[str, ...]
+    paths: tuple[ScopePath, ...]
     groups: tuple[str, ...] | None
     matched: Several
 
@@ -41,59 +45,67 @@ class Part:
         return ceil(len(self.matched) / MAX_PAGE_SIZE)
 
 
+@frozen
+class Places:
+    """The metrics and paths of a catalogue by their numbers, and the cell of each series."""
+
+    metric_ids: Sequence[str]
+    paths: Sequence[ScopePath]
+    cells: Mapping[str, Cell]
+
+
 class Cells:
     """The series that queries for the wanted ones can match, by the numbers of their metric and path."""
 
-    def __init__(self, known: Several, wanted: Several) -> None:
-        self._metrics: dict[str, int] = {}
-        self._paths: dict[ScopePath, int] = {}
-        self._places = {
-            series.series_id: (
-                self._metrics.setdefault(series.metric_id, len(self._metrics)),
-                self._paths.setdefault(series.scopes, len(self._paths)),
-            )
-            for series in known
-        }
+    def __init__(self, known: Iterable[CatalogueSeries], wanted: Several, places: Places) -> None:
+        self.places = places
         self.wanted: dict[Cell, list[CatalogueSeries]] = {}
         for series in wanted:
-            self.wanted.setdefault(self._places[series.series_id], []).append(series)
+            self.wanted.setdefault(places.cells[series.series_id], []).append(series)
         paths = {path for _, path in self.wanted}
-        self.known: dict[int, dict[int, list[CatalogueSeries]]] = {}
+        self.known: dict[int, dict[int, list[CatalogueSeries]]] = {metric: {} for metric, _ in self.wanted}
         for series in known:
-            metric, path = self._places[series.series_id]
+            metric, path = places.cells[series.series_id]
             if path in paths:
-                self.known.setdefault(metric, {}).setdefault(path, []).append(series)
+                self.known[metric].setdefault(path, []).append(series)
 
     @classmethod
     def of(cls, catalogue: Catalogue, wanted: Several) -> "Cells":
         """Return the cells that matter for wanted series of a catalogue."""
         metrics = {series.metric_id for series in wanted}
-        return cls([series for series in catalogue.series if series.metric_id in metrics], wanted)
+        rows = [several for metric, several in catalogue.by_metric.items() if metric in metrics]
+        path_of = {s.series_id: at for at, each in enumerate(catalogue.by_path.values()) for s in each}
+        cells = {s.series_id: (at, path_of[s.series_id]) for at, each in enumerate(rows) for s in each}
+        places = Places([several[0].metric_id for several in rows], list(catalogue.by_path), cells)
+        return cls(chain.from_iterable(rows), wanted, places)
 
-    def ids(self) -> tuple[list[str], list[ScopePath]]:
-        """Return the metrics and the paths by their numbers."""
-        return list(self._metrics), list(self._paths)
-
+    @cached_property
     def lower_bound(self) -> int:
-        """Return how many requests the wanted series take at least."""
+        """How many requests the wanted series take at least."""
         return lower_bound(sum(map(len, self.wanted.values())), self.wanted)
 
     def part(self, home: Several) -> Part:
         """Return these home series with all that the query for them matches."""
-        places = [self._places[series.series_id] for series in home]
-        paths = {path for _, path in places}
+        cells = [self.places.cells[series.series_id] for series in home]
+        metrics = dict.fromkeys(metric for metric, _ in cells)
+        paths = dict.fromkeys(path for _, path in cells)
         crossed = [
             series
-            for metric in dict.fromkeys(metric for metric, _ in places)
+            for metric in metrics
             for path, several in self.known[metric].items()
             if path in paths
             for series in several
         ]
         groups = dict.fromkeys(series.reporting_group_id for series in home)
         matched = [series for series in crossed if series.reporting_group_id in groups]
-        if len(groups) > MAX_REPORTING_GROUP_IDS or len(matched) == len(crossed):
-            return Part(home, None, crossed)
-        return Part(home, tuple(groups), matched)
+        plain = len(groups) > MAX_REPORTING_GROUP_IDS or len(matched) == len(crossed)
+        return Part(
+            home,
+            tuple(self.places.metric_ids[metric] for metric in metrics),
+            tuple(self.places.paths[path] for path in paths),
+            None if plain else tuple(groups),
+            crossed if plain else matched,
+        )
 
 
 def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> int:

@@ -8,7 +8,8 @@ the next hub starts in the same batch, on the side that is shorter of places.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from typing import TypeAlias
@@ -23,13 +24,13 @@ Cell: TypeAlias = tuple[int, int]
 Lines: TypeAlias = tuple[dict[int, dict[int, int]], dict[int, dict[int, int]]]
 
 
-def _lines(cells: Mapping[Cell, int]) -> Lines:
+def lines(cells: Mapping[Cell, int]) -> Lines:
     """Return the counts by metric and path, and by path and metric."""
-    lines: Lines = ({}, {})
+    by_metric: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    by_path: defaultdict[int, dict[int, int]] = defaultdict(dict)
     for (metric, path), count in cells.items():
-        lines[0].setdefault(metric, {})[path] = count
-        lines[1].setdefault(path, {})[metric] = count
-    return lines
+        by_metric[metric][path] = by_path[path][metric] = count
+    return dict(by_metric), dict(by_path)
 
 
 class Table:
@@ -39,9 +40,9 @@ class Table:
     home fits on a page by itself.
     """
 
-    def __init__(self, matched: Mapping[Cell, int], homeless: Mapping[Cell, int]) -> None:
-        self.matched = _lines(matched)
-        self.homeless = _lines(homeless)
+    def __init__(self, matched: Lines, homeless: Mapping[Cell, int]) -> None:
+        self.matched = matched
+        self.homeless = lines(homeless)
         self.bring = tuple(
             {line: sum(cells.values()) for line, cells in side.items()} for side in self.homeless
         )
@@ -66,7 +67,12 @@ class Table:
                 if not cells:
                     del homeless[line]
 
-    def hub(self, side: int) -> tuple[int, int] | None:
+    def largest_hub(self) -> tuple[int, int] | None:
+        """Return the side and the line with the most partners left."""
+        tops = [(*top, side) for side in (0, 1) if (top := self._hub(side)) is not None]
+        return (min(tops)[2], min(tops)[1]) if tops else None
+
+    def _hub(self, side: int) -> tuple[int, int] | None:
         """Return the line of a side with the most partners left, as (-partners, line)."""
         hubs = self._hubs[side]
         while hubs:
@@ -79,11 +85,11 @@ class Table:
                 heappop(hubs)
         return None
 
-    def hubs(self, side: int) -> Iterator[int]:
+    def hubs(self, side: int) -> Generator[int, None, None]:
         """Return the lines with the most partners left, in that order."""
         seen: list[tuple[int, int]] = []
         try:
-            while len(seen) < _HUBS_TRIED and (top := self.hub(side)) is not None:
+            while len(seen) < _HUBS_TRIED and (top := self._hub(side)) is not None:
                 seen.append(heappop(self._hubs[side]))
                 yield top[1]
         finally:
@@ -100,9 +106,14 @@ class Batch:
         self._gain: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self._near: list[tuple[float, int, int, int]] = []
         self._room = PAGE
-        while self._room and (hub := self._next_hub()) is not None:
+        self._hubs = (table.hubs(0), table.hubs(1))
+        hub = table.largest_hub()
+        while hub is not None:
             self._start(*hub)
             self._fill()
+            hub = self._next_hub()
+        for hubs in self._hubs:
+            hubs.close()
 
     def cells(self) -> list[Cell]:
         """Return the cells that find their home here."""
@@ -130,15 +141,12 @@ class Batch:
                 heappush(near, (0, -count, other_side, other))
 
     def _next_hub(self) -> tuple[int, int] | None:
-        """Return the side and line to grow from: the largest hub of all, later one that still fits."""
-        if not self._chosen[0] and not self._chosen[1]:
-            tops = [(*top, side) for side in (0, 1) if (top := self._table.hub(side)) is not None]
-            return (min(tops)[2], min(tops)[1]) if tops else None
-        if not self._free(0) or not self._free(1):
+        """Return the side and line of the next hub that still fits: what doesn't never will in this batch."""
+        if not self._room or not self._free(0) or not self._free(1):
             return None
         short = 0 if self._free(0) <= self._free(1) else 1
         for side in (short, 1 - short):
-            for line in self._table.hubs(side):
+            for line in self._hubs[side]:
                 if line not in self._chosen[side] and self._fits(side, line):
                     return side, line
         return None

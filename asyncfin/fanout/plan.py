@@ -14,8 +14,9 @@ from math import ceil
 from attrs import field, frozen
 
 from asyncfin.fanout.blocks import grids
-from asyncfin.fanout.cells import Cells, Part, Several, lower_bound
+from asyncfin.fanout.cells import Cells, Part, Places, Several, lower_bound
 from asyncfin.fanout.pack import pack
+from asyncfin.fanout.views import Views
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import FiscalRange, PeriodSelection, Resolved, Trailing, describe, resolve
 from asyncfin.model.query import MAX_PAGE_SIZE, Query
@@ -148,12 +149,12 @@ def plan(
 
 def _parts(catalogue: Catalogue, series: Several, periods: Resolved) -> tuple[list[Part], Resolved]:
     """Return the home series of each batch, and the periods to ask for."""
-    cells = Cells.of(catalogue, series)
-    parts = _fewest(cells)
+    views = Views(Cells.of(catalogue, series))
+    parts = _fewest(views)
     if not isinstance(periods, Trailing) or not _foreign(parts):
         return parts, periods
     requests = _requests(parts)
-    pure = pack(cells, enough=MAX_PAGE_SIZE, foreign=False, limit=requests)
+    pure = pack(views, enough=MAX_PAGE_SIZE, foreign=False, limit=requests)
     if pure is not None and _requests(pure) <= requests:
         return pure, periods
     span = resolve(FiscalRange(), catalogue.periods)
@@ -167,30 +168,31 @@ def _foreign(parts: Iterable[Part]) -> bool:
     return any(series.series_id not in home for part in parts for series in part.matched)
 
 
-def _fewest(cells: Cells) -> list[Part]:
+def _fewest(views: Views) -> list[Part]:
     """Return the parts with the fewest requests, foreign series allowed."""
-    parts = _packed(cells)
-    if _requests(parts) == cells.lower_bound():
+    cells = views.cells
+    parts = _packed(views)
+    if _requests(parts) == cells.lower_bound:
         return parts
     rivals = [list(map(cells.part, blocks)) for blocks in grids(cells, fewer_than=_requests(parts))]
     best = min([parts, *rivals], key=_requests)
-    return parts if best is parts else [page for block in best for page in _pages(block)]
+    return parts if best is parts else [page for block in best for page in _pages(block, cells.places)]
 
 
-def _packed(cells: Cells) -> list[Part]:
-    parts = pack(cells, enough=1)
+def _packed(views: Views) -> list[Part]:
+    parts = pack(views, enough=1)
     assert parts is not None
-    if _requests(parts) <= _CLOSE * cells.lower_bound():
+    if _requests(parts) <= _CLOSE * views.cells.lower_bound:
         return parts
-    other = pack(cells, enough=MAX_PAGE_SIZE, limit=_requests(parts))
+    other = pack(views, enough=MAX_PAGE_SIZE, limit=_requests(parts))
     return parts if other is None else min(parts, other, key=_requests)
 
 
-def _pages(block: Part) -> list[Part]:
+def _pages(block: Part, places: Places) -> list[Part]:
     """Return a block in parts of a page each, or as it is where that takes fewer requests."""
     if block.requests == 1:
         return [block]
-    return min(_packed(Cells(block.matched, block.home)), [block], key=_requests)
+    return min(_packed(Views(Cells(block.matched, block.home, places))), [block], key=_requests)
 
 
 def _requests(parts: Iterable[Part]) -> int:
@@ -199,8 +201,8 @@ def _requests(parts: Iterable[Part]) -> int:
 
 def _batch(part: Part, periods: Resolved, dataset_id: str, value_version: str) -> Batch:
     return Batch(
-        metric_ids=tuple(dict.fromkeys(series.metric_id for series in part.home)),
-        scope_combinations=tuple(dict.fromkeys(series.scopes for series in part.home)),
+        metric_ids=part.metric_ids,
+        scope_combinations=part.paths,
         periods=periods,
         reporting_group_ids=part.groups,
         value_version=value_version,

@@ -85,7 +85,7 @@ EXAMPLE = catalogue(REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN)
         (Select(where=lambda each: each.series_id in ("s3", "s4")), [REVENUE_BOTH, CASH]),
         (Select("Revenue", basis="company"), [REVENUE]),
         (Select("Revenue", cadence="annual"), []),
-        (Select(basis="unheard of"), []),
+        (Select(basis="segment", period_meaning="point"), []),
         (Select(label="nowhere"), []),
         (Select.of([MARGIN, REVENUE]), [REVENUE, MARGIN]),
         (Select.of(CASH), [CASH]),
@@ -156,19 +156,30 @@ def test_a_picked_one_of_several_is_not_guessed() -> None:
 @pytest.mark.parametrize(
     ("select", "told"),
     [
-        (Select("Revenu"), r"has no metric_ids 'Revenu' \(close: Revenue"),
-        (Select(reporting_group_ids="anual"), r"has no reporting_group_ids 'anual' \(close: annual\)"),
-        (Select(scope_group_ids="segmnt"), r"has no scope_group_ids 'segmnt' \(close: segment"),
+        (Select("Revenu"), r"^metric_ids: Example .* has no metric 'Revenu' \(close: Revenue"),
+        (
+            Select(reporting_group_ids="anual"),
+            r"^reporting_group_ids: .* has no reporting group 'anual' \(close: annual\)",
+        ),
+        (
+            Select(scope_group_ids="segmnt"),
+            r"^scope_group_ids: .* no scope group 'segmnt' \(close: segment",
+        ),
         (
             Select(scope_combinations="segment=clowd"),
-            r"has no scope_combinations 'segment=clowd' \(close: segment=cloud",
+            r"^scope_combinations: .* has no scope path 'segment=clowd' \(close: segment=cloud",
         ),
-        (Select.of(evolve(CASH, metric_id="Gold")), "has no series 's4'"),
-        (Select(["Revenue", "Qqqq"]), r"has no metric_ids 'Qqqq'$"),
+        (Select.of(evolve(CASH, metric_id="Gold")), "^series: .* has no series 's4'"),
+        (Select(["Revenue", "Qqqq"]), r"has no metric 'Qqqq'$"),
         (
             Select("Revenu", reporting_group_ids="anual"),
-            "metric_ids 'Revenu' .*; no reporting_group_ids 'anual'",
+            "metric 'Revenu' .*; reporting_group_ids: no reporting group 'anual'",
         ),
+        (Select("REVENUE"), r"has no metric 'REVENUE' \(close: Revenue"),
+        (Select(basis="segments"), r"^basis: .* has no basis 'segments'; it has: company, segment$"),
+        (Select(cadence=["yearly", "annual"]), "has no cadence 'yearly'; it has: annual, quarterly$"),
+        (Select(period_meaning="x"), "has no period meaning 'x'; it has: flow, point$"),
+        (Select("Revenu", basis="x"), r"metric 'Revenu' \(.*\); basis: no basis 'x'; it has: company"),
     ],
 )
 def test_unknown_ids_are_refused_with_what_comes_close(select: Select, told: str) -> None:
@@ -200,6 +211,23 @@ def test_what_is_lacking_is_told_by_field(metric_ids: set[str]) -> None:
     lacking = EXAMPLE.lacking(Select(sorted(metric_ids)))
     assert set(lacking.get("metric_ids", ())) == metric_ids - {"Cash", "Revenue", "GrossMargin"}
     assert set(lacking) <= {"metric_ids"}
+
+
+def test_unknown_words_are_lacking_like_ids() -> None:
+    """Only those that no series, or no group, bears."""
+    select = Select(basis=["segment", "product"], cadence="yearly", period_meaning=["flow", "ratio"])
+    assert EXAMPLE.lacking(select) == {
+        "basis": ("product",),
+        "cadence": ("yearly",),
+        "period_meaning": ("ratio",),
+    }
+
+
+def test_many_known_words_are_not_all_listed() -> None:
+    """A list is of help as long as it is short."""
+    many = catalogue(*(series(number, "m", "g", TOTAL, basis=f"basis{number}") for number in range(30)))
+    with pytest.raises(SelectionError, match=r"has no basis 'x'$"):
+        many.select(Select(basis="x"))
 
 
 def test_paths_are_lacking_in_their_text_form() -> None:

@@ -8,6 +8,7 @@ from typing import TypeAlias, TypeVar
 from attrs import frozen
 
 from asyncfin.errors import SelectionError
+from asyncfin.model import near
 from asyncfin.model.kind import check_kind
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, format_path
@@ -17,7 +18,21 @@ from asyncfin.model.series import CatalogueSeries
 K = TypeVar("K", bound=Hashable)
 Grouped: TypeAlias = dict[K, tuple[CatalogueSeries, ...]]
 
+# How often near matches are looked for in one message: that is slow.
 _EXPLAINED = 3
+
+# The fields of a Select that name something, and what the one thing is called.
+_NAMED = {
+    "metric_ids": "metric",
+    "reporting_group_ids": "reporting group",
+    "scope_group_ids": "scope group",
+    "scope_combinations": "scope path",
+    "series": "series",
+    "basis": "basis",
+    "cadence": "cadence",
+    "period_meaning": "period meaning",
+}
+_WORDS = ("basis", "cadence", "period_meaning")
 
 
 @frozen
@@ -150,8 +165,8 @@ class Catalogue(Dataset):
         """Return the series that a Select means here, in catalogue order; none where its predicates fit none.
 
         Raises:
-            SelectionError: the Select names metrics, groups, paths or series that this catalogue
-                lacks; the message says which, and what comes close.
+            SelectionError: the Select names metrics, groups, paths, series or words (basis, cadence,
+                period meaning) that this catalogue lacks; the message says which, and what comes close.
         """
         check_kind("select", select, Select)
         self._refuse_unknown(select)
@@ -163,13 +178,9 @@ class Catalogue(Dataset):
         )
 
     def lacking(self, select: Select) -> Mapping[str, tuple[str, ...]]:
-        """Return the ids that a Select names and this catalogue lacks, by field; paths in their text form."""
-        known_groups = [group.scope_group_id for group in self.scope_groups]
+        """Return the ids and words that a Select names and this catalogue lacks, by field; paths as text."""
         triples = {(s.metric_id, s.reporting_group_id, s.scopes) for s in self.series}
         asked = {
-            "metric_ids": _absent(select.metric_ids, self.by_metric),
-            "reporting_group_ids": _absent(select.reporting_group_ids, self.by_group),
-            "scope_group_ids": _absent(select.scope_group_ids, known_groups),
             "scope_combinations": tuple(map(format_path, _absent(select.scope_combinations, self.by_path))),
             "series": tuple(
                 wanted.series_id
@@ -177,19 +188,35 @@ class Catalogue(Dataset):
                 if (wanted.metric_id, wanted.reporting_group_id, wanted.scopes) not in triples
             ),
         }
-        return {field: ids for field, ids in asked.items() if ids}
+        for field in _NAMED.keys() - asked.keys():
+            if given := getattr(select, field):
+                asked[field] = _absent(given, self._known(field))
+        return {field: asked[field] for field in _NAMED if asked.get(field)}
+
+    def _known(self, field: str) -> Collection[str]:
+        """Return what a field of a Select can name here, paths in their text form."""
+        match field:
+            case "metric_ids":
+                return self.by_metric.keys()
+            case "reporting_group_ids":
+                return self.by_group.keys()
+            case "scope_group_ids":
+                return {group.scope_group_id for group in self.scope_groups}
+            case "scope_combinations":
+                return list(map(format_path, self.by_path))
+            case "cadence":
+                return {group.cadence for group in self.groups}
+            case "basis" | "period_meaning":
+                return {getattr(series, field) for series in self.series}
+        return self._by_id.keys()
 
     def _refuse_unknown(self, select: Select) -> None:
         if lacking := self.lacking(select):
-            known: dict[str, Iterable[str]] = {
-                "metric_ids": self.by_metric,
-                "reporting_group_ids": self.by_group,
-                "scope_group_ids": [group.scope_group_id for group in self.scope_groups],
-                "scope_combinations": map(format_path, self.by_path),
-                "series": self._by_id,
-            }
-            lines = (_complaint(field, ids, list(known[field])) for field, ids in lacking.items())
-            raise SelectionError(f"{self.name} ({self.entity_id}) has no " + "; no ".join(lines))
+            (field, first), *others = (
+                (field, _complaint(field, ids, self._known(field))) for field, ids in lacking.items()
+            )
+            rest = "".join(f"; {field}: {complaint}" for field, complaint in others)
+            raise SelectionError(f"{field}: {self.name} ({self.entity_id}) has {first}{rest}")
 
     def _picked(self, wanted: tuple[Wanted, ...]) -> set[str]:
         """Return the ids of series picked by hand: by triple, and by id where a triple has several."""
@@ -266,13 +293,11 @@ def _absent(asked: Iterable[K] | None, known: Collection[K]) -> tuple[K, ...]:
     return tuple(each for each in asked or () if each not in known)
 
 
-def _complaint(field: str, ids: tuple[str, ...], known: list[str]) -> str:
-    """Name the unknown ids of a field, the first ones with what comes close: looking for that is slow."""
-    from difflib import get_close_matches
-
-    named = []
-    for each in ids[:_EXPLAINED]:
-        close = get_close_matches(each, known, n=3, cutoff=0.5)
-        named.append(f"{each!r}" + (f" (close: {', '.join(close)})" if close else ""))
-    named += map(repr, ids[_EXPLAINED:])
-    return f"{field} {', '.join(named)}"
+def _complaint(field: str, ids: tuple[str, ...], known: Collection[str]) -> str:
+    """Say which names of a field are unknown, and what would be right."""
+    if field in _WORDS:
+        named, rest = list(map(repr, ids)), near.all_of(known)
+    else:
+        named, rest = [near.quoted(each, known) for each in ids[:_EXPLAINED]], ""
+        named += map(repr, ids[_EXPLAINED:])
+    return f"no {_NAMED[field]} {', '.join(named)}{rest}"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin import Annual, Client, Select, SelectionError, extract
+from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extract
 from asyncfin.extraction.question import narrowed
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.sandbox import Sandbox
@@ -65,6 +65,21 @@ async def test_what_no_entity_knows_is_an_error_at_the_end(
     assert rows(folder)
 
 
+async def test_a_word_that_an_entity_lacks_gives_no_rows(
+    client: Client, folder: Path, catalogues: list[Catalogue]
+) -> None:
+    """It is told as lacking ids are; where no entity has it, it is an error at the end."""
+    first, second = ({series.basis for series in each} for each in catalogues[:2])
+    rare = min(first ^ second)
+    report = await extract(client, IDS[:2], Select(basis=rare), FiscalRange(), to=folder)
+    assert [dict(each.lacking) for each in report.done] == [
+        {} if rare in known else {"basis": (rare,)} for known in (first, second)
+    ]
+    assert [bool(each.rows) for each in report.done] == [rare in first, rare in second]
+    with pytest.raises(SelectionError, match="none of the 2 entities has basis 'segmints'"):
+        await extract(client, IDS[:2], Select(basis="segmints"), Annual(), to=folder / "other")
+
+
 async def test_nothing_is_called_unknown_while_an_entity_has_failed(client: Client, folder: Path) -> None:
     """It may be the one that knows it."""
     report = await extract(client, [IDS[0], NOBODY], Select(metric_ids="Nonsense"), Annual(), to=folder)
@@ -72,7 +87,7 @@ async def test_nothing_is_called_unknown_while_an_entity_has_failed(client: Clie
 
 
 async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue]) -> None:
-    """Metrics, groups, paths, scope groups and hand-picked series; what is left selects what it did."""
+    """Ids, paths, words and hand-picked series; what is left selects what it did."""
     catalogue, other = catalogues[:2]
     series = catalogue.series[0]
     asked = {
@@ -80,6 +95,9 @@ async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue
         "reporting_group_ids": [series.reporting_group_id, "x"],
         "scope_combinations": [series.scopes, (("x", "y"),)],
         "scope_group_ids": [*(ref.scope_group_id for ref in series.scopes), "x"],
+        "basis": [series.basis, "x"],
+        "cadence": [catalogue.by_group[series.reporting_group_id].cadence, "x"],
+        "period_meaning": [series.period_meaning, "x"],
     }
     for field, ids in asked.items():
         select, lacking = narrowed(Select(**{field: ids}), catalogue)

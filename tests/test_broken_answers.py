@@ -164,7 +164,7 @@ def a_number_as_text(sent: Answer, answer: Answer) -> None:
     ("alter", "named"),
     [
         (twice, r"\$\.series\[\d+\]"),
-        (not_asked_for, "none-of-yours"),
+        (not_asked_for, "other"),
         (not_in_the_catalogue, "nobody-knows"),
         (another_in_the_catalogue, "metric_id"),
         (short_values, r"\$\.series\[0\]"),
@@ -201,6 +201,12 @@ async def test_cursors_in_a_circle_are_refused() -> None:
     assert None in given
     assert "A" in given
     assert len(given) <= 3 * 8
+
+
+async def test_a_catalogue_page_with_a_period_twice_is_refused() -> None:
+    """A repeated period in one array is malformed, in a catalogue too."""
+    with pytest.raises(MalformedAnswerError, match=r"\$\.periods\[1\]"):
+        await ask(a_period_twice, operation="catalogue")
 
 
 async def test_empty_pages_without_an_end_are_refused() -> None:

@@ -97,7 +97,7 @@ async def test_every_panel_is_right_whatever_the_service_does() -> None:
     assert answered > 100
     assert served >= REQUESTS
     assert stats.refused > 20
-    assert stats.retries - stats.refused <= 100 + 0.2 * (stats.requests - stats.retries)
+    assert stats.retries - stats.refused <= 200 + 0.5 * (stats.requests - stats.retries)
     assert asyncio.all_tasks() <= before
     assert sum(bucket.stats().waiting.values()) == 0
     assert "RequestAnswered" in said.getvalue()

@@ -186,6 +186,14 @@ def test_wide_has_a_row_a_period_and_a_column_a_series(panel: Panel) -> None:
     assert about[b"scope_path"] == b"company=all"
 
 
+async def test_wide_refuses_a_series_named_like_a_period_column() -> None:
+    """Two columns of one name would lose the values of one; the long layout keeps them."""
+    panel = await panel_of({"year": {FY23: 7}}, (FY23,))
+    with pytest.raises(SelectionError, match="'year'"):
+        panel.to_arrow("wide")
+    assert panel.to_arrow(columns=["number"]).to_pylist() == [{"number": 7}]
+
+
 def test_wide_columns_can_be_chosen(panel: Panel) -> None:
     """By period field or series id."""
     assert panel.to_arrow("wide", columns=["sales.annual", "year"]).column_names == ["sales.annual", "year"]

@@ -154,7 +154,7 @@ def test_a_setting_out_of_range_is_refused_by_name(name: str, value: Any) -> Non
 
 @given(st.lists(st.booleans(), max_size=400))
 def test_the_quota_bounds_retries_by_successes(steps: list[bool]) -> None:
-    """Never more retries than the capacity and a fifth of the successes before them."""
+    """Never more retries than the capacity and half of the successes before them."""
     quota, spent, earned = Quota(capacity=10), 0, 0
     for success in steps:
         if success:
@@ -162,7 +162,7 @@ def test_the_quota_bounds_retries_by_successes(steps: list[bool]) -> None:
             earned += 1
         elif quota.spend():
             spent += 1
-            assert spent <= 10 + earned * 0.2 + 1e-6
+            assert spent <= 10 + earned * 0.5 + 1e-6
         else:
             assert spent > 10 - 1
 
@@ -417,13 +417,13 @@ async def test_a_5xx_that_asks_for_too_long_a_wait_is_raised_at_once() -> None:
 
 @pytest.mark.virtual
 async def test_an_outage_does_not_multiply_traffic() -> None:
-    """A thousand requests to a service that is down: the quota's hundred retries, not four thousand."""
+    """A thousand requests to a service that is down: the quota's two hundred retries, not four thousand."""
     async with sending(refusal(503)) as (server, sender, _):
         ends = await asyncio.gather(*(sender.send(READ) for _ in range(1000)), return_exceptions=True)
-        assert len(server.requests) == 1100
+        assert len(server.requests) == 1200
     assert all(isinstance(end, ServerFailureError) for end in ends)
     spent = [end for end in ends if isinstance(end, ServerFailureError) and hasattr(end, "__notes__")]
-    assert len(spent) >= 900
+    assert len(spent) >= 800
 
 
 @pytest.mark.virtual

@@ -19,7 +19,7 @@ MAX_METRICS = MAX_PATHS = MAX_GROUPS = 50
 MAX_PATH_ENTRIES = 20
 MAX_LIMIT, DEFAULT_LIMIT = 100, 25
 # Not shown in spec; documented in docs/sandbox.md.
-MAX_EXACT, MAX_MONTHS, MAX_YEAR, MAX_DURATION = 1000, 1200, 9999, 1200
+MAX_EXACT, MAX_MONTHS, MAX_YEAR, MAX_DURATION = 10_000, 120_000, 9999, 1200
 
 _PERIOD = ("year", "end_month", "duration_months")
 

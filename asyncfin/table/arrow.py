@@ -142,9 +142,11 @@ def wide_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
     the columns.
 
     Raises:
-        SelectionError: `names` names none of them.
+        SelectionError: `names` names none of them, or a series has the id of a period's column.
     """
     pa = library("pyarrow", "arrow")
+    if taken := [each.series_id for each in grid.series if each.series_id in _PERIOD_FIELDS]:
+        raise SelectionError(f"series id {taken[0]!r} is a column of the wide layout: use layout='long'")
     fields = [pa.field(name, pa.int32()) for name in _PERIOD_FIELDS]
     fields += [pa.field(each.series_id, pa.float64(), metadata=_described(each)) for each in grid.series]
     by_name = {field.name: field for field in fields}

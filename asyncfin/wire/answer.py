@@ -23,7 +23,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.series import Series
 from asyncfin.model.value import Value
-from asyncfin.wire.codec import DECODE_ERRORS, aware_timestamp, malformed, parse
+from asyncfin.wire.codec import DECODE_ERRORS, aware_timestamp, malformed, parse, refuse_repeated
 
 T = TypeVar("T")
 Json: TypeAlias = bytes | memoryview | msgspec.Raw
@@ -120,8 +120,8 @@ def read_query_page(body: bytes) -> QueryPage:
     except DECODE_ERRORS as error:
         failure = malformed(body, _DetailedAnswer, error)
     else:
-        _refuse_repeated("periods", answer.periods)
-        _refuse_repeated("series", list(map(_series_id, answer.series)))
+        refuse_repeated("periods", answer.periods)
+        refuse_repeated("series", list(map(_series_id, answer.series)))
         return QueryPage(
             answer.entity_id,
             answer.name,
@@ -132,17 +132,6 @@ def read_query_page(body: bytes) -> QueryPage:
             answer.next_cursor,
         )
     raise failure
-
-
-def _refuse_repeated(name: str, items: tuple[Period, ...] | list[str]) -> None:
-    if len(set(items)) == len(items):
-        return
-    first: dict[Any, int] = {}
-    raise MalformedAnswerError(
-        f"{each} stands at $.{name}[{first[each]}] already @ $.{name}[{index}]"
-        for index, each in enumerate(items)
-        if first.setdefault(each, index) != index
-    )
 
 
 class _Observation(msgspec.Struct, gc=False):

@@ -5,6 +5,7 @@ goes by one cattrs converter. After a failure the same bytes are read once more 
 collects every problem with its JSON path.
 """
 
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
@@ -190,6 +191,7 @@ def decode_catalogue_page(body: bytes) -> CataloguePage:
     """
     try:
         answer = _catalogue_answer.decode(body)
+        refuse_repeated("periods", answer.periods)
         return CataloguePage(
             answer.entity_id,
             answer.name,
@@ -203,6 +205,22 @@ def decode_catalogue_page(body: bytes) -> CataloguePage:
     except DECODE_ERRORS as error:
         failure = malformed(body, CataloguePage, error)
     raise failure
+
+
+def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:
+    """Refuse an array that lists something twice.
+
+    Raises:
+        MalformedAnswerError: it does; one problem each, with both places.
+    """
+    if len(set(items)) == len(items):
+        return
+    first: dict[Hashable, int] = {}
+    raise MalformedAnswerError(
+        f"{each} stands at $.{name}[{first[each]}] already @ $.{name}[{index}]"
+        for index, each in enumerate(items)
+        if first.setdefault(each, index) != index
+    )
 
 
 def decode_mapping(body: bytes) -> dict[str, Any]:

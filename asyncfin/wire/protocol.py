@@ -210,14 +210,18 @@ def failure(request: Request, answer: Answer) -> ServiceError:
     return kind(**facts)
 
 
+# Seconds; a longer Retry-After is as good as this.
+_FOREVER = 1e12
+
+
 def retry_after(answer: Answer) -> float | None:
     """Return the seconds that an answer asks to wait (spec 7, 8); None where it names no sensible time.
 
     An HTTP date is measured against the answer's own Date, so that a wrong local clock does no harm.
     """
     text = answer.headers.get("retry-after", "").strip()
-    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text, re.ASCII):
-        return float(text)
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
+        return min(float(text), _FOREVER)
     then, now = _http_date(text), _http_date(answer.headers.get("date", "")) or answer.at
     return max(0.0, (then - now).total_seconds()) if then else None
 

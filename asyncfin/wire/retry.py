@@ -107,11 +107,12 @@ def _may_pass(error: Exception) -> bool:
 class Quota:
     """What all requests of a client may spend on retries, so that an outage does not multiply traffic.
 
-    A retry costs 1; a success gives `gain` back. In the long run one retry comes on five successes.
+    A retry costs 1; a success gives `gain` back. In the long run one retry comes on two successes: a third
+    of all attempts may fail for ever. When nothing succeeds any more it ends after `capacity` retries.
     """
 
-    capacity: float = 100.0
-    gain: float = 0.2
+    capacity: float = 200.0
+    gain: float = 0.5
     _held: float = field(init=False)
 
     @_held.default

@@ -62,7 +62,7 @@ def fields(answer: tuple[int, Any]) -> list[str]:
         ("periods", {"mode": ["exact"]}, "periods.mode"),
         ("periods", {"mode": "exact"}, "periods.exact"),
         ("periods", {"mode": "exact", "exact": []}, "periods.exact"),
-        ("periods", {"mode": "exact", "exact": [ANNUAL] * 1001}, "periods.exact"),
+        ("periods", {"mode": "exact", "exact": [ANNUAL] * 10_001}, "periods.exact"),
         ("periods", {"mode": "exact", "exact": ANNUAL}, "periods.exact"),
         ("periods", {"mode": "exact", "exact": ["FY2023"]}, "periods.exact[0]"),
         ("periods", {"mode": "exact", "exact": [{**ANNUAL, "end_month": 13}]}, "periods.exact[0].end_month"),
@@ -78,7 +78,7 @@ def fields(answer: tuple[int, Any]) -> list[str]:
         ("periods", {"mode": "fiscal_range", "from": {**END, "year": 2024}, "to": END}, "periods.from"),
         ("periods", {"mode": "trailing"}, "periods.months"),
         ("periods", {"mode": "trailing", "months": 0}, "periods.months"),
-        ("periods", {"mode": "trailing", "months": 1201}, "periods.months"),
+        ("periods", {"mode": "trailing", "months": 120_001}, "periods.months"),
         ("periods", {"mode": "trailing", "months": "12"}, "periods.months"),
     ],
 )

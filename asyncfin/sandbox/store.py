@@ -49,14 +49,14 @@ SELECT DISTINCT path FROM series WHERE publication = ? AND path IN (SELECT value
 """
 _MATCHING = """
 SELECT id, populated FROM series
-WHERE publication = ?1 AND metric_id IN (SELECT value FROM json_each(?2))
-    AND path IN (SELECT value FROM json_each(?3))
-    AND (?4 IS NULL OR reporting_group_id IN (SELECT value FROM json_each(?4)))
+WHERE publication = :publication AND metric_id IN (SELECT value FROM json_each(:metrics))
+    AND path IN (SELECT value FROM json_each(:paths))
+    AND (:groups IS NULL OR reporting_group_id IN (SELECT value FROM json_each(:groups)))
 ORDER BY position
 """
 _ENCODED = """
-SELECT head, CASE ?2 WHEN 'original' THEN original ELSE coalesce(latest, original) END FROM encoded
-WHERE series IN (SELECT value FROM json_each(?1)) ORDER BY series
+SELECT head, CASE :version WHEN 'original' THEN original ELSE coalesce(latest, original) END FROM encoded
+WHERE series IN (SELECT value FROM json_each(:series)) ORDER BY series
 """
 
 
@@ -208,13 +208,19 @@ class Store:
         groups: Sequence[str] | None,
     ) -> list[Match]:
         """The series of these metrics, paths and groups (None: all groups), in catalogue order."""
-        chosen = (json.dumps(metric_ids), json.dumps(paths), groups if groups is None else json.dumps(groups))
-        rows = self._db.execute(_MATCHING, (number, *chosen))
+        chosen = {
+            "publication": number,
+            "metrics": json.dumps(metric_ids),
+            "paths": json.dumps(paths),
+            "groups": groups if groups is None else json.dumps(groups),
+        }
+        rows = self._db.execute(_MATCHING, chosen)
         return [Match(series, int.from_bytes(mask, "little")) for series, mask in rows]
 
     def encoded(self, series: Sequence[int], value_version: str) -> list[Stored]:
         """The pieces of these series, in catalogue order."""
-        return [Stored(*row) for row in self._db.execute(_ENCODED, (json.dumps(series), value_version))]
+        chosen = {"series": json.dumps(series), "version": value_version}
+        return [Stored(*row) for row in self._db.execute(_ENCODED, chosen)]
 
     # accounts, tokens and counts
 

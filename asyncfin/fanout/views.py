@@ -28,10 +28,10 @@ class Views:
     def matched(self, view: int, *, foreign: bool) -> Lines:
         """Return how many series each cell matches; more than a page where a foreign one must not come."""
         if (view, foreign) not in self._matched:
-            known = self._further[view - 1] if view else self._named
+            known = self._known_apart[view - 1] if view else self._named
             counts = {cell: len(several) for cell, several in known.items()}
             if not foreign:  # what can't be asked alone fits on no page
-                wanted = self.split(self.cells.wanted)[view - 1] if view else self.cells.wanted
+                wanted = self._wanted_apart[view - 1] if view else self.cells.wanted
                 counts = {c: n if n == len(wanted.get(c, ())) else PAGE + 1 for c, n in counts.items()}
             self._matched[view, foreign] = lines(counts)
         return self._matched[view, foreign]
@@ -62,8 +62,12 @@ class Views:
         return {cell: several for cell, several in named.items() if several}
 
     @cached_property
-    def _further(self) -> list[Seen]:
+    def _known_apart(self) -> list[Seen]:
         return self.split(self._known)
+
+    @cached_property
+    def _wanted_apart(self) -> list[Seen]:
+        return self.split(self.cells.wanted)
 
     @cached_property
     def _apart(self) -> list[set[str]]:

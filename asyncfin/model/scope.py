@@ -70,8 +70,11 @@ def _parse_ref(part: str, whole: str) -> ScopeRef:
 
 def _is_ref(value: Any) -> bool:
     """Tell a reference of str ids (or a pair of str standing for one) from a path and from all else."""
-    pair = (value.scope_group_id, value.scope_id) if isinstance(value, ScopeRef) else value
-    return isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(each, str) for each in pair)
+    if isinstance(value, ScopeRef):
+        return isinstance(value.scope_group_id, str) and isinstance(value.scope_id, str)
+    return (
+        isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(each, str) for each in value)
+    )
 
 
 def as_path(value: Any) -> ScopePath:

@@ -55,6 +55,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def _count_down(self, _: Any) -> None:
         self.threads -= 1
 
+    async def shutdown_default_executor(self, *args: Any) -> None:
+        self.threads += 1  # it has a timeout since Python 3.12
+        await super().shutdown_default_executor(*args)
+        self.threads -= 1
+
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item

@@ -64,10 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         _discard_output()
         return Exit.BROKEN_PIPE
-    except (CycloptsError, UsageError, AsyncfinError) as failure:
-        return _failed(failure)
-    except OSError as failure:
-        _discard_output()  # on a full disk its flush would fail once more
+    except (CycloptsError, UsageError, AsyncfinError, OSError) as failure:
         return _failed(failure)
     return Exit.OK
 
@@ -75,6 +72,10 @@ def run(arguments: Sequence[str]) -> int:
 def _failed(failure: Failure) -> int:
     code, line = ending(failure)
     print(line, file=sys.stderr)  # noqa: T201
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_output()
     return code
 
 

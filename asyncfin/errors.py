@@ -54,6 +54,7 @@ class _AttemptedError(AsyncfinError):
     """What is known of an operation that failed, for `report`."""
 
     operation: str | None
+    entity_id: str | None
     request_id: str | None
     at: datetime | None
     attempts: int
@@ -61,12 +62,13 @@ class _AttemptedError(AsyncfinError):
     def report(self) -> str:
         """Return what the service's support asks for (spec 7), one fact a line, nothing secret.
 
-        Lines: the error, operation, time, HTTP status and code, request id, attempts, versions. What
+        Lines: the error, operation, entity, time, HTTP status and code, request id, attempts, versions. What
         is not known is left out.
         """
         facts = {
             "error": type(self).__name__,
             "operation": self.operation,
+            "entity": self.entity_id,
             "time": self.at.isoformat() if self.at else None,
             "status": getattr(self, "status", None),
             "code": getattr(self, "code", None),
@@ -75,6 +77,11 @@ class _AttemptedError(AsyncfinError):
             "versions": f"asyncfin {own_version()}, Python {platform.python_version()}",
         }
         return "\n".join(f"{name}: {value}" for name, value in facts.items() if value is not None)
+
+    def _doing(self) -> str:
+        """Return what was being done, for the text; nothing where that is not known."""
+        entity = f" of {self.entity_id}" if self.entity_id else ""
+        return f"in {self.operation}{entity}" if self.operation else ""
 
 
 @cache
@@ -89,21 +96,29 @@ def own_version() -> str:
 
 
 class TransportError(_AttemptedError):
-    """No complete answer came. `operation` and `at` say which attempt, the last of `attempts`, failed."""
+    """No complete answer came.
+
+    `operation`, `entity_id` and `at` say which attempt, the last of `attempts`, failed.
+    """
 
     def __init__(
         self,
         message: str,
         *,
         operation: str | None = None,
+        entity_id: str | None = None,
         at: datetime | None = None,
         attempts: int = 1,
     ) -> None:
         super().__init__(message)
         self.operation = operation
+        self.entity_id = entity_id
         self.request_id = None
         self.at = at
         self.attempts = attempts
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__()
 
 
 class ConnectionFailedError(TransportError):
@@ -127,6 +142,7 @@ class ServiceError(_AttemptedError):
         message: the service's text, for people; it may change at any time.
         request_id: the service's id of the request, for its support; None where it gave none.
         operation: which operation failed, e.g. ``"query"``.
+        entity_id: of which entity; None for usage and limits.
         at: when the answer came, aware UTC.
         attempts: how many attempts were made.
     """
@@ -139,6 +155,7 @@ class ServiceError(_AttemptedError):
         message: str = "",
         request_id: str | None = None,
         operation: str | None = None,
+        entity_id: str | None = None,
         at: datetime | None = None,
         attempts: int = 1,
     ) -> None:
@@ -148,13 +165,14 @@ class ServiceError(_AttemptedError):
         self.message = message
         self.request_id = request_id
         self.operation = operation
+        self.entity_id = entity_id
         self.at = at
         self.attempts = attempts
 
     def __str__(self) -> str:
         head = f"{self.status} {self.code}" if self.code else str(self.status)
         named = f" (request {self.request_id})" if self.request_id else ""
-        doing = f" in {self.operation}" if self.operation else ""
+        doing = f" {self._doing()}" if self.operation else ""
         return f"{head}{doing}{named}: {self.message or 'no message'}"
 
 
@@ -212,6 +230,7 @@ class MalformedAnswerError(_AttemptedError):
         problems: str | Iterable[str],
         *,
         operation: str | None = None,
+        entity_id: str | None = None,
         request_id: str | None = None,
         at: datetime | None = None,
         attempts: int = 1,
@@ -219,9 +238,13 @@ class MalformedAnswerError(_AttemptedError):
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
         super().__init__("; ".join(self.problems))
         self.operation = operation
+        self.entity_id = entity_id
         self.request_id = request_id
         self.at = at
         self.attempts = attempts
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__()
 
 
 class IncompleteResultError(_AttemptedError):
@@ -233,6 +256,7 @@ class IncompleteResultError(_AttemptedError):
         *,
         series_ids: Iterable[str] = (),
         operation: str | None = None,
+        entity_id: str | None = None,
         request_id: str | None = None,
         at: datetime | None = None,
         attempts: int = 1,
@@ -240,6 +264,7 @@ class IncompleteResultError(_AttemptedError):
         super().__init__(message)
         self.series_ids = tuple(series_ids)
         self.operation = operation
+        self.entity_id = entity_id
         self.request_id = request_id
         self.at = at
         self.attempts = attempts

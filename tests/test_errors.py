@@ -29,7 +29,8 @@ from asyncfin.errors import (
 )
 
 AT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
-ATTEMPT = {"operation": "query", "at": AT, "attempts": 3}
+ENTITY = "O-" + "a1" * 16
+ATTEMPT = {"operation": "query", "entity_id": ENTITY, "at": AT, "attempts": 3}
 ANSWER = {"status": 400, "code": "some_code", "message": "a text", "request_id": "r-1", **ATTEMPT}
 
 TREE = {
@@ -125,6 +126,16 @@ def test_a_service_error_tells_status_code_request_and_text(kind: type[ServiceEr
     assert all(fact in text for fact in ("400", "some_code", "query", "r-1", "a text"))
 
 
+@pytest.mark.parametrize("kind", [TransportError, NotFoundError, MalformedAnswerError])
+def test_an_error_of_the_wire_names_operation_and_entity(kind: type[AsyncfinError]) -> None:
+    """Among thousands of companies it says which; usage and limits have none."""
+    error = example(kind)
+    assert f"in query of {ENTITY}" in str(error)
+    error.operation, error.entity_id = "usage", None
+    assert "in usage" in str(error)
+    assert "in usage of" not in str(error)
+
+
 def test_a_service_error_without_a_body_still_reads_well() -> None:
     """Nothing unknown is shown as None."""
     assert str(ServerFailureError(status=502)) == "502: no message"
@@ -147,6 +158,7 @@ def test_a_report_holds_what_support_asks_for(kind: type[AsyncfinError]) -> None
     known = {
         "error": kind.__name__,
         "operation": "query",
+        "entity": ENTITY,
         "time": "2024-05-06T07:08:09+00:00",
         "attempts": "3",
     }

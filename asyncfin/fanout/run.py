@@ -271,7 +271,8 @@ async def _add(stitch: Stitch, batch: Batch, pages: list[QueryPage]) -> None:
         try:
             await stitch.add(page, home=batch.home, asked=batch.periods)
         except MalformedAnswerError as error:
-            error.operation, error.at, error.request_id = "query", page.at, page.request_id
+            error.operation, error.entity_id = "query", page.entity_id
+            error.at, error.request_id = page.at, page.request_id
             raise
 
 
@@ -319,4 +320,5 @@ def _lost(plan: Plan, absent: Sequence[CatalogueSeries]) -> IncompleteResultErro
         f" did not come: {named}",
         series_ids=ids,
         operation="query",
+        entity_id=plan.catalogue.entity_id,
     )

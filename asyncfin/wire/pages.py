@@ -186,14 +186,20 @@ async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
             send, dataset.entity_id, expected_dataset_id=dataset.dataset_id, page_size=100
         )
     ]
+    try:
+        scope_groups = _joined_scopes(group for page in pages for group in page.scope_groups)
+        groups = _joined_groups(group for page in pages for group in page.groups)
+    except MalformedAnswerError as error:
+        error.operation, error.entity_id = "catalogue", dataset.entity_id
+        raise
     return Catalogue(
         dataset.entity_id,
         dataset.name,
         dataset.dataset_id,
         dataset.created_timestamp,
         tuple(sorted({period for page in pages for period in page.periods})),
-        _joined_scopes(group for page in pages for group in page.scope_groups),
-        _joined_groups(group for page in pages for group in page.groups),
+        scope_groups,
+        groups,
     )
 
 
@@ -220,8 +226,7 @@ def _joined_groups(parts: Iterable[ReportingGroup]) -> tuple[ReportingGroup, ...
         head = heads.setdefault(part.reporting_group_id, evolve(part, series=()))
         if evolve(part, series=()) != head:
             raise MalformedAnswerError(
-                f"two pages describe the group {part.reporting_group_id!r} differently @ $.groups",
-                operation="catalogue",
+                f"two pages describe the group {part.reporting_group_id!r} differently @ $.groups"
             )
         series.setdefault(part.reporting_group_id, []).extend(part.series)
     return tuple(evolve(head, series=tuple(series[name])) for name, head in heads.items())

@@ -134,7 +134,7 @@ def reading(request: Request, answer: Answer) -> Iterator[None]:
     try:
         yield
     except MalformedAnswerError as error:
-        error.operation = request.operation
+        error.operation, error.entity_id = request.operation, request.entity_id
         error.at = answer.at
         error.request_id = answer.request_id
         raise
@@ -200,6 +200,7 @@ def failure(request: Request, answer: Answer) -> ServiceError:
         "message": error.message or ("redirects are not followed" if 300 <= answer.status < 400 else ""),
         "request_id": error.request_id,
         "operation": request.operation,
+        "entity_id": request.entity_id,
         "at": answer.at,
     }
     kind = _BY_CODE.get(error.code or "") or _BY_STATUS.get(answer.status)

@@ -204,7 +204,7 @@ class Sender:
             while not isinstance(outcome := await self._attempt(course), Answer):
                 await self._recover(course, outcome)
         except (ServiceError, TransportError, MalformedAnswerError) as error:
-            error.operation = request.operation
+            error.operation, error.entity_id = request.operation, request.entity_id
             error.attempts = course.sent
             error.at = error.at or self._transport.clock()
             raise

@@ -25,7 +25,7 @@ class EntityReport:
         dataset_id: the publication of its file; None without a file.
         rows, bytes: of its file; 0 without one.
         requests: how many this run spent on it.
-        lacking: the asked ids that its catalogue lacks, by field.
+        lacking: the asked ids and words that its catalogue lacks, by field.
         failure: the error's class, message, status, code and request id.
     """
 
@@ -49,12 +49,15 @@ class ExtractReport:
         waits: seconds that requests have waited, in sum; several wait at once.
         stopped: why it ended early: the error of a refused token or a used-up allowance, or
             ``"stopped"`` where it was asked to. None: it came to its end.
+        complaint: what one of the entities says of the names that it lacks, with what comes close;
+            None where no catalogue was read.
     """
 
     entities: tuple[EntityReport, ...]
     seconds: float
     waits: float
     stopped: AuthenticationError | AllowanceExhaustedError | str | None = None
+    complaint: str | None = None
 
     @property
     def done(self) -> tuple[EntityReport, ...]:
@@ -101,7 +104,7 @@ class ExtractReport:
 
     @property
     def unknown(self) -> Lacking:
-        """The asked ids that every entity lacks, by field; nothing while an entity is failed or left."""
+        """The asked names that every entity lacks, by field; nothing while an entity is failed or left."""
         known = (*self.done, *self.unchanged)
         if not known or len(known) < len(self.entities):
             return {}
@@ -113,14 +116,15 @@ class ExtractReport:
         return {name: ids for name, ids in common.items() if ids}
 
     def check(self) -> None:
-        """Refuse ids that no entity has.
+        """Refuse ids and words that no entity has.
 
         Raises:
             SelectionError: there are some; the message names them.
         """
         if unknown := self.unknown:
             named = "; ".join(f"{name} {', '.join(map(repr, ids))}" for name, ids in unknown.items())
-            raise SelectionError(f"none of the {len(self.entities)} entities has {named}")
+            near = f"; {self.complaint}" if self.complaint else ""
+            raise SelectionError(f"none of the {len(self.entities)} entities has {named}{near}")
 
     def __str__(self) -> str:
         counts = {state: len(self._of(state)) for state in STATES}
@@ -131,7 +135,7 @@ class ExtractReport:
         ]
         lacks = sum(bool(each.lacking) for each in self.entities)
         if lacks:
-            lines.append(f"entities that lack some of the asked ids: {lacks:,}")
+            lines.append(f"entities that lack some of what was asked for: {lacks:,}")
         lines += failures(self.failed)
         if self.stopped is not None:
             lines.append(f"ended early: {self.stopped}")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from asyncfin.client import Client
 from asyncfin.errors import (
@@ -31,7 +31,7 @@ from asyncfin.extraction.thread import Thread
 from asyncfin.extraction.watch import OnProgress, Watch
 from asyncfin.fanout.catalogues import MAX_RESTARTS
 from asyncfin.fanout.flight import in_flight
-from asyncfin.model.catalogue import Dataset
+from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.select import Select
 from asyncfin.table.panel import Panel
@@ -78,8 +78,8 @@ async def extract(
     Args:
         client: what to ask; its bucket sets the pace.
         entity_ids: which entities; duplicates are dropped.
-        select: which series. A Select with `where` needs a `name`. Ids that an entity's catalogue
-            lacks are no failure: the report names them.
+        select: which series. A Select with `where` needs a `name`. Ids and words that an entity's
+            catalogue lacks are no failure: the report names them.
         periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
         to: the folder for the files. The journal stands beside it, in a folder of the same name with
             ``.journal``.
@@ -93,8 +93,8 @@ async def extract(
         clock: gives the wall time, aware UTC.
 
     Raises:
-        SelectionError: an argument is not as said, before a request is spent; or an id is asked for
-            that no entity has, after everything else is done.
+        SelectionError: an argument is not as said, before a request is spent; or an id or word is
+            asked for that no entity has, after everything else is done.
         ManifestMismatchError: the folder belongs to another question, or another run is at work in it.
         OSError: the folder can't be written; all files in place stay.
         ImportError: pyarrow is not installed (extra ``arrow``).
@@ -188,6 +188,7 @@ class _Course:
     _wait: bool = field(kw_only=True)
     _stop: asyncio.Event = field(kw_only=True)
     _ended_by: AuthenticationError | AllowanceExhaustedError | None = None
+    _example: Catalogue | None = None  # the last one that lacked something
 
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:
         """Return how all entities fared."""
@@ -197,9 +198,12 @@ class _Course:
                 by_id = {report.entity_id: report async for report in reports}
         entities = tuple(by_id[entity_id] for entity_id in ids)
         left = any(each.state == "left" for each in entities)
-        return ExtractReport(
+        report = ExtractReport(
             entities, self._watch.seconds, self._watch.waits, self._ended_by or ("stopped" if left else None)
         )
+        if self._example is None or not report.unknown:
+            return report
+        return evolve(report, complaint=self._example.complaint(report.unknown))
 
     async def _entity(self, entity_id: str) -> EntityReport:
         """Return how one entity fared; one that the end of the run comes before is left."""
@@ -245,6 +249,8 @@ class _Course:
         """Return what a publication has of the question, and the asked ids that it lacks."""
         catalogue = await self._client.catalogue(dataset)
         select, lacking = narrowed(self._question.select, catalogue)
+        if lacking:
+            self._example = catalogue
         question = self._question
         panel = await self._client.query(
             catalogue, select, question.periods, value_version=question.value_version

@@ -169,7 +169,8 @@ class Catalogue(Dataset):
                 period meaning) that this catalogue lacks; the message says which, and what comes close.
         """
         check_kind("select", select, Select)
-        self._refuse_unknown(select)
+        if lacking := self.lacking(select):
+            raise SelectionError(self.complaint(lacking))
         picked = None if select.series is None else self._picked(select.series)
         return tuple(
             series
@@ -210,13 +211,13 @@ class Catalogue(Dataset):
                 return {getattr(series, field) for series in self.series}
         return self._by_id.keys()
 
-    def _refuse_unknown(self, select: Select) -> None:
-        if lacking := self.lacking(select):
-            (field, first), *others = (
-                (field, _complaint(field, ids, self._known(field))) for field, ids in lacking.items()
-            )
-            rest = "".join(f"; {field}: {complaint}" for field, complaint in others)
-            raise SelectionError(f"{field}: {self.name} ({self.entity_id}) has {first}{rest}")
+    def complaint(self, lacking: Mapping[str, tuple[str, ...]]) -> str:
+        """Say what is lacking here, given by field as `lacking` returns it, and what would be right."""
+        (field, first), *others = (
+            (field, _complaint(field, ids, self._known(field))) for field, ids in lacking.items()
+        )
+        rest = "".join(f"; {field}: {complaint}" for field, complaint in others)
+        return f"{field}: {self.name} ({self.entity_id}) has {first}{rest}"
 
     def _picked(self, wanted: tuple[Wanted, ...]) -> set[str]:
         """Return the ids of series picked by hand: by triple, and by id where a triple has several."""

@@ -80,6 +80,19 @@ async def test_a_word_that_an_entity_lacks_gives_no_rows(
         await extract(client, IDS[:2], Select(basis="segmints"), Annual(), to=folder / "other")
 
 
+async def test_what_no_entity_knows_is_told_with_what_comes_close(
+    client: Client, folder: Path, catalogues: list[Catalogue]
+) -> None:
+    """By an example from a catalogue that this run has read; a run that reads none has no example."""
+    metric = catalogues[0].series[0].metric_id
+    asked = Select(f"{metric}x")
+    told = rf"metric_ids '{metric}x'; metric_ids: {catalogues[0].name} .*'{metric}x' \(close: {metric}\b"
+    with pytest.raises(SelectionError, match=told):
+        await extract(client, IDS[:1], asked, Annual(), to=folder)
+    with pytest.raises(SelectionError, match=rf"metric_ids '{metric}x'$"):
+        await extract(client, IDS[:1], asked, Annual(), to=folder)
+
+
 async def test_nothing_is_called_unknown_while_an_entity_has_failed(client: Client, folder: Path) -> None:
     """It may be the one that knows it."""
     report = await extract(client, [IDS[0], NOBODY], Select(metric_ids="Nonsense"), Annual(), to=folder)

@@ -150,7 +150,9 @@ def test_exact_takes_periods_labels_or_a_single_one() -> None:
         ([(2024, 12, 12)], r"not \(2024, 12, 12\)"),
         (["FY24"], "FY24"),
         ([None], "not None"),
-        (2024, "not 2024"),
+        (2024, 'not 2024; write "FY2024"$'),
+        ([2024], 'not 2024; write "FY2024"$'),
+        (7, "not 7$"),
         (None, "not None"),
     ],
 )
@@ -166,7 +168,14 @@ def test_bounds_may_be_periods_pairs_or_years() -> None:
     assert FiscalRange(2023, 2024) == whole
     assert FiscalRange((2023, 1), (2024, 12)) == whole
     assert FiscalRange(Period(2023, 1, 3), Period(2024, 12, 12)) == whole
+    assert FiscalRange("2023-01-05M", "FY2024") == whole
     assert FiscalRange() == FiscalRange(None, None)
+
+
+def test_the_fiscal_end_of_a_label_counts_also_as_a_start() -> None:
+    """As for a Period: a year as the start begins at its last month."""
+    assert FiscalRange("FY2023").start == Period(2023, 12, 0)
+    assert Quarterly("2023-Q2").start == Period(2023, 6, 0)
 
 
 @pytest.mark.parametrize("rule", [FiscalRange, Annual, Quarterly])
@@ -178,6 +187,10 @@ def test_bounds_may_be_periods_pairs_or_years() -> None:
         (("2024", None), "start must be .*, not '2024'"),
         ((None, 2024.0), r"end must be .*, not 2024\.0"),
         ((True, None), "start must be .*, not True"),
+        (("FY23", None), "start must be .*, not 'FY23'"),
+        ((5, None), r"^start is the year 5; for the latest 5 write last=5"),
+        ((None, 999), r"^end is the year 999; "),
+        ((0, None), "year must be .*, not 0"),
         (((2024, 13), None), "end_month must be .*, not 13"),
         (((2024, 1, 3), None), "start must be"),
     ],

@@ -109,7 +109,10 @@ def _parsed(label: str) -> Period | None:
     return Period(year, int(found["month"]), int(found["duration"]))
 
 
-Bound: TypeAlias = Period | tuple[int, int] | int
+Bound: TypeAlias = Period | str | tuple[int, int] | int
+
+# A smaller bare year is taken for a count that stands in the wrong place.
+_LEAST_BARE_YEAR = 1000
 
 
 def _bound(name: str, value: Bound | None, month: int) -> Period | None:
@@ -119,11 +122,17 @@ def _bound(name: str, value: Bound | None, month: int) -> Period | None:
             return None
         case Period():
             return Period(value.year, value.end_month, 0)
+        case str() if (period := _parsed(value)) and period.label == value:
+            return Period(period.year, period.end_month, 0)
         case (year, end_month):
             return Period(year, end_month, 0)
         case int() if type(value) is int:
+            if 0 < value < _LEAST_BARE_YEAR:
+                raise SelectionError(f"{name} is the year {value}; for the latest {value} write last={value}")
             return Period(value, month, 0)
-    raise SelectionError(f"{name} must be a Period, a pair (year, end_month) or a year, not {value!r}")
+    raise SelectionError(
+        f"{name} must be a Period or its label, a pair (year, end_month) or a year, not {value!r}"
+    )
 
 
 def _start(value: Bound | None) -> Period | None:
@@ -142,14 +151,20 @@ def _check_order(start: Period | None, end: Period | None) -> None:
         )
 
 
+def _year_hint(value: object) -> str:
+    return f'; write "FY{value}"' if type(value) is int and value in range(_LEAST_BARE_YEAR, 10_000) else ""
+
+
 def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
     if not isinstance(value, (Period, str, Iterable)):
-        raise SelectionError(f"periods must be Periods or their labels, not {value!r}")
+        raise SelectionError(f"periods must be Periods or their labels, not {value!r}{_year_hint(value)}")
     given = (value,) if isinstance(value, (Period, str)) else tuple(value)
     periods = tuple(Period.parse(each) if isinstance(each, str) else each for each in given)
     for period in periods:
         if not isinstance(period, Period):
-            raise SelectionError(f"periods must hold Periods or their labels, not {period!r}")
+            raise SelectionError(
+                f"periods must hold Periods or their labels, not {period!r}{_year_hint(period)}"
+            )
     if not periods:
         raise SelectionError("periods must name at least one period")
     if len(set(periods)) < len(periods):
@@ -179,11 +194,13 @@ class FiscalRange:
     Every duration counts: quarters, half years and years side by side.
 
     Args:
-        start, end: a Period (its fiscal end counts), a pair ``(year, end_month)``, or a year: from
-            its first month, or to its last. None: the first or last fiscal end of the catalogue.
+        start, end: a Period or its label (its fiscal end counts, also as a start: from ``"FY2024"``
+            on is from month 12 of 2024 on), a pair ``(year, end_month)``, or a year: from its first
+            month, or to its last. None: the first or last fiscal end of the catalogue.
 
     Raises:
-        SelectionError: the end is before the start.
+        SelectionError: the end is before the start, or one is none of these; a bare year below 1000
+            is none.
     """
 
     start: Period | None = field(default=None, converter=_start)

@@ -71,7 +71,7 @@ def test_ids_come_from_a_file_or_standard_input(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--annual"], "entity_ids"),
+        (["--annual"], "entit"),
         ([ENTITY, "--annual", "--read-catalogues"], "--dry-run"),
         ([ENTITY, "--ids", "/nonexistent"], "--ids"),
         ([ENTITY, "--metric", "Nonsense"], "Nonsense"),

@@ -247,8 +247,20 @@ def test_a_catalogue_can_be_explored() -> None:
     assert EXAMPLE.by_path[TOTAL] == (REVENUE, CASH, MARGIN)
     assert EXAMPLE.by_group["annual"].series == (CASH, MARGIN)
     assert EXAMPLE.dataset == Dataset(EXAMPLE.entity_id, "Example", "d1", AT)
-    with pytest.raises(KeyError, match="s9"):
+
+
+def test_a_key_that_is_no_series_id_is_told_what_is() -> None:
+    """The series of a metric, where it is one; else what comes close."""
+    with pytest.raises(KeyError, match=r"no series 's9' \(close: s\d"):
         EXAMPLE["s9"]
+    with pytest.raises(KeyError, match="no series 'Revenue'; of that metric there are s1, s2, s3"):
+        EXAMPLE["Revenue"]
+    many = catalogue(*(series(number, "m", "g", TOTAL) for number in range(9)))
+    with pytest.raises(KeyError, match="there are s0, s1, s2, s3, s4 and 4 more"):
+        many["m"]
+    wrong: Any = 0
+    with pytest.raises(KeyError, match="no series 0: the key is a series_id"):
+        EXAMPLE[wrong]
 
 
 def test_scopes_are_named_along_a_path() -> None:

@@ -51,8 +51,12 @@ def test_a_series_is_found_by_its_id(panel: Panel) -> None:
     assert "costs.annual" in panel
     assert "costs" not in panel
     assert panel["costs.annual"].metric_id == "costs"
-    with pytest.raises(KeyError):
-        panel["costs"]
+    with pytest.raises(
+        KeyError, match=r"no series 'sales'; of that metric there are sales\.annual, sales\.qu"
+    ):
+        panel["sales"]
+    with pytest.raises(KeyError, match=r"no series 'cost\.annual' \(close: costs\.annual"):
+        panel["cost.annual"]
 
 
 def test_a_reported_zero_is_no_gap(panel: Panel) -> None:

@@ -159,7 +159,9 @@ class Catalogue(Dataset):
         return series_id in self._by_id
 
     def __getitem__(self, series_id: str) -> CatalogueSeries:
-        return self._by_id[series_id]
+        if (series := self._by_id.get(series_id)) is None:
+            raise near.no_series(series_id, self.series)
+        return series
 
     def select(self, select: Select) -> tuple[CatalogueSeries, ...]:
         """Return the series that a Select means here, in catalogue order; none where its predicates fit none.

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterable
 
+from asyncfin.model.series import CatalogueSeries
+
 _FEW = 12
 
 
@@ -22,3 +24,13 @@ def quoted(name: str, known: Iterable[str]) -> str:
 def all_of(known: Collection[str]) -> str:
     """Return the known names as the end of a complaint, where they are few; nothing where they are many."""
     return f"; it has: {', '.join(sorted(known))}" if 0 < len(known) <= _FEW else ""
+
+
+def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
+    """Return the error for a key that is the id of none of the series; a metric's id has its series told."""
+    if not isinstance(key, str):
+        return KeyError(f"no series {key!r}: the key is a series_id")
+    if of_metric := [each.series_id for each in series if each.metric_id == key]:
+        more = f" and {len(of_metric) - 5} more" if len(of_metric) > 5 else ""
+        return KeyError(f"no series {key!r}; of that metric there are {', '.join(of_metric[:5])}{more}")
+    return KeyError(f"no series {quoted(key, (each.series_id for each in series))}")

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from attrs import evolve, frozen
 
 from asyncfin.errors import SelectionError
+from asyncfin.model import near
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import (
     Annual,
@@ -114,7 +115,9 @@ class Panel:
         return series_id in self._grid.by_id
 
     def __getitem__(self, series_id: str) -> Series:
-        return self._series(self._grid.by_id[series_id])
+        if (head := self._grid.by_id.get(series_id)) is None:
+            raise near.no_series(series_id, self._grid.series)
+        return self._series(head)
 
     def _series(self, head: CatalogueSeries) -> Series:
         return series_of(head, self.periods, partial(self._grid.values, head.series_id))

@@ -17,7 +17,7 @@ from asyncfin.wire.answer import read_query_page
 ENTITY_ID = "O-" + "0123456789abcdef" * 2
 DATASET_ID = "6d1f1f0e-3d0c-4f4c-9a7e-0d5e7d0b1c2d"
 CREATED = "2026-02-03T04:05:06Z"
-EVER = FiscalRange(1, 9999)
+EVER = FiscalRange((1, 1), 9999)
 
 Numbers = Mapping[str, Mapping[Period, Any]]
 """Of each series, by its id, the numbers by period."""

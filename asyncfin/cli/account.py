@@ -1,7 +1,7 @@
 """`asyncfin usage` and `asyncfin limits`: what the account has spent, and what it may."""
 
 import json as text
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
@@ -24,7 +24,8 @@ async def usage(
 ) -> None:
     """Show the account's daily usage, as the service words it.
 
-    It costs one request for each 92 days.
+    Rows of zeros alone are left out of the table, and it ends in a total. It
+    costs one request for each 92 days.
 
       asyncfin usage --from 2026-01-01 --to 2026-06-30
 
@@ -40,7 +41,7 @@ async def usage(
         print_json(windows)
         return
     for window in windows:
-        _print_body(window.body, screen())
+        _print_body(window.body, screen(), totals=True)
 
 
 async def limits(*, json: AsJson = False, service: Service = Service()) -> None:  # noqa: B008
@@ -58,7 +59,7 @@ async def limits(*, json: AsJson = False, service: Service = Service()) -> None:
         _print_body(body, screen())
 
 
-def _print_body(body: Mapping[str, Any], console: Console) -> None:
+def _print_body(body: Mapping[str, Any], console: Console, *, totals: bool = False) -> None:
     """Print an object of no known shape: its single values, then a table for each list of objects."""
     lists = {name: value for name, value in body.items() if _is_rows(value)}
     single = bare_table("field", right=["value"])
@@ -67,14 +68,33 @@ def _print_body(body: Mapping[str, Any], console: Console) -> None:
     if single.row_count:
         console.print(single)
     for name, rows in lists.items():
-        flat = [dict(_flat(row)) for row in rows]
-        heads = list(dict.fromkeys(head for row in flat for head in row))
-        table = bare_table(*heads[:1], right=heads[1:])
-        for row in flat:
-            table.add_row(*(_shown(row[head]) if head in row else "" for head in heads))
         console.print()
         console.print(name, style="bold")
-        console.print(table)
+        _print_rows([dict(_flat(row)) for row in rows], name, console, totals)
+
+
+def _print_rows(rows: list[dict[str, Any]], name: str, console: Console, totals: bool) -> None:
+    heads = list(dict.fromkeys(head for row in rows for head in row))
+    shown = [row for row in rows if not (totals and _is_idle(row))]
+    table = bare_table(*heads[:1], right=heads[1:])
+    for row in shown:
+        table.add_row(*(_shown(row[head]) if head in row else "" for head in heads))
+    if totals:
+        table.add_row("total", *(_total([row[head] for row in rows if head in row]) for head in heads[1:]))
+    console.print(table)
+    if idle := len(rows) - len(shown):
+        console.print(f"{idle} of {len(rows)} {name} are zero and left out (--json has them)", style="dim")
+
+
+def _is_idle(row: Mapping[str, Any]) -> bool:
+    """Say whether a row has numbers, and none but zero."""
+    numbers = [value for value in row.values() if type(value) in (int, float)]
+    return bool(numbers) and not any(numbers)
+
+
+def _total(values: Sequence[Any]) -> str:
+    """Return the sum of counts; nothing for anything else."""
+    return _shown(sum(values)) if all(type(value) is int for value in values) else ""
 
 
 def _is_rows(value: Any) -> bool:

@@ -36,6 +36,7 @@ async def catalogue(
     /,
     *,
     selection: Selection = Selection(),  # noqa: B008  a frozen value
+    descriptions: bool = False,
     json: AsJson = False,
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
@@ -49,6 +50,7 @@ async def catalogue(
 
     Args:
         entity_id: The entity, O- and 32 characters.
+        descriptions: Show the descriptions too, where a unit stands if there is one.
     """
     select = selection.select()
     async with connected(service, "Reading the catalogue") as client:
@@ -62,14 +64,14 @@ async def catalogue(
     if json:
         print_json(shown)
     else:
-        _print_catalogue(shown, len(whole), screen())
+        _print_catalogue(shown, len(whole), descriptions, screen())
 
 
-def _print_catalogue(shown: Catalogue, of: int, console: Console) -> None:
+def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Console) -> None:
     console.print(f"{shown.name} ({shown.entity_id})", style="bold")
     for group in shown.groups:
         console.print()
-        _print_group(group, console)
+        _print_group(group, descriptions, console)
     console.print()
     first, last = (shown.periods[0], shown.periods[-1]) if shown.periods else ("none", "none")
     lines = [
@@ -81,10 +83,11 @@ def _print_catalogue(shown: Catalogue, of: int, console: Console) -> None:
     console.print("\n".join(lines), style="dim")
 
 
-def _print_group(group: ReportingGroup, console: Console) -> None:
+def _print_group(group: ReportingGroup, descriptions: bool, console: Console) -> None:
     words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
     console.print(f"{group.reporting_group_id}: {group.name} ({words})")
-    table = bare_table("metric", "label", "scope path")
+    table = bare_table("metric", "label", "scope path", *(["description"] if descriptions else []))
     for series in group.series:
-        table.add_row(series.metric_id, series.label, format_path(series.scopes))
+        described = [series.description] if descriptions else []
+        table.add_row(series.metric_id, series.label, format_path(series.scopes), *described)
     console.print(table)

@@ -1,5 +1,6 @@
 """`asyncfin demo`: the stranger's first look, real figures over HTTP from the sandbox."""
 
+import shutil
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -51,7 +52,7 @@ async def demo() -> None:
     _print_entities(catalogues, address, console)
     _print_figures(panel, console)
     _print_cost(client.stats, plan, console)
-    _print_more(console)
+    print_next(console)
 
 
 def _print_entities(catalogues: Sequence[Catalogue], address: str, console: Console) -> None:
@@ -96,14 +97,17 @@ def _print_cost(stats: Stats, plan: Plan, console: Console) -> None:
     console.print()
     console.print(
         f"All of it came over HTTP, in {counted(stats.requests, 'request')}: {spent}.\n"
-        f"The question means {len(plan.series)} series and was planned into"
+        f"The question means {counted(len(plan.series), 'series')} and was planned into"
         f" {counted(plan.requests, 'request')}."
     )
 
 
-def _print_more(console: Console) -> None:
+def print_next(console: Console) -> None:
+    """Print what can be run after the demo."""
     console.print()
     console.print(Text("Next", "bold"))
+    if shutil.which("asyncfin") is None:
+        console.print('  python -m pip install -e ".[all]"   install the command `asyncfin`, then:')
     console.print(
         "  asyncfin sandbox        keep such a service running for your own programs\n"
         "  asyncfin query --help   ask it, or the real service, for any series"

@@ -1,7 +1,8 @@
 """A panel on standard output: as tables for people, as a JSON document, as CSV (docs/cli.md)."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from decimal import Decimal
+from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -11,6 +12,7 @@ from asyncfin.cli.output import GAP, bare_table, print_csv
 from asyncfin.cli.session import counted
 from asyncfin.model.scope import format_path
 from asyncfin.model.series import Series
+from asyncfin.model.value import Value
 from asyncfin.table.panel import Panel
 
 _SERIES_FIELDS = (
@@ -24,6 +26,10 @@ _SERIES_FIELDS = (
     "period_meaning",
 )
 _COLUMN_GAP = 2
+_MOST_PERIODS = 12
+
+Unit = Literal["thousands", "millions", "billions"]
+_POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
 
 
 def panel_document(panel: Panel) -> dict[str, Any]:
@@ -64,25 +70,79 @@ def _numbers(series: Series) -> list[int | float | None]:
     return [None if value is None else value.number for value in series.values]
 
 
-def print_panel(panel: Panel, console: Console) -> None:
-    """Print a panel's name, its tables one below the other, and what is known about it as a whole."""
+def print_panel(
+    panel: Panel, console: Console, *, latest: bool = False, empty: bool = False, unit: Unit | None = None
+) -> None:
+    """Print a panel's name, its tables one below the other, and what is known about it as a whole.
+
+    Args:
+        latest: Of more than 12 periods, only the latest that fit into one table.
+        empty: Series without a value too.
+        unit: What whole numbers are divided by.
+    """
     title, *lines = str(panel).splitlines()
+    shown = panel if empty else panel.where(_has_value)
+    if latest and len(panel.periods) > _MOST_PERIODS:
+        shown = _latest(shown, console.width, empty, unit)
     console.print(title, style="bold")
+    if heading := _heading(shown, unit):
+        console.print(heading)
     console.print()
-    if len(panel) and panel.periods:
-        for table in _tables(panel, console.width):
+    if len(shown) and shown.periods:
+        for table in _tables(shown, console.width, unit):
             console.print(table)
             console.print()
-    console.print("\n".join([*lines, counted(panel.requests, "request")]), style="dim")
+    notes = _left_out(panel, shown)
+    console.print("\n".join([*notes, *lines, counted(panel.requests, "request")]), style="dim")
 
 
-def _tables(panel: Panel, width: int) -> Iterator[Table]:
+def _has_value(series: Series) -> bool:
+    return any(value is not None for value in series.values)
+
+
+def _latest(panel: Panel, width: int, empty: bool, unit: Unit | None) -> Panel:
+    """Return the panel of its latest periods that fit side by side, of 12 at most."""
+    few = panel.during(panel.periods[-_MOST_PERIODS:])
+    few = few if empty else few.where(_has_value)
+    if not len(few):
+        return few
+    heads, names = _row_names(few)
+    widths = [cell_len(column[0]) for column in _period_columns(few, unit)]
+    _, fitting = next(_runs(widths[::-1], _room(_left_widths(heads, names, width), width)))
+    few = few.during(few.periods[-fitting:])
+    return few if empty else few.where(_has_value)
+
+
+def _heading(panel: Panel, unit: Unit | None) -> str:
+    """Return what holds for the whole table: the label that all series share, and the unit."""
+    parts = []
+    if len(panel) and "series" not in _row_names(panel)[0]:
+        parts.append(next(iter(panel)).label)
+    if unit is not None:
+        parts.append(f"whole numbers in {unit}")
+    return ", ".join(parts)
+
+
+def _left_out(panel: Panel, shown: Panel) -> Iterator[str]:
+    """Yield a line for the periods, and one for the series, that the table lacks."""
+    where = ""
+    if hidden := len(panel.periods) - len(shown.periods):
+        where = " in these periods"
+        yield (
+            f"the latest of {len(panel.periods)} periods; {hidden} not shown: name periods,"
+            " such as --annual, or take --csv or --json"
+        )
+    if empty := len(panel) - len(shown):
+        yield f"{empty:,} series without a value{where} left out (--all shows them)"
+
+
+def _tables(panel: Panel, width: int, unit: Unit | None) -> Iterator[Table]:
     """Yield tables of as many periods as fit side by side, the oldest first."""
     heads, names = _row_names(panel)
-    columns = list(_period_columns(panel))
-    left = _shrunk([_widest(column) for column in zip(heads, *names, strict=True)], width // 2)
+    columns = list(_period_columns(panel, unit))
+    left = _left_widths(heads, names, width)
     widths = [cell_len(column[0]) for column in columns]
-    for start, end in _runs(widths, width - sum(left) - _COLUMN_GAP * (len(left) - 1)):
+    for start, end in _runs(widths, _room(left, width)):
         # One column of ready lines: a cell each would take rich half a minute for a large panel.
         title, *lines = map((" " * _COLUMN_GAP).join, zip(*columns[start:end], strict=True))
         table = bare_table(*heads, right=[title])
@@ -93,23 +153,44 @@ def _tables(panel: Panel, width: int) -> Iterator[Table]:
         yield table
 
 
-def _period_columns(panel: Panel) -> Iterator[list[str]]:
+def _left_widths(heads: Sequence[str], names: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return how wide the columns are that name the series: half of the whole width at most."""
+    return _shrunk([_widest(column) for column in zip(heads, *names, strict=True)], width // 2)
+
+
+def _room(left: Sequence[int], width: int) -> int:
+    """Return what the named columns leave for periods."""
+    return width - sum(left) - _COLUMN_GAP * (len(left) - 1)
+
+
+def _period_columns(panel: Panel, unit: Unit | None) -> Iterator[list[str]]:
     """Yield the texts of each period, its label first, right-aligned."""
     rows = (series.values for series in panel)
     for period, values in zip(panel.periods, zip(*rows, strict=True), strict=True):
-        texts = [period.label, *(value.text if value else GAP for value in values)]
+        texts = [period.label, *(_text(value, unit) if value else GAP for value in values)]
         width = _widest(texts)
         yield [" " * (width - cell_len(text)) + text for text in texts]
 
 
+def _text(value: Value, unit: Unit | None) -> str:
+    """Return a value's text; in a unit, unless its pattern has decimals or is a percentage, or it is 0."""
+    if unit is None or not value.number or set(".%") & set(value.number_format):
+        return value.text
+    return f"{Decimal(value.number).scaleb(-_POWERS[unit]):,.1f}"
+
+
 def _row_names(panel: Panel) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the heads and texts of the columns that tell the series apart: label, then scopes and group."""
+    """Return the heads and texts of the columns that tell the series apart: label, scopes, group.
+
+    Where nothing does, the label.
+    """
     named = {
         "series": [series.label for series in panel],
         "scopes": [" / ".join(panel.catalogue.scope_names(series.scopes)) for series in panel],
         "group": [series.reporting_group_id for series in panel],
     }
-    shown = {head: texts for head, texts in named.items() if head == "series" or len(set(texts)) > 1}
+    telling = {head: texts for head, texts in named.items() if len(set(texts)) > 1}
+    shown = telling or {"series": named["series"]}
     return tuple(shown), list(zip(*shown.values(), strict=True))
 
 

@@ -43,10 +43,22 @@ class _Requests:
                 self._sent += 1
                 self._status.update(f"{self._title}: {counted(self._sent, 'request')}")
             case Retrying():
-                self._status.update(f"{self._title}: {event.failure}, trying again in {event.wait:.0f} s")
+                self._status.update(f"{self._title}: retrying in {lasting(event.wait)}: {event.failure}")
 
 
 def counted(number: int, noun: str) -> str:
     """Return "1 request", "2 requests", "0 series"."""
-    plural = noun if noun.endswith("s") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
+    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("s"):
+        return noun
+    if noun.endswith("ty"):
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+
+
+def lasting(seconds: float) -> str:
+    """Return "12 s", and "350 ms" below a second."""
+    return f"{seconds:,.0f} s" if seconds >= 0.9995 else f"{seconds * 1000:.0f} ms"

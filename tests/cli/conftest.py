@@ -14,6 +14,8 @@ from asyncfin.cli.app import run
 from asyncfin.sandbox import Sandbox
 
 ENTITY = "O-" + "0" * 31 + "1"
+RATIOS_ENTITY = "O-" + "0" * 31 + "2"
+LONG_ENTITY = "O-" + "0" * 31 + "3"
 NOBODY = "O-" + "f" * 32
 ODD_PATH = "company=all|product=a%3Db%7Cc"
 HUGE = 2**70
@@ -67,6 +69,64 @@ DOCUMENT = {
 }
 
 
+def small(
+    entity_id: str, name: str, years: range, groups: list[dict[str, Any]], values: Any
+) -> dict[str, Any]:
+    """A dataset of fiscal years, with the scopes and the identity of the first one's publication."""
+    (first,) = DOCUMENT["publications"]
+    publication = first | {
+        "dataset_id": f"00000000-0000-4000-8000-00000000000{entity_id[-1]}",
+        "periods": [[year, 12, 12] for year in years],
+        "groups": groups,
+        "values": values,
+    }
+    return DOCUMENT | {"entity_id": entity_id, "name": name, "publications": [publication]}
+
+
+RATIOS = small(
+    RATIOS_ENTITY,
+    "Ratios",
+    range(2023, 2025),
+    [
+        {
+            "reporting_group_id": "years",
+            "basis": "consolidated",
+            "cadence": "annual",
+            "series": [
+                series("S-1", "Revenue", "Sales") | {"description": "Goods sold. Unit: USD."},
+                series("S-2", "Revenue", "Sales", COMPANY, ODD),
+            ],
+        },
+        {
+            "reporting_group_id": "rates",
+            "basis": "consolidated",
+            "cadence": "annual",
+            "series": [
+                series("S-3", "Earnings", "Earnings per share") | {"number_format": "0.00"},
+                series("S-4", "TaxRate", "Tax rate") | {"number_format": "0.0%"},
+            ],
+        },
+    ],
+    {"S-1": [[1, 1200]], "S-3": [[1, 6.13]], "S-4": [[1, 0.245]]},
+)
+
+# 15 years, and a series that ended in the first of them.
+LONG = small(
+    LONG_ENTITY,
+    "Long",
+    range(2010, 2025),
+    [
+        {
+            "reporting_group_id": "years",
+            "basis": "consolidated",
+            "cadence": "annual",
+            "series": [series("S-1", "Revenue", "Sales"), series("S-2", "Debt", "Debt")],
+        }
+    ],
+    {"S-1": [[index, 1000 + index] for index in range(15)], "S-2": [[0, 7]]},
+)
+
+
 class Result(NamedTuple):
     """What a command came to."""
 
@@ -90,7 +150,7 @@ def running() -> Iterator[Sandbox]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    sandbox = Sandbox(DOCUMENT)
+    sandbox = Sandbox(DOCUMENT, RATIOS, LONG)
     asyncio.run_coroutine_threadsafe(sandbox.start(), loop).result()
     yield sandbox
     asyncio.run_coroutine_threadsafe(sandbox.aclose(), loop).result()
@@ -139,3 +199,34 @@ def finish(process: "subprocess.Popen[str]") -> Result:
     """Wait for a process's end."""
     out, err = process.communicate(timeout=60)
     return Result(process.returncode, out, err)
+
+
+def on_terminal(*arguments: str, sandbox: Sandbox | None = None) -> tuple[int, str]:
+    """Run a command in a pseudo-terminal of 80 columns; return its exit code and all that it wrote there."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "asyncfin", *arguments],
+        env=environment(sandbox) | {"TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    while part := _read(ours):
+        shown += part
+    os.close(ours)
+    return process.wait(timeout=60), shown.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # what Linux says at the end of a pseudo-terminal
+        return b""

@@ -1,13 +1,14 @@
 """`asyncfin demo`: the stranger's first look."""
 
-import os
 import re
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Result, environment, finish, start
+from asyncfin.cli.demo import print_next
+from asyncfin.cli.output import screen
+from tests.cli.conftest import Result, finish, on_terminal, start
 
 
 @pytest.fixture(scope="module")
@@ -42,38 +43,27 @@ def test_the_demo_says_what_it_cost(piped: Result) -> None:
     assert total == sum(parts)
 
 
+@pytest.mark.parametrize("found", [False, True])
+def test_what_to_run_next_can_be_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: bool
+) -> None:
+    """Where the command is not on the path, the line that installs it comes first."""
+    if found:
+        script = tmp_path / "asyncfin"
+        script.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    print_next(screen(80))
+    first, *rest = capsys.readouterr().out.split("Next\n")[1].splitlines()
+    assert first.startswith("  asyncfin sandbox " if found else '  python -m pip install -e ".[all]" ')
+    assert max(map(len, [first, *rest])) <= 80
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
 def test_the_demo_fits_a_terminal_of_80_columns() -> None:
     """There it has colours and shows progress, and no line is wider than the terminal."""
-    import fcntl
-    import pty
-    import struct
-    import termios
-
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "asyncfin", "demo"],
-        env=environment() | {"TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    shown = b""
-    while part := _read(ours):
-        shown += part
-    os.close(ours)
-    assert process.wait(timeout=60) == 0
-    text = shown.decode()
+    code, text = on_terminal("demo")
+    assert code == 0
     assert "Reading from the sandbox: 11 requests" in text
     assert "\x1b[36m" in text
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     assert max(len(line.rpartition("\r")[2]) for line in plain.replace("\r\n", "\n").splitlines()) <= 80
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # what Linux says at the end of a pseudo-terminal
-        return b""

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from asyncfin.client import Client
 from asyncfin.model.period import FiscalRange
 from asyncfin.model.select import Select
 from asyncfin.sandbox import Sandbox
-from tests.cli.conftest import ENTITY, HUGE, ODD_PATH, Command
+from tests.cli.conftest import ENTITY, HUGE, LONG_ENTITY, ODD_PATH, RATIOS_ENTITY, Command
 
 
 def table_rows(out: str) -> list[list[str]]:
@@ -42,13 +43,112 @@ def test_numbers_are_right_aligned(command: Command) -> None:
 
 
 def test_series_of_one_label_are_told_apart_by_scopes_and_group(command: Command) -> None:
-    """A column of scopes or groups stands there where, and only where, they differ."""
+    """A column stands there where, and only where, the series differ in it."""
     assert table_rows(command("query", ENTITY, "--metric", "Revenue").out)[0][:3] == [
         "series",
         "scopes",
         "group",
     ]
     assert table_rows(command("query", ENTITY, "--metric", "Debt").out)[0][:2] == ["series", "FY2022"]
+
+
+def test_a_label_that_all_series_share_stands_above_the_table(command: Command) -> None:
+    """It is not repeated in each row."""
+    out = command("query", ENTITY, "--label", "sales of", "--annual").out
+    assert "Sales of one kind" in out.split("\n\n")[1]
+    shared = command("query", RATIOS_ENTITY, "--annual", "--metric", "Revenue", "--all").out
+    assert shared.splitlines()[1] == "Sales"
+    assert table_rows(shared)[0][0] == "scopes"
+
+
+def test_series_without_a_value_are_left_out_of_the_table(command: Command) -> None:
+    """A line counts them, --all shows them, and JSON and CSV have them anyway."""
+    asked = ("query", ENTITY, "--group", "years", "--exact", "FY2023")
+    result = command(*asked)
+    assert [row[0] for row in table_rows(result.out)] == ["series", "Sales of all kinds"]
+    assert "\n2 series without a value left out (--all shows them)\n" in result.out
+    everything = command(*asked, "--all").out
+    assert len(table_rows(everything)) == 4
+    assert "left out" not in everything
+    assert len(json.loads(command(*asked, "--json").out)["series"]) == 3
+    assert len(command(*asked, "--csv").out.splitlines()) == 4
+
+
+def test_an_answer_without_any_value_is_said_to_be_one(command: Command) -> None:
+    """There is no table then."""
+    out = command("query", ENTITY, "--metric", "Debt", "--exact", "FY2023").out
+    assert "1 series without a value left out" in out
+    assert "─" not in out
+
+
+@pytest.mark.parametrize(
+    ("unit", "small", "huge"),
+    [
+        ("thousands", "1.2", "1,180,591,620,717,411,303.4"),
+        ("millions", "0.0", "1,180,591,620,717,411.3"),
+        ("billions", "0.0", "1,180,591,620,717.4"),
+    ],
+)
+def test_a_unit_divides_the_whole_numbers_of_the_table(
+    command: Command, unit: str, small: str, huge: str
+) -> None:
+    """The heading says so; a reported zero stays 0, and a huge number keeps its digits."""
+    out = command("query", ENTITY, "--group", "years", "--annual", "--unit", unit).out
+    assert out.splitlines()[1] == f"whole numbers in {unit}"
+    rows = table_rows(out)
+    assert (rows[1][-3], rows[1][-1]) == (small, huge)
+    assert rows[2][-3:-1] == ["0", "·"]
+
+
+def test_a_unit_leaves_decimals_and_percentages_alone(command: Command) -> None:
+    """Earnings per share and rates are no amounts of money."""
+    rows = table_rows(
+        command("query", RATIOS_ENTITY, "--group", "rates", "--annual", "--unit", "thousands").out
+    )
+    assert [(row[0], row[-1]) for row in rows[1:]] == [("Earnings per share", "6.13"), ("Tax rate", "24.5%")]
+
+
+@pytest.mark.parametrize("output", [["--json"], ["--csv"], ["--explain"], ["--plot", "unused.png"]])
+def test_a_unit_is_refused_where_no_table_is_printed(command: Command, output: list[str]) -> None:
+    """Numbers that go on to a program are never divided."""
+    result = command("query", ENTITY, "--unit", "billions", *output)
+    assert (result.code, result.out) == (2, "")
+    assert f"--unit is for the table, and {output[0]} prints none" in result.line
+
+
+def test_of_many_periods_that_nobody_named_the_latest_are_shown(command: Command) -> None:
+    """A line says how many are not shown and how to see them."""
+    out = command("query", LONG_ENTITY).out
+    assert table_rows(out)[0] == ["series", *(f"FY{year}" for year in range(2013, 2025))]
+    assert [row[0] for row in table_rows(out)[1:]] == ["Sales"]
+    assert (
+        "the latest of 15 periods; 3 not shown: name periods, such as --annual, or take --csv or --json\n"
+        "1 series without a value in these periods left out (--all shows them)\n"
+    ) in out
+    assert "15 periods, FY2010 to FY2024" in out
+
+
+@pytest.mark.parametrize("options", [["--annual"], ["--from", "2010"]])
+def test_periods_that_were_named_are_all_shown(command: Command, options: list[str]) -> None:
+    """What was asked for is never cut."""
+    out = command("query", LONG_ENTITY, *options).out
+    assert len(table_rows(out)[0]) == 16
+    assert "not shown" not in out
+
+
+async def test_on_a_terminal_the_latest_periods_are_those_of_one_table(
+    service: Sandbox, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They fit into its width, and end at the latest one."""
+    async with Client(service.base_url, service.token) as client:
+        panel = await client.query(LONG_ENTITY, Select(), FiscalRange())
+    print_panel(panel, screen(60), latest=True)
+    out = capsys.readouterr().out
+    heads = table_rows(out)[0][1:]
+    assert heads == [f"FY{year}" for year in range(2025 - len(heads), 2025)]
+    assert f"the latest of 15 periods; {15 - len(heads)} not shown" in out
+    table = out.split("\n\n")[1]
+    assert max(map(len, table.splitlines())) <= 60 < max(map(len, table.splitlines())) + len("  FY2024")
 
 
 async def test_a_narrow_terminal_gets_tables_one_below_the_other(
@@ -108,7 +208,7 @@ def test_explain_prints_the_plan_and_sends_no_query(command: Command, service: S
     """The catalogue is read, and that is all."""
     before = len(service.log)
     out = command("query", ENTITY, "--explain").out
-    assert "1 batches, 1 requests (lower bound 1)" in out
+    assert "1 batch (one query each), 1 request (" in out
     assert {served.operation for served in service.log[before:]} == {"dataset", "catalogue"}
 
 
@@ -181,12 +281,21 @@ def test_names_with_brackets_are_printed_as_they_are(command: Command) -> None:
 
 
 def test_plot_draws_a_picture(command: Command, tmp_path: Path) -> None:
-    """The file is a PNG, and nothing is printed."""
+    """The file is a PNG, and it is named."""
     pytest.importorskip("matplotlib")
     path = tmp_path / "sales.png"
     result = command("query", ENTITY, "--metric", "Revenue", "--exact", "FY2022", "--plot", str(path))
-    assert (result.code, result.out) == (0, "")
+    assert (result.code, result.out) == (0, f"wrote {path}\n")
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_too_much_for_a_plot_says_how_to_narrow_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line names options, and no methods."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("asyncfin.table.plot._MOST_LINES", 2)
+    result = command("query", ENTITY, "--plot", "unused.png")
+    assert result.code == 2
+    assert re.search(r"at most 2 lines, .*, not 4: narrow it with --basis, --scope or --last$", result.line)
 
 
 def test_plot_without_its_extra_is_refused_before_any_request(

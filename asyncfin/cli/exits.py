@@ -1,5 +1,6 @@
 """How a command ends: its exit code, and the one line that says what went wrong and what to do."""
 
+import re
 from enum import IntEnum
 
 from cyclopts import CycloptsError
@@ -41,11 +42,15 @@ class UsageError(Exception):
 
 Failure = CycloptsError | UsageError | AsyncfinError | OSError
 
+# Unknown ids and words; all other selection errors say themselves what would be right.
+_LACKING = re.compile(r"\(O-\S{32}\) has no |^none of the \d+ entities has ")
+_SEE_CATALOGUE = "`asyncfin catalogue` shows what can be asked for"
+
 # The first class that fits decides.
 _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
     (UsageError, Exit.USAGE, ""),
     (CycloptsError, Exit.USAGE, "see --help"),
-    (SelectionError, Exit.USAGE, "correct the command; `asyncfin catalogue` shows what can be asked for"),
+    (SelectionError, Exit.USAGE, ""),
     (ValidationFailedError, Exit.USAGE, "correct the command; it fails again unchanged"),
     (AuthenticationError, Exit.DENIED, "put a token issued for the REST API into ASYNCFIN_TOKEN"),
     (PermissionDeniedError, Exit.DENIED, "check the token's permissions and the account's access"),
@@ -66,8 +71,12 @@ def ending(failure: Failure) -> tuple[Exit, str]:
     """Return a failed command's exit code and its line for standard error."""
     for kind, code, advice in _ENDINGS:
         if isinstance(failure, kind):
-            return code, _line(failure, advice)
+            return code, _line(failure, _SEE_CATALOGUE if _is_of_unknown(failure) else advice)
     return Exit.FAILED, _line(failure, "run it again")
+
+
+def _is_of_unknown(failure: Failure) -> bool:
+    return isinstance(failure, SelectionError) and _LACKING.search(str(failure)) is not None
 
 
 def _line(failure: Failure, advice: str) -> str:

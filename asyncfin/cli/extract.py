@@ -106,6 +106,8 @@ async def extract(
     value_version = "latest_restated" if restated else "original"
     question = Question(selection.select(), periods.selection(), value_version)
     entities = [*entity_ids, *_listed(ids)]
+    if not entities:
+        raise UsageError("no entity is named: give entity ids, or a file of them as --ids FILE")
     options: dict[str, Any] = {"to": into, "refresh": refresh, "replace": replace}
     if dry_run:
         options["read_catalogues"] = read_catalogues

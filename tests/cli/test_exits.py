@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 
 from asyncfin.cli.exits import Exit, ending
+from asyncfin.cli.session import counted, lasting
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
     ConnectionFailedError,
     ManifestMismatchError,
+    SelectionError,
     ServiceError,
 )
-from asyncfin.sandbox import Account, Hang, Sandbox, Status, Truncate
-from tests.cli.conftest import ENTITY, NOBODY, Command, environment, finish, start
+from asyncfin.sandbox import Account, Drop, Hang, Sandbox, Status, Truncate
+from tests.cli.conftest import ENTITY, NOBODY, Command, environment, finish, on_terminal, start
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,38 @@ def test_wrong_usage_is_one_line_that_names_it_before_any_query(
     assert said in result.line
     assert result.line.startswith("asyncfin: ")
     assert "query" not in {served.operation for served in service.log[before:]}
+
+
+SEE_CATALOGUE = "; `asyncfin catalogue` shows what can be asked for"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unknown"),
+    [
+        (["query", ENTITY, "--metric", "Revenu"], True),
+        (["query", ENTITY, "--basis", "consolidate"], True),
+        (["catalogue", ENTITY, "--scope", "company=none"], True),
+        (["query", ENTITY, "--scope", "company"], False),
+        (["query", ENTITY, "--trailing", "0"], False),
+        (["dataset", "O-1"], False),
+        (["limits", "--base-url", "http://example.org"], False),
+    ],
+)
+def test_only_unknown_ids_and_words_are_referred_to_the_catalogue(
+    command: Command, arguments: list[str], unknown: bool
+) -> None:
+    """Every other wrong selection says itself what would be right."""
+    result = command(*arguments)
+    assert result.code == 2
+    assert result.line.endswith(SEE_CATALOGUE) == unknown
+
+
+def test_an_extraction_without_entities_says_how_to_name_them(command: Command, tmp_path: Path) -> None:
+    """Entity ids, or a file of them."""
+    pytest.importorskip("pyarrow")
+    result = command("extract", "--into", str(tmp_path / "out"))
+    assert result.code == 2
+    assert result.line == "asyncfin: no entity is named: give entity ids, or a file of them as --ids FILE"
 
 
 @pytest.mark.parametrize("missing", ["ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN"])
@@ -135,8 +169,8 @@ def test_every_error_of_the_library_has_an_exit_code_and_advice(kind: type[Async
     code, line = ending(kind(**facts) if facts else kind("first\n second."))
     assert code in Exit
     assert code not in (Exit.OK, Exit.INTERRUPTED, Exit.BROKEN_PIPE)
-    # What to do about a folder of another question is said in each such message.
-    assert kind is ManifestMismatchError or re.fullmatch(r"asyncfin: \S.*; \w.*", line)
+    # What to do about a wrong selection, or a folder of another question, is said in each such message.
+    assert kind in (SelectionError, ManifestMismatchError) or re.fullmatch(r"asyncfin: \S.*; \w.*", line)
 
 
 def test_a_service_that_cannot_be_reached_ends_with_1() -> None:
@@ -144,6 +178,39 @@ def test_a_service_that_cannot_be_reached_ends_with_1() -> None:
     code, line = ending(ConnectionFailedError("nobody answers"))
     assert code == 1
     assert line.endswith("check the base URL and the network, then run it again")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
+def test_a_terminal_shows_what_is_tried_again_and_when(service: Sandbox) -> None:
+    """A wait below a second is not 0 s."""
+    service.inject(Drop(nth=(1, 2)))
+    code, text = on_terminal("limits", sandbox=service)
+    assert code == 0
+    assert re.search(r"Asking: retrying in (\d{1,3} ms|[1-9] s): ConnectionFailedError", text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.35, "350 ms"), (0.9996, "1 s"), (2.4, "2 s"), (3600, "3,600 s")],
+)
+def test_durations_are_said_in_seconds_or_below_one_in_milliseconds(seconds: float, said: str) -> None:
+    """Whole numbers of either."""
+    assert lasting(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "said"),
+    [
+        (1, "batch", "1 batch"),
+        (2, "batch", "2 batches"),
+        (0, "entity", "0 entities"),
+        (1, "series", "1 series"),
+        (1000, "day", "1,000 days"),
+    ],
+)
+def test_what_is_counted_has_its_plural(number: int, noun: str, said: str) -> None:
+    """One thing is no several things."""
+    assert counted(number, noun) == said
 
 
 def test_output_that_cannot_be_written_ends_with_1(service: Sandbox) -> None:

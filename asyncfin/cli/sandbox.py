@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-from attrs import fields_dict
+from attrs import NOTHING, fields_dict
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 from rich.console import Console
@@ -31,7 +31,7 @@ from asyncfin.sandbox import (
 )
 from asyncfin.sandbox.demo import demo_datasets
 
-_DIALECT = Group("What the service description leaves open (docs/sandbox.md)", sort_key=1)
+_DIALECT = Group("What the service description leaves open ", sort_key=1)
 _FAULTS: dict[str, type[Fault]] = {
     kind.__name__.lower(): kind for kind in (Latency, Status, Drop, Truncate, Slow, Hang, Switch)
 }
@@ -57,18 +57,32 @@ async def sandbox(
       asyncfin sandbox company.json.gz --port 0 --allowance 100
       asyncfin sandbox --fault status:status=503,share=0.1 --dialect.gzip
 
+    Faults, and the names of their own:
+
+      latency   the answer begins later: seconds
+      status    another answer: status, retry_after, code, body
+      drop      the connection is reset: after (a share of the body)
+      truncate  the connection ends within the body: after
+      slow      the body comes in pieces: seconds
+      hang      no answer comes
+      switch    a publication becomes current: publication (a dataset file)
+
+    All take operation (dataset, catalogue, query, usage, limits), nth (only
+    the nth of those requests), share (0 to 1, of those) and seed.
+
     Args:
-        datasets: Dataset files (docs/dataset-format.md).
+        datasets: Dataset files, JSON or gzipped JSON, of the format asyncfin-dataset/1.
         port: The port of this machine; 0 for a free one.
         store: A database file that keeps publications, tokens and counts. [in memory if left out]
         allowance: Data requests a day that the account has; no limit if left out.
         rate: Data requests a second that the account has; no limit if left out.
         burst: How many data requests at once the rate admits.
-        fault: What goes wrong, as KIND:name=value,...; repeatable (docs/cli.md lists them).
+        fault: What goes wrong, as KIND:name=value,...; repeatable; see above.
     """
     try:
+        files = [load(path) for path in datasets] or demo_datasets()
         service = Sandbox(
-            *(datasets or demo_datasets()),
+            *files,
             dialect=dialect,
             faults=[_fault(each) for each in fault],
             allowance=allowance,
@@ -79,7 +93,7 @@ async def sandbox(
         )
         async with service:
             aside = Console(stderr=True, markup=False, highlight=False)
-            _announce(service, aside)
+            _announce(service, {each.entity_id: each.name for each in files}, aside)
             await _interrupted()
             aside.print("\nThe sandbox has ended.", style="dim")
     except (SandboxError, BrokenDatasetError) as error:
@@ -88,10 +102,11 @@ async def sandbox(
         raise UsageError(f"port {port} can't be used ({error.strerror}): choose another") from None
 
 
-def _announce(service: Sandbox, aside: Console) -> None:
+def _announce(service: Sandbox, names: dict[str, str], aside: Console) -> None:
     line = f"export ASYNCFIN_BASE_URL={service.base_url} ASYNCFIN_TOKEN={service.token}"
     screen().print(line, soft_wrap=True)  # wrapped, it could not be pasted
-    entities = "\n".join(f"  {entity_id}" for entity_id in service.entities)
+    # A store may hold more entities than there are files.
+    entities = "\n".join(f"  {each}  {names.get(each, '')}".rstrip() for each in service.entities)
     aside.print(f"The sandbox serves at {service.base_url}:\n{entities}\nCtrl-C ends it.", style="dim")
 
 
@@ -111,13 +126,27 @@ def _fault(text: str) -> Fault:
     if kind is None:
         raise UsageError(f"--fault {text!r} is of no known kind: it must be one of {', '.join(_FAULTS)}")
     pairs = [pair.partition("=") for pair in given.split(",") if pair]
-    try:
-        return kind(**{field: _fault_value(field, value) for field, _, value in pairs})
-    except BrokenDatasetError:
-        raise
-    except (TypeError, ValueError) as error:
-        reason = error.args[0] if error.args else error
+    values = {field: value for field, _, value in pairs}
+    reason = _misnamed(kind, values)
+    if not reason:
+        try:
+            return kind(**{field: _fault_value(field, value) for field, value in values.items()})
+        except BrokenDatasetError:
+            raise
+        except ValueError as error:
+            reason = str(error.args[0])
+        except TypeError:
+            reason = "a value is of the wrong kind"
     raise UsageError(f"--fault {text!r} is not understood ({reason}): write {_pattern(name, kind)}")
+
+
+def _misnamed(kind: type[Fault], values: dict[str, str]) -> str:
+    """Say which names a fault does not have, or lacks; nothing if all is well."""
+    known = fields_dict(kind)
+    if unknown := [name for name in values if name not in known]:
+        return f"it has no name {unknown[0]!r}"
+    lacking = [name for name, each in known.items() if each.default is NOTHING and name not in values]
+    return f"{' and '.join(lacking)} must be given" if lacking else ""
 
 
 def _fault_value(field: str, value: str) -> Any:

@@ -37,6 +37,12 @@ def test_the_help_of_every_command_has_an_example(command: Command, name: str) -
     assert re.search(rf"^  asyncfin {name}\b", result.out, re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_refers_to_nothing_that_is_not_installed(command: Command, name: str) -> None:
+    """The documentation is no part of the package."""
+    assert "docs/" not in command(name, "--help").out
+
+
 @pytest.mark.parametrize("arguments", [(), ("--help",)])
 def test_the_list_of_commands_says_what_each_is_for(command: Command, arguments: tuple[str, ...]) -> None:
     """Without a command the list is shown, with a line for each and the exit codes."""

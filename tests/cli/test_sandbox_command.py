@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from attrs import fields_dict
 
 from asyncfin.client import Client
 from asyncfin.errors import ServerFailureError
-from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox import Drop, Fault, Hang, Latency, Sandbox, Slow, Status, Switch, Truncate
 from asyncfin.wire.retry import Retry
 from tests.cli.conftest import DOCUMENT, ENTITY, Command, finish, start
 
@@ -58,7 +59,7 @@ async def test_the_sandbox_serves_until_it_is_ended(
     result = finish(process)
     assert (result.code, result.out) == (0, "")
     assert "Traceback" not in result.err
-    assert ENTITY in result.err
+    assert f"  {ENTITY}  Example [AG]\n" in result.err
 
 
 async def test_dialects_faults_and_a_database_file_are_set_by_options(
@@ -106,7 +107,9 @@ def test_a_broken_dataset_file_is_one_line_with_the_place(command: Command, tmp_
         (["--store", "/nonexistent/store.db"], "/nonexistent/store.db"),
         (["--dialect.order", "random"], "oldest"),
         (["--fault", "flood"], "latency, status, drop"),
-        (["--fault", "latency"], "seconds"),
+        (["--fault", "latency"], "(seconds must be given)"),
+        (["--fault", "status:stat=2"], "(it has no name 'stat'): write status:name=value,... with the names"),
+        (["--fault", "drop:after=much"], "(a value is of the wrong kind)"),
         (["--fault", "drop:after=2"], "after"),
         (["--fault", "hang:until=2"], "until"),
         (["--fault", "switch:publication=nowhere.json"], "nowhere.json"),
@@ -118,3 +121,14 @@ def test_wrong_options_of_the_sandbox_are_one_line(command: Command, options: li
     result = command("sandbox", *arguments)
     assert (result.code, result.out) == (2, "")
     assert said in result.line
+    assert "__init__" not in result.line
+
+
+def test_the_help_has_every_kind_of_fault_and_every_name(command: Command) -> None:
+    """Who has installed the package has no other description at hand."""
+    out = command("sandbox", "--help").out
+    for kind in (Latency, Status, Drop, Truncate, Slow, Hang, Switch):
+        line = re.search(rf"^  {kind.__name__.lower()} .*$", out, re.MULTILINE)
+        assert line
+        assert all(name in line[0] for name in set(fields_dict(kind)) - set(fields_dict(Fault)))
+    assert all(re.search(rf"\b{name}\b", out) for name in fields_dict(Fault))

@@ -57,12 +57,23 @@ async def test_a_foreign_series_need_not_be_sound() -> None:
         ("scopes", [{"scope_group_id": "company", "scope_id": "part"}]),
     ],
 )
-async def test_a_series_must_be_the_one_that_the_catalogue_lists(field: str, other: Any) -> None:
-    """The same id with another metric, group or path is an error, with its JSON path."""
+@pytest.mark.parametrize("home", [HOME, frozenset()], ids=["at home", "foreign"])
+async def test_a_series_must_be_the_one_that_the_catalogue_lists(
+    field: str, other: Any, home: frozenset[str]
+) -> None:
+    """The same id with another metric, group or path is an error, with its JSON path, also if it is dropped."""
     document = page_json([FY24], {"a.annual": {FY24: 1}})
     document["series"][0][field] = other
     with pytest.raises(MalformedAnswerError, match=rf"@ \$\.series\[0\] \(a\.annual\)\.{field}$"):
-        await stitch().add(read_query_page(encoded(document)), home=HOME, asked=EVER)
+        await stitch().add(read_query_page(encoded(document)), home=home, asked=EVER)
+
+
+async def test_a_series_comes_once() -> None:
+    """A page that brings a series at home again is an error, which names it."""
+    answer = stitch()
+    await answer.add(page({"a.annual": {FY24: 1}}), home=HOME, asked=EVER)
+    with pytest.raises(MalformedAnswerError, match=r"came before @ \$\.series\[1\] \(a\.annual\)"):
+        await answer.add(page({"b.annual": {FY24: 1}, "a.annual": {FY24: 1}}), home=HOME, asked=EVER)
 
 
 async def test_a_window_is_one_over_all_pages_of_its_batch() -> None:

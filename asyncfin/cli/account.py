@@ -40,8 +40,11 @@ async def usage(
     if json:
         print_json(windows)
         return
-    for window in windows:
-        _print_body(window.body, screen(), totals=True)
+    console = screen()
+    for index, window in enumerate(windows):
+        if index:
+            console.print()
+        _print_body(window.body, console, totals=True)
 
 
 async def limits(*, json: AsJson = False, service: Service = Service()) -> None:  # noqa: B008
@@ -77,6 +80,8 @@ def _print_rows(rows: list[dict[str, Any]], name: str, console: Console, totals:
     heads = list(dict.fromkeys(head for row in rows for head in row))
     shown = [row for row in rows if not (totals and _is_idle(row))]
     table = bare_table(*heads[:1], right=heads[1:])
+    for column in table.columns:  # the first one tells the rows apart: it stays whole
+        column.no_wrap, column.overflow = column is table.columns[0], "fold"
     for row in shown:
         table.add_row(*(_shown(row[head]) if head in row else "" for head in heads))
     if totals:

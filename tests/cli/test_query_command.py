@@ -208,7 +208,7 @@ def test_explain_prints_the_plan_and_sends_no_query(command: Command, service: S
     """The catalogue is read, and that is all."""
     before = len(service.log)
     out = command("query", ENTITY, "--explain").out
-    assert "1 batch (one query each), 1 request (" in out
+    assert re.search(r"\b1 batch.*\b1 request", out)
     assert {served.operation for served in service.log[before:]} == {"dataset", "catalogue"}
 
 
@@ -272,7 +272,7 @@ def test_an_answer_without_series_is_said_to_be_one(command: Command) -> None:
     """The table is left out, the counts stand there."""
     result = command("query", ENTITY, "--label", "nothing like it")
     assert (result.code, result.err) == (0, "")
-    assert "0 series by 0 periods" in result.out
+    assert "0 series by" in result.out
 
 
 def test_names_with_brackets_are_printed_as_they_are(command: Command) -> None:

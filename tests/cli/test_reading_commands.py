@@ -2,13 +2,14 @@
 
 import json
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from asyncfin.sandbox import Sandbox
-from tests.cli.conftest import ENTITY, ODD_PATH, RATIOS_ENTITY, Command
+from tests.cli.conftest import ENTITY, ODD_PATH, RATIOS_ENTITY, Command, on_terminal
 
 
 def test_dataset_shows_the_metadata_of_the_current_publication(command: Command) -> None:
@@ -97,6 +98,17 @@ def test_usage_shows_the_days_as_a_table(command: Command) -> None:
     (total,) = (row for row in rows if row and row[0] == "total")
     assert int(total[1].replace(",", "")) == sum(int(day[1].replace(",", "")) for day in days) > 0
     assert f"{4 - len(days)} of 4 days are zero and left out (--json has them)" in out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
+def test_days_stay_whole_in_a_terminal_of_80_columns(service: Sandbox, command: Command) -> None:
+    """Where room is scarce, the names of the counts are broken."""
+    for operation in ("catalogue", "query", "dataset"):
+        assert command(operation, ENTITY).code == 0
+    assert command("limits").code == 0
+    code, text = on_terminal("usage", sandbox=service)
+    assert code == 0
+    assert re.search(rf"^{datetime.now(UTC).year}-\d\d-\d\d +\d+ ", text.rpartition("days")[0], re.MULTILINE)
 
 
 def test_usage_of_quiet_days_is_a_total_of_nothing(command: Command) -> None:

@@ -93,7 +93,7 @@ class Client:
         """
         missing = [name for name in ("ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN") if not os.environ.get(name)]
         if missing:
-            raise SelectionError(f"set the environment variable {' and '.join(missing)}")
+            raise SelectionError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
         return cls(os.environ["ASYNCFIN_BASE_URL"], os.environ["ASYNCFIN_TOKEN"], **options)
 
     def __repr__(self) -> str:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -215,7 +215,14 @@ class AllowanceExhaustedError(RateLimitedError):
         self.resume_at = resume_at
 
     def __str__(self) -> str:
-        return f"{super().__str__()} (requests are possible again at {self.resume_at.isoformat()})"
+        return f"{super().__str__()} (requests are possible again at {_rounded_up(self.resume_at)})"
+
+
+def _rounded_up(moment: datetime) -> str:
+    """Return a moment in whole seconds, not before it."""
+    if moment.microsecond and moment < datetime.max.replace(microsecond=0, tzinfo=moment.tzinfo):
+        moment += timedelta(seconds=1)
+    return moment.isoformat(timespec="seconds")
 
 
 class ServerFailureError(ServiceError):

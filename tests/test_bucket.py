@@ -93,7 +93,7 @@ async def test_refuses_a_weight_that_can_never_be_granted(weight: float, rate: f
 
 async def test_refuses_an_unknown_lane() -> None:
     """The error names the lanes that there are."""
-    with pytest.raises(SelectionError, match="lane='slow': must be one of interactive, bulk"):
+    with pytest.raises(SelectionError, match="lane must be 'interactive' or 'bulk', not 'slow'"):
         await TokenBucket().acquire(lane="slow")
 
 

@@ -146,6 +146,14 @@ def test_an_exhausted_allowance_says_when_requests_are_possible_again() -> None:
     assert "2024-05-06T07:08:09+00:00" in str(example(AllowanceExhaustedError))
 
 
+def test_the_end_of_a_wait_is_shown_in_whole_seconds() -> None:
+    """Never before it; a moment without a next second is shown as it is."""
+    late = AllowanceExhaustedError(resume_at=AT.replace(microsecond=1), status=429)
+    assert "possible again at 2024-05-06T07:08:10+00:00)" in str(late)
+    never = AllowanceExhaustedError(resume_at=datetime.max.replace(tzinfo=UTC), status=429)
+    assert "again at 9999-12-31T23:59:59+00:00)" in str(never)
+
+
 def test_one_problem_may_be_given_as_a_text() -> None:
     """A str is one problem, not a problem a letter."""
     assert MalformedAnswerError("expected an object @ $").problems == ("expected an object @ $",)

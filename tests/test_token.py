@@ -251,6 +251,7 @@ def test_what_is_neither_a_str_nor_an_async_callable_is_refused(token: Any) -> N
     with pytest.raises(SelectionError, match="token must be a str, or an async callable") as caught:
         Tokens(token)
     assert "canary" not in str(caught.value)
+    assert str(caught.value).endswith("not a plain function: write async def") == (type(token) is type(sync))
 
 
 async def given(text: str) -> str:

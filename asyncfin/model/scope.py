@@ -64,7 +64,9 @@ def parse_path(text: str) -> ScopePath:
 def _parse_ref(part: str, whole: str) -> ScopeRef:
     group, equals, scope = part.partition("=")
     if not equals or "=" in scope:
-        raise SelectionError(f"scope path {whole!r} must be written group=scope|group=scope; see {part!r}")
+        raise SelectionError(
+            f"scope path {whole!r} must be written group=scope|group=scope, e.g. product=iPhone; see {part!r}"
+        )
     return ScopeRef(_unescaped(group, whole), _unescaped(scope, whole))
 
 

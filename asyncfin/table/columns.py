@@ -14,6 +14,7 @@ import msgspec
 from attrs import frozen
 
 from asyncfin.errors import SelectionError
+from asyncfin.model import near
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
 from asyncfin.model.series import CatalogueSeries
@@ -166,5 +167,7 @@ def chosen(names: Iterable[str] | None) -> tuple[Column, ...]:
         return COLUMNS
     wanted = (names,) if isinstance(names, str) else tuple(names)
     if unknown := [name for name in wanted if name not in _BY_NAME]:
-        raise SelectionError(f"columns must be among {', '.join(_BY_NAME)}, not {unknown[0]!r}")
+        raise SelectionError(
+            f"columns: no column {near.quoted(str(unknown[0]), _BY_NAME)}; there are {', '.join(_BY_NAME)}"
+        )
     return tuple(_BY_NAME[name] for name in dict.fromkeys(wanted))

@@ -335,7 +335,7 @@ def check_lane(lane: str) -> None:
         SelectionError: it is neither ``interactive`` nor ``bulk``.
     """
     if lane not in _LANES:
-        raise SelectionError(f"lane={lane!r}: must be one of {', '.join(_LANES)}")
+        raise SelectionError(f"lane must be {' or '.join(map(repr, _LANES))}, not {lane!r}")
 
 
 def _checked_rate(rate: float | None) -> float | None:

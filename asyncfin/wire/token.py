@@ -149,6 +149,5 @@ def _is_token(text: object) -> bool:
 def _checked_callable(token: AskToken) -> AskToken:
     if callable(token) and any(map(inspect.iscoroutinefunction, (token, type(token).__call__))):
         return token
-    raise SelectionError(
-        f"token must be a str, or an async callable (async def) that returns one, not {type(token).__name__}"
-    )
+    shown = "a plain function: write async def" if inspect.isroutine(token) else type(token).__name__
+    raise SelectionError(f"token must be a str, or an async callable that returns one, not {shown}")

@@ -278,7 +278,9 @@ def test_a_catalogue_shows_what_it_holds() -> None:
         "  income: 3 series",
         "  annual: 2 series",
     ]
-    assert repr(EXAMPLE) == str(EXAMPLE)
+    assert repr(EXAMPLE) == f"<Catalogue of Example ({EXAMPLE.entity_id}): 5 series, 2 periods>"
+    one = evolve(catalogue(CASH), periods=EXAMPLE.periods[:1])
+    assert "1 series: 1 metric, 1 scope path, 1 reporting group\n1 period: FY2023\n" in str(one)
 
 
 def test_a_moment_is_shown_with_its_zone() -> None:
@@ -289,7 +291,7 @@ def test_a_moment_is_shown_with_its_zone() -> None:
 def test_an_empty_catalogue_shows_itself_too() -> None:
     """A publication without series or periods is no error."""
     empty = evolve(catalogue(), periods=())
-    assert "0 series: 0 metrics, 0 scope paths, 0 reporting groups\n0 periods: none to none" in str(empty)
+    assert "0 series: 0 metrics, 0 scope paths, 0 reporting groups\nno periods" in str(empty)
     assert empty.select(Select()) == ()
     assert "<table>" in empty._repr_html_()
 

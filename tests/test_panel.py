@@ -174,8 +174,15 @@ async def test_a_notebook_shows_numbers_and_escapes_names() -> None:
 def test_an_empty_panel_can_be_shown(panel: Panel) -> None:
     """Without series or periods, nothing divides by zero."""
     empty = panel.where(lambda series: False).during(FiscalRange(1900, 1901))
-    assert "0 series by 0 periods, none to none" in str(empty)
+    assert "0 series by 0 periods\n" in str(empty)
     assert empty._repr_html_()
+
+
+def test_one_of_a_kind_is_counted_as_one(panel: Panel) -> None:
+    """Neither "1 periods" nor a span from a period to itself."""
+    one = panel.where(lambda series: series.series_id == "costs.annual").during("FY2024")
+    assert "1 series by 1 period, FY2024\n1 value, 100% of the cells" in str(one)
+    assert repr(one).endswith("1 series by 1 period>")
 
 
 def test_a_series_keeps_its_values_and_a_panel_keeps_no_series(panel: Panel) -> None:

@@ -166,15 +166,16 @@ def test_a_plan_explains_itself() -> None:
     known = catalogue(("A", "x", "g"), ("A", "y", "g"), ("B", "x", "g"), ("B", "y", "g"))
     text = str(planned(known, ("s0", "s3"), Trailing(12)))
     for part in (
-        "1 batch",
+        "1 batch (one query each)",
         "2 series wanted",
-        "2 foreign",
-        "1 request",
+        "2 foreign, come along and are dropped",
+        "1 request (",
         "lower bound 1",
         "trailing as range",
     ):
         assert part in text
     assert "the last 12 months" in text
+    assert repr(planned(known)).endswith("4 series in 1 request>")
 
 
 def test_a_series_on_too_long_a_path_is_refused() -> None:

@@ -22,9 +22,11 @@ from asyncfin.model.period import FiscalRange, PeriodSelection, Resolved, Traili
 from asyncfin.model.query import MAX_PAGE_SIZE, Query
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.words import counted
 
 AS_ASKED = "as asked"
 AS_RANGE = "trailing as range"
+_CUT = " (all periods are asked for, and the window is cut out of the answer)"
 
 # Packing again costs as much as packing: it is left out where so little can be won.
 _CLOSE = 1.1
@@ -98,18 +100,25 @@ class Plan:
         matched = sum(len(batch.matched) for batch in self.batches)
         home = sum(len(batch.home) for batch in self.batches)
         periods = describe(self.period_selection)
+        batches, requests = counted(len(self.batches), "batch", "batches"), counted(self.requests, "request")
         return "\n".join(
             [
                 f"{self.catalogue.name} ({self.catalogue.entity_id})",
                 f"publication {self.catalogue.dataset_id}",
-                f"{len(self.series)} series wanted, {matched - home} foreign",
-                f"{len(self.batches)} batches, {self.requests} requests (lower bound {self.lower_bound})",
+                f"{len(self.series)} series wanted; {matched - home} foreign, come along and are dropped",
+                f"{batches} (one query each), {requests} (pages of at most {MAX_PAGE_SIZE} series)",
+                f"lower bound {self.lower_bound}: the caps allow no fewer requests",
                 f"periods: {periods}{'' if self.periods else ', of which the catalogue has none'}",
-                f"way: {self.way}; values: {self.value_version}",
+                f"way: {self.way}{_CUT if self.way == AS_RANGE else ''}",
+                f"values: {self.value_version}",
             ]
         )
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return (
+            f"<Plan for {self.catalogue.name} ({self.catalogue.entity_id}): {len(self.series)} series in"
+            f" {counted(self.requests, 'request')}>"
+        )
 
 
 def plan(

@@ -14,6 +14,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.select import Select, Wanted
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.words import counted, spanned
 
 K = TypeVar("K", bound=Hashable)
 Grouped: TypeAlias = dict[K, tuple[CatalogueSeries, ...]]
@@ -253,19 +254,25 @@ class Catalogue(Dataset):
         )
 
     def __str__(self) -> str:
-        first, last = (self.periods[0], self.periods[-1]) if self.periods else ("none", "none")
+        metrics = counted(len(self.by_metric), "metric")
+        paths = counted(len(self.by_path), "scope path")
+        groups = counted(len(self.groups), "reporting group")
+        periods = f"{counted(len(self.periods), 'period')}: {spanned(self.periods)}"
         lines = [
             f"{self.name} ({self.entity_id})",
             f"publication {self.dataset_id} of {self.created_timestamp:%Y-%m-%d %H:%M %Z}",
-            f"{len(self.series)} series: {len(self.by_metric)} metrics, {len(self.by_path)} scope paths,"
-            f" {len(self.groups)} reporting groups",
-            f"{len(self.periods)} periods: {first} to {last}",
+            f"{len(self.series)} series: {metrics}, {paths}, {groups}",
+            periods if self.periods else "no periods",
         ]
         return "\n".join(
             lines + [f"  {group.reporting_group_id}: {len(group.series)} series" for group in self.groups]
         )
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        # asyncio.run writes the result's repr, and throws it away: nothing is gathered here.
+        series = sum(len(group.series) for group in self.groups)
+        periods = counted(len(self.periods), "period")
+        return f"<Catalogue of {self.name} ({self.entity_id}): {series} series, {periods}>"
 
     def _repr_html_(self) -> str:
         from html import escape

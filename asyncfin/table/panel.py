@@ -19,6 +19,7 @@ from asyncfin.model.period import (
 )
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, Series
+from asyncfin.model.words import counted, spanned
 from asyncfin.table import frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
@@ -252,7 +253,7 @@ class Panel:
         # asyncio.run writes the result's repr, and throws it away: nothing is counted here.
         return (
             f"<Panel of {self.catalogue.name} ({self.catalogue.entity_id}): {len(self)} series by"
-            f" {len(self.periods)} periods>"
+            f" {counted(len(self.periods), 'period')}>"
         )
 
     def _repr_html_(self) -> str:
@@ -263,12 +264,11 @@ class Panel:
     def _lines(self) -> list[str]:
         """Return what the panel is, a line each."""
         count, cells = self.value_count, len(self) * len(self.periods)
-        first, last = (self.periods[0], self.periods[-1]) if self.periods else ("none", "none")
         lines = [
             f"{self.catalogue.name} ({self.catalogue.entity_id}), {self.value_version} values",
             f"publication {self.dataset.dataset_id} of {self.dataset.created_timestamp:%Y-%m-%d %H:%M} UTC",
-            f"{len(self)} series by {len(self.periods)} periods, {first} to {last}",
-            f"{count} values" + (f", {count / cells:.0%} of the cells" if cells else ""),
+            f"{len(self)} series by {_span(self.periods)}",
+            counted(count, "value") + (f", {count / cells:.0%} of the cells" if cells else ""),
         ]
         if self.anchor is not None:
             lines.append(f"the window ends at {self.anchor}, set by {_listed(self.anchored_by)}")
@@ -311,4 +311,4 @@ def _cut(have: tuple[Period, ...], cut: Cut) -> tuple[Period, ...]:
 
 
 def _span(periods: tuple[Period, ...]) -> str:
-    return f"{len(periods)} periods, {periods[0]} to {periods[-1]}" if periods else "none"
+    return counted(len(periods), "period") + (f", {spanned(periods)}" if periods else "")

@@ -32,7 +32,15 @@ from asyncfin.errors import (
     ValidationFailedError,
 )
 from asyncfin.wire.bucket import TokenBucket
-from asyncfin.wire.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Stats
+from asyncfin.wire.events import (
+    Counts,
+    Event,
+    RequestAnswered,
+    RequestFailed,
+    RequestStarted,
+    Retrying,
+    Stats,
+)
 from asyncfin.wire.protocol import Answer, Request
 from asyncfin.wire.retry import Quota, Retry, Sender
 from asyncfin.wire.transport import Timeouts, Transport
@@ -477,6 +485,14 @@ async def test_every_attempt_s_beginning_has_one_end_and_the_figures_add_up() ->
     assert stats.refused == sum(event.status == 429 for event in of_kind(events, RequestAnswered))
     assert stats.received == sum(event.received for event in of_kind(events, RequestAnswered))
     assert stats.retries == len(of_kind(events, Retrying))
+
+
+def test_the_counts_can_be_told_in_a_line() -> None:
+    """What a notebook prints: requests by operation, retries, and what was received."""
+    dataset, query = Counts(requests=1, received=1000), Counts(requests=2, retries=1, received=294_600)
+    stats = Stats(*astuple(dataset + query), by_operation={"dataset": dataset, "query": query})
+    assert str(stats) == "3 requests (1 dataset, 2 query), 1 retry, 296 kB"
+    assert str(Stats(by_operation={})) == "0 requests, 0 retries, 0 kB"
 
 
 @pytest.mark.virtual

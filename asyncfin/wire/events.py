@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 from attrs import asdict, astuple, field, frozen
 
 from asyncfin.errors import SelectionError
+from asyncfin.model.words import counted
 
 _log = logging.getLogger("asyncfin")
 
@@ -217,6 +218,11 @@ class Stats(Counts):
     """The counts of a client at one moment: of all its requests, and by operation."""
 
     by_operation: Mapping[str, Counts] = field(kw_only=True)
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{counts.requests} {name}" for name, counts in self.by_operation.items())
+        requests, retries = counted(self.requests, "request"), counted(self.retries, "retry", "retries")
+        return f"{requests}{f' ({each})' if each else ''}, {retries}, {self.received / 1000:,.0f} kB"
 
 
 class Tally:

@@ -61,7 +61,7 @@ async def test_a_foreign_series_need_not_be_sound() -> None:
 async def test_a_series_must_be_the_one_that_the_catalogue_lists(
     field: str, other: Any, home: frozenset[str]
 ) -> None:
-    """The same id with another metric, group or path is an error, with its JSON path, also if it is dropped."""
+    """The same id with another metric, group or path is an error, with its JSON path; a foreign one too."""
     document = page_json([FY24], {"a.annual": {FY24: 1}})
     document["series"][0][field] = other
     with pytest.raises(MalformedAnswerError, match=rf"@ \$\.series\[0\] \(a\.annual\)\.{field}$"):

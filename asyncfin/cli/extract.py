@@ -16,7 +16,7 @@ from asyncfin.cli.exits import UsageError
 from asyncfin.cli.extract_progress import shown
 from asyncfin.cli.options import AsJson, Periods, Selection, Service
 from asyncfin.cli.output import print_json, screen
-from asyncfin.cli.session import progress
+from asyncfin.cli.session import counted, progress
 from asyncfin.client import Client
 from asyncfin.errors import AsyncfinError
 from asyncfin.extraction.cost import ExtractCost, extract_cost
@@ -194,7 +194,7 @@ def _end(report: ExtractReport, json: bool) -> None:
     if report.stopped is not None:
         raise KeyboardInterrupt
     if report.failed:
-        raise AsyncfinError(f"{len(report.failed):,} of {len(report.entities):,} entities failed")
+        raise AsyncfinError(f"{len(report.failed):,} of {counted(len(report.entities), 'entity')} failed")
     report.check()
 
 

@@ -64,7 +64,9 @@ class _Lines:
             self._console.print(failure)
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_SECONDS
-            self._console.print(f"{_ended(progress):,} of {progress.entities:,} entities, {_cost(progress)}")
+            self._console.print(
+                f"{_ended(progress):,} of {counted(progress.entities, 'entity')}, {_cost(progress)}"
+            )
 
 
 class _Bar:

@@ -13,7 +13,7 @@ from asyncfin.errors import AllowanceExhaustedError, AuthenticationError
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.journal import Failure
 from asyncfin.extraction.question import Question, narrowed
-from asyncfin.extraction.report import EntityReport, failures
+from asyncfin.extraction.report import EntityReport, failures, lasting, several
 from asyncfin.extraction.run import FAILURES, checked_ids, utc_now
 from asyncfin.extraction.shelf import Shelf
 from asyncfin.extraction.thread import Thread
@@ -70,23 +70,19 @@ class ExtractCost:
         lines = [
             f"entities: {self.new:,} new, {self.changed:,} changed, {self.unchanged:,} unchanged,"
             f" {len(self.failed):,} failed",
-            f"{'about ' if self.guessed else ''}{self.requests:,} requests will be sent"
-            + (f"; those of {self.guessed:,} entities are a guess" if self.guessed else ""),
+            f"{'about ' if self.guessed else ''}{several(self.requests, 'request')} will be sent"
+            + (f"; for {self.guessed:,} of the entities that is a guess" if self.guessed else ""),
         ]
         if self.seconds is None:
             lines.append("how long that takes is not known: the bucket has no rate")
         else:
-            lines.append(f"{_spoken(self.seconds)} at {self.rate:,.3g} requests a second")
+            lines.append(f"{lasting(self.seconds)} at {self.rate:,.3g} requests a second")
         if self.budget is not None:
             verdict = "it fits" if self.fits else "it does not fit"
-            lines.append(f"{self.budget:,.0f} requests are left of the daily budget: {verdict}")
-        return "\n".join([*lines, *failures(self.failed), f"the estimate took {self.spent:,} requests"])
-
-
-def _spoken(seconds: float) -> str:
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours} h {minute} min" if hours else f"{minute} min {second} s"
+            lines.append(f"left of the daily budget: {self.budget:,.0f}; {verdict}")
+        return "\n".join(
+            [*lines, *failures(self.failed), f"the estimate took {several(self.spent, 'request')}"]
+        )
 
 
 @frozen

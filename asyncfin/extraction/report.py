@@ -130,8 +130,8 @@ class ExtractReport:
         counts = {state: len(self._of(state)) for state in STATES}
         lines = [
             "entities: " + ", ".join(f"{count:,} {state}" for state, count in counts.items()),
-            f"{self.requests:,} requests in {self.seconds:,.0f} s",
-            f"{self.rows:,} rows, {self.bytes / 1e6:,.1f} MB",
+            f"{several(self.requests, 'request')} in {lasting(self.seconds)}",
+            f"{several(self.rows, 'row')}, {_sized(self.bytes)}",
         ]
         lacks = sum(bool(each.lacking) for each in self.entities)
         if lacks:
@@ -140,6 +140,27 @@ class ExtractReport:
         if self.stopped is not None:
             lines.append(f"ended early: {self.stopped}")
         return "\n".join(lines)
+
+
+def several(number: int, noun: str) -> str:
+    """Return "1 request", "2,000 requests"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def lasting(seconds: float) -> str:
+    """Return "350 ms", "12 s", "2 min 5 s" or "1 h 10 min"."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {minute} min"
+    return f"{minute} min {second} s" if minute else f"{second} s"
+
+
+def _sized(size: int) -> str:
+    """Return a size in kB or MB."""
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
 
 
 def failures(failed: Iterable[EntityReport], most: int = 20) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.sandbox import Hang, Sandbox, Slow, Status
 from tests.cli.conftest import ENTITY, NOBODY, Command, environment, finish, start
 
@@ -34,8 +35,27 @@ def test_an_extraction_says_what_it_did(command: Command, night: str) -> None:
     assert "1 unchanged" in command("extract", ENTITY, "--into", night, "--annual").out
 
 
+@pytest.mark.parametrize(
+    ("requests", "rows", "size", "seconds", "said"),
+    [
+        (1, 1, 900, 0.04, "1 request in 40 ms\n1 row, 0.9 kB"),
+        (2, 0, 1_250_000, 12.4, "2 requests in 12 s\n0 rows, 1.2 MB"),
+        (3000, 2000, 40_960, 125.0, "3,000 requests in 2 min 5 s\n2,000 rows, 41.0 kB"),
+        (3, 6, 7_000_000_000, 7260.0, "3 requests in 2 h 1 min\n6 rows, 7,000.0 MB"),
+    ],
+)
+def test_the_report_speaks_of_one_and_of_many(
+    requests: int, rows: int, size: int, seconds: float, said: str
+) -> None:
+    """Nothing that was done is said to be 0 MB or to have taken 0 s."""
+    entity = EntityReport(ENTITY, "done", rows=rows, bytes=size, requests=requests)
+    assert said in str(ExtractReport((entity,), seconds, 0.0))
+
+
 def test_a_failed_entity_is_named_and_the_exit_code_is_1(command: Command, night: str) -> None:
     """The line on standard error counts them; the report has the request id."""
+    alone = command("extract", NOBODY, "--into", night, "--annual", "--quiet")
+    assert alone.line == "asyncfin: 1 of 1 entity failed; run it again"
     result = command("extract", ENTITY, NOBODY, "--into", night, "--annual", "--quiet")
     assert result.code == 1
     assert result.line == "asyncfin: 1 of 2 entities failed; run it again"
@@ -104,7 +124,7 @@ def test_a_dry_run_spends_and_writes_nothing(command: Command, night: str, servi
     assert (result.code, len(service.log)) == (0, before)
     assert "about 26 requests" in result.out
     assert "it does not fit" in result.out
-    assert "0 min 13 s at 2 requests a second" in result.out
+    assert "\n13 s at 2 requests a second" in result.out
     assert not Path(night).exists()
     exact = json.loads(command(*arguments, "--read-catalogues", "--json").out)
     assert (exact["requests"], exact["fits"], exact["spent"]) == (3, True, 2)

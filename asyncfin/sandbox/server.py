@@ -64,6 +64,13 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def _started(value: str | None) -> str:
+    """Return what is there from the start on."""
+    if value is None:
+        raise SandboxError("the sandbox is not running: `async with` it, or `await sandbox.start()`")
+    return value
+
+
 class Sandbox:
     """A local service of the given datasets, on a port of this machine.
 
@@ -78,11 +85,9 @@ class Sandbox:
     clock: aware UTC time; the day of the allowance and the Date header go by it. Waits go by the
         loop's clock.
 
-    While it runs: base_url, without a slash at the end; token, of the default account with all permissions.
+    Once it runs: base_url, token, entities; before that they raise SandboxError.
     """
 
-    base_url: str
-    token: str
     _store: Store
     _meter: Meter
 
@@ -109,12 +114,31 @@ class Sandbox:
         # Other threads may publish or set a fault while the loop's thread answers.
         self._lock = threading.RLock()
         self._runner: web.ServerRunner | None = None
+        self._base_url: str | None = None
+        self._token: str | None = None
         self.inject(*faults)
 
     @classmethod
     def demo(cls, **options: Any) -> Self:
         """A sandbox of the demo companies; options as for Sandbox."""
         return cls(*_demo(), **options)
+
+    def __repr__(self) -> str:
+        return f"<Sandbox at {self._base_url}>" if self._runner else "<Sandbox, not running>"
+
+    @property
+    def base_url(self) -> str:
+        """Where it listens, without a slash at the end."""
+        return _started(self._base_url)
+
+    @property
+    def token(self) -> str:
+        """A token of the default account, with all permissions; another may be put in its place."""
+        return _started(self._token)
+
+    @token.setter
+    def token(self, token: str) -> None:
+        self._token = token
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -147,7 +171,7 @@ class Sandbox:
         except BaseException:
             self._store.close()
             raise
-        self.token = self.issue_token()
+        self._token = self.issue_token()
 
     async def _listening(self) -> web.ServerRunner:
         server = web.Server(self._serve, handler_cancellation=True, access_log=None)
@@ -161,7 +185,7 @@ class Sandbox:
             refused = self._not_listening(error)
         else:
             host = f"[{self._host}]" if ":" in self._host else self._host
-            self.base_url = f"http://{host}:{runner.addresses[0][1]}"
+            self._base_url = f"http://{host}:{runner.addresses[0][1]}"
             return runner
         raise refused
 
@@ -183,6 +207,7 @@ class Sandbox:
     @property
     def entities(self) -> tuple[str, ...]:
         """The ids of the entities with a publication."""
+        _started(self._base_url)
         return self._store.entities()
 
     @property

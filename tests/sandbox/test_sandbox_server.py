@@ -71,6 +71,22 @@ def caller(session: aiohttp.ClientSession, sandbox: Sandbox) -> Caller:
     return Caller(session, sandbox)
 
 
+@pytest.mark.parametrize("name", ["base_url", "token", "entities"])
+def test_a_sandbox_that_is_not_running_says_how_to_start_it(name: str) -> None:
+    """There is nothing to connect to yet."""
+    with pytest.raises(SandboxError, match=r"is not running: `async with` it, or `await sandbox.start"):
+        getattr(Sandbox(), name)
+
+
+async def test_a_sandbox_shows_where_it_listens() -> None:
+    """And no token; before and after, that it does not run."""
+    sandbox = Sandbox()
+    assert repr(sandbox) == "<Sandbox, not running>"
+    async with sandbox:
+        assert repr(sandbox) == f"<Sandbox at {sandbox.base_url}>"
+    assert repr(sandbox) == "<Sandbox, not running>"
+
+
 async def test_it_serves_at_its_base_url(sandbox: Sandbox, caller: Caller) -> None:
     """On this machine only, with the headers of JSON."""
     assert sandbox.base_url.startswith("http://127.0.0.1:")

@@ -31,7 +31,7 @@ from asyncfin.sandbox import (
 )
 from asyncfin.sandbox.demo import demo_datasets
 
-_DIALECT = Group("What the service description leaves open ", sort_key=1)
+_DIALECT = Group("What the service description leaves open", sort_key=1)
 _FAULTS: dict[str, type[Fault]] = {
     kind.__name__.lower(): kind for kind in (Latency, Status, Drop, Truncate, Slow, Hang, Switch)
 }

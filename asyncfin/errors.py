@@ -45,6 +45,19 @@ class AsyncfinError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
 
+    def report(self) -> str:
+        """Return what can be said of the error without its traceback, one fact a line.
+
+        Lines: the error, its message, versions.
+        """
+        return _lines({"error": type(self).__name__, "message": str(self)})
+
+
+def _lines(facts: dict[str, object]) -> str:
+    versions = f"asyncfin {own_version()}, Python {platform.python_version()}"
+    known = {name: value for name, value in (facts | {"versions": versions}).items() if value is not None}
+    return "\n".join(f"{name}: {value}" for name, value in known.items())
+
 
 class SelectionError(AsyncfinError, ValueError):
     """The question itself is wrong. Raised before any request is spent on it."""
@@ -65,7 +78,7 @@ class _AttemptedError(AsyncfinError):
         Lines: the error, operation, entity, time, HTTP status and code, request id, attempts, versions. What
         is not known is left out.
         """
-        facts = {
+        facts: dict[str, object] = {
             "error": type(self).__name__,
             "operation": self.operation,
             "entity": self.entity_id,
@@ -74,9 +87,8 @@ class _AttemptedError(AsyncfinError):
             "code": getattr(self, "code", None),
             "request id": self.request_id,
             "attempts": self.attempts,
-            "versions": f"asyncfin {own_version()}, Python {platform.python_version()}",
         }
-        return "\n".join(f"{name}: {value}" for name, value in facts.items() if value is not None)
+        return _lines(facts)
 
     def _doing(self) -> str:
         """Return what was being done, for the text; nothing where that is not known."""

@@ -8,36 +8,18 @@ import asyncio
 import gc
 import json
 import pickle
-import resource
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from asyncfin.fanout.plan import Plan
+from benchmarks import _ours
+from benchmarks._gauges import Heartbeat, memory, peak, reset_peak
+from benchmarks._ours import IN_FLIGHT, TOKEN, Held, Question
 
-IN_FLIGHT = 8
-TOKEN = "not-checked"
-
-
-@frozen
-class Question:
-    """What every contender is asked."""
-
-    url: str
-    plan: Plan
-    chains: list[dict[str, Any]]
-
-    @property
-    def path(self) -> str:
-        return f"{self.url}/v1/entities/{self.plan.catalogue.entity_id}/dataset/query"
-
-
-Held = Any
 Read = Callable[[Question], Awaitable[tuple[int, Held]]]
 
 
@@ -83,78 +65,6 @@ async def floor_orjson(question: Question) -> tuple[int, Held]:
     import orjson
 
     return await floor(question, orjson.loads)
-
-
-async def numbers(question: Question) -> tuple[int, Held]:
-    from asyncfin import Client
-
-    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
-        panel = await client.run(question.plan)
-    return panel.value_count, panel
-
-
-async def traced(question: Question) -> tuple[int, Held]:
-    """Return what Python's allocator holds for a panel, in bytes, in place of its values."""
-    import tracemalloc
-
-    tracemalloc.start()
-    before, _ = tracemalloc.get_traced_memory()
-    _, panel = await numbers(question)
-    gc.collect()
-    after, _ = tracemalloc.get_traced_memory()
-    return after - before, panel
-
-
-async def planned(question: Question) -> tuple[int, Held]:
-    from asyncfin import Client, Select
-
-    async with Client(question.url, TOKEN) as client:
-        plan = await client.plan(question.plan.catalogue, Select(), question.plan.period_selection)
-    return len(plan.series), plan
-
-
-async def arrow(question: Question) -> tuple[int, Held]:
-    _, panel = await numbers(question)
-    table = panel.to_arrow()
-    return table.num_rows, table
-
-
-async def every_value(question: Question) -> tuple[int, Held]:
-    _, panel = await numbers(question)
-    return sum(1 for series in panel for _ in series.observations()), panel
-
-
-async def stream(question: Question) -> tuple[int, Held]:
-    from asyncfin import Client, Select
-
-    plan, count = question.plan, 0
-    async with (
-        Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client,
-        client.stream(plan.catalogue, Select(), plan.period_selection) as pieces,
-    ):
-        async for piece in pieces:
-            count += piece.value_count
-    return count, None
-
-
-async def prefetched(question: Question) -> tuple[int, Held]:
-    from asyncfin import Client, Query, Select
-    from asyncfin.fanout.stitch import Stitch
-
-    plan, chain = question.plan, question.chains[0]
-    paths = [[tuple(ref.values()) for ref in path] for path in chain["scope_combinations"]]
-    query = Query(
-        chain["metric_ids"], paths, plan.period_selection, expected_dataset_id=plan.catalogue.dataset_id
-    )
-    stitch = Stitch(plan.catalogue, plan.series, plan.periods)
-    home = frozenset(series.series_id for series in plan.series)
-    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
-        pages = client.query_pages(plan.catalogue.entity_id, query, prefetch=True)
-        async with aclosing(pages):
-            async for page in pages:
-                await stitch.add(page, home=home, asked=query.periods)
-    panel = stitch.panel(select=Select(), value_version="original")
-    return panel.value_count, panel
 
 
 async def handwritten(question: Question) -> tuple[int, Held]:
@@ -285,77 +195,54 @@ async def generated(question: Question) -> tuple[int, Held]:
     return sum(v is not None for page in pages for s in page.series for v in s.values), pages
 
 
-class Heartbeat:
-    """How long the loop was kept from its other work: CPU time between two beats, so that other processes of
-    the machine do not count.
-    """
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-        self._loop = asyncio.get_running_loop()
-        self._beat(time.thread_time())
-
-    def _beat(self, last: float) -> None:
-        now = time.thread_time()
-        self.longest = max(self.longest, now - last)
-        self._loop.call_later(0.0005, self._beat, now)
-
-
-def _memory() -> int:
-    """Return the resident bytes now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def _reset_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak() -> int:
-    """Return the most resident bytes since the mark was last reset."""
-    line = next(each for each in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in each)
-    return int(line.split()[1]) * 1024
-
-
 async def measured(read: Read, question: Question) -> dict[str, Any]:
     gc.collect()
-    _reset_peak()
-    before = _memory()
+    reset_peak()
+    before = memory()
     heartbeat = Heartbeat()
     await asyncio.sleep(0.01)
-    heartbeat.longest = 0.0
+    heartbeat.longest, heartbeat.beats = 0.0, 0
     wall, cpu = time.perf_counter(), time.process_time()
     count, held = await read(question)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    figures = {"values": count, "cpu": cpu, "wall": wall, "stop": heartbeat.longest, "peak": _peak() - before}
+    figures = {
+        "values": count,
+        "cpu": cpu,
+        "wall": wall,
+        "stop": heartbeat.longest,
+        "beats": heartbeat.beats / wall,
+        "peak": peak() - before,
+    }
     gc.collect()
-    figures["held"] = _memory() - before
+    figures["held"] = memory() - before
     del held
     return figures
 
 
-OURS = ("numbers", "traced", "planned", "arrow", "every_value", "stream", "prefetched")
-
-
 async def _warm(name: str, question: Question) -> None:
     """Pay for imports and first-use work before anything is measured."""
-    if name not in OURS:
-        await globals()[name](evolve(question, chains=question.chains[-1:]))
+    if not hasattr(_ours, name):
+        await _way(name)(evolve(question, chains=question.chains[-1:]))
         return
-    from asyncfin import Client, Select
-    from asyncfin.fanout.stitch import Stitch
+    from asyncfin import Client
 
-    Client(question.url, TOKEN)
-    panel = Stitch(question.plan.catalogue, (), question.plan.periods).panel(
-        select=Select(), value_version="original"
-    )
+    last = question.plan.batches[-1]
+    series = tuple(each for each in question.plan.series if each.series_id in last.home)
+    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
+        panel = await client.run(evolve(question.plan, batches=(last,), series=series))
     if name == "arrow":
         panel.to_arrow()
+
+
+def _way(name: str) -> Read:
+    way: Read = getattr(_ours, name, None) or globals()[name]
+    return way
 
 
 async def main(name: str, question: Question) -> None:
     if len(question.chains) > 1:
         await _warm(name, question)
-    print(json.dumps(await measured(globals()[name], question)))
+    print(json.dumps(await measured(_way(name), question)))
 
 
 if __name__ == "__main__":

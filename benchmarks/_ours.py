@@ -1,0 +1,124 @@
+"""Reading answers by asyncfin; some ways tell something else than how many values they read."""
+
+import asyncio
+import gc
+from contextlib import aclosing
+from typing import Any
+
+from attrs import frozen
+
+from asyncfin.fanout.plan import Plan
+from benchmarks._gauges import memory, peak, reset_peak
+
+IN_FLIGHT = 8
+TOKEN = "not-checked-but-as-long-as-access-tokens-are"
+
+
+@frozen
+class Question:
+    """What every contender is asked."""
+
+    url: str
+    plan: Plan
+    chains: list[dict[str, Any]]
+
+    @property
+    def path(self) -> str:
+        return f"{self.url}/v1/entities/{self.plan.catalogue.entity_id}/dataset/query"
+
+
+Held = Any
+
+
+async def numbers(question: Question) -> tuple[int, Held]:
+    from asyncfin import Client
+
+    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
+        panel = await client.run(question.plan)
+    return panel.value_count, panel
+
+
+async def traced(question: Question) -> tuple[int, Held]:
+    """Return what Python's allocator holds for a panel, in bytes, in place of its values."""
+    import tracemalloc
+
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    _, panel = await numbers(question)
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    return after - before, panel
+
+
+async def planned(question: Question) -> tuple[int, Held]:
+    from asyncfin import Client, Select
+
+    async with Client(question.url, TOKEN) as client:
+        plan = await client.plan(question.plan.catalogue, Select(), question.plan.period_selection)
+    return len(plan.series), plan
+
+
+async def arrow(question: Question) -> tuple[int, Held]:
+    _, panel = await numbers(question)
+    table = panel.to_arrow()
+    return table.num_rows, table
+
+
+async def every_value(question: Question) -> tuple[int, Held]:
+    _, panel = await numbers(question)
+    return sum(1 for series in panel for _ in series.observations()), panel
+
+
+async def stream(question: Question) -> tuple[int, Held]:
+    from asyncfin import Client, Select
+
+    plan, count = question.plan, 0
+    async with (
+        Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client,
+        client.stream(plan.catalogue, Select(), plan.period_selection) as pieces,
+    ):
+        async for piece in pieces:
+            count += piece.value_count
+    return count, None
+
+
+async def streaming(question: Question) -> tuple[int, Held]:
+    """Return how many bytes a stream takes at most beyond its first piece, in place of its values."""
+    from asyncfin import Client, Select
+
+    plan = question.plan
+    async with (
+        Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client,
+        client.stream(plan.catalogue, Select(), plan.period_selection) as pieces,
+    ):
+        await anext(pieces)
+        reset_peak()
+        before = memory()
+        async for _ in pieces:
+            pass
+    return peak() - before, None
+
+
+async def idle(question: Question) -> tuple[int, Held]:
+    """Leave the loop to the heartbeat."""
+    await asyncio.sleep(3)
+    return 0, None
+
+
+async def prefetched(question: Question) -> tuple[int, Held]:
+    from asyncfin import Client, Query, Select
+    from asyncfin.fanout.stitch import Stitch
+
+    plan, chain = question.plan, question.chains[0]
+    assert plan.periods is not None
+    paths = [[tuple(ref.values()) for ref in path] for path in chain["scope_combinations"]]
+    query = Query(chain["metric_ids"], paths, plan.periods, expected_dataset_id=plan.catalogue.dataset_id)
+    stitch = Stitch(plan.catalogue, plan.series, plan.periods)
+    home = frozenset(series.series_id for series in plan.series)
+    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
+        pages = client.query_pages(plan.catalogue.entity_id, query, prefetch=True)
+        async with aclosing(pages):
+            async for page in pages:
+                await stitch.add(page, home=home, asked=query.periods)
+    panel = stitch.panel(select=Select(), value_version="original")
+    return panel.value_count, panel

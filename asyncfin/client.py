@@ -19,7 +19,7 @@ from asyncfin.fanout.run import Runner
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
 from asyncfin.model.kind import check_kind
 from asyncfin.model.period import PeriodSelection
-from asyncfin.model.query import Query, check_dataset_id, check_page_size
+from asyncfin.model.query import Lane, Query, ValueVersion, check_dataset_id, check_page_size
 from asyncfin.model.select import Select
 from asyncfin.model.usage import UsageWindow
 from asyncfin.table.panel import Panel
@@ -67,7 +67,7 @@ class Client:
         retry: Retry = Retry(),  # noqa: B008  a frozen value
         timeouts: Timeouts = Timeouts(),  # noqa: B008  a frozen value
         max_in_flight: int = 8,
-        lane: str = "interactive",
+        lane: Lane = "interactive",
         ssl: tls.SSLContext | None = None,
         trust_env: bool = False,
         observers: Iterable[Observer] = (),
@@ -200,7 +200,7 @@ class Client:
         select: Select,
         periods: PeriodSelection,
         *,
-        value_version: str = "original",
+        value_version: ValueVersion = "original",
     ) -> Plan:
         """Return how a question would be asked: which queries, how many requests.
 
@@ -227,7 +227,7 @@ class Client:
         select: Select,
         periods: PeriodSelection,
         *,
-        value_version: str = "original",
+        value_version: ValueVersion = "original",
     ) -> Panel:
         """Return the series that a Select means, with their values, as one table of one publication.
 
@@ -253,7 +253,7 @@ class Client:
         select: Select,
         periods: PeriodSelection,
         *,
-        value_version: str = "original",
+        value_version: ValueVersion = "original",
     ) -> AbstractAsyncContextManager[AsyncIterator[Panel]]:
         """Give the answer of `query` in pieces, as they come: for more than fits into memory.
 

@@ -1,6 +1,6 @@
 """Query: every cap of spec 8, and everything a request can't carry, refused before it is sent."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
-from asyncfin.model.query import Query, check_page_size, check_value_version
+from asyncfin.model.query import (
+    LANES,
+    VALUE_VERSIONS,
+    Lane,
+    Query,
+    ValueVersion,
+    check_page_size,
+    check_value_version,
+)
 from asyncfin.model.scope import ScopeRef
 
 PATH = (ScopeRef("company", "total"),)
@@ -157,3 +165,9 @@ def test_a_page_size_is_a_whole_number(value: object) -> None:
     """Nothing is coerced."""
     with pytest.raises(SelectionError, match="page_size"):
         check_page_size(value)  # type: ignore[arg-type]
+
+
+def test_what_is_accepted_is_what_the_types_name() -> None:
+    """A type checker and the check at run time know the same words."""
+    assert get_args(ValueVersion) == VALUE_VERSIONS
+    assert get_args(Lane) == LANES

@@ -23,6 +23,7 @@ from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.question import Question
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import run
+from asyncfin.model.query import ValueVersion
 from asyncfin.table.library import library
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Observer
@@ -103,7 +104,7 @@ async def extract(
     _require_pyarrow()
     if read_catalogues and not dry_run:
         raise UsageError("--read-catalogues goes with --dry-run: add it")
-    value_version = "latest_restated" if restated else "original"
+    value_version: ValueVersion = "latest_restated" if restated else "original"
     question = Question(selection.select(), periods.selection(), value_version)
     entities = [*entity_ids, *_listed(ids)]
     if not entities:

@@ -11,6 +11,7 @@ from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.panel import Unit, panel_document, print_panel, print_panel_csv
 from asyncfin.cli.session import connected
 from asyncfin.errors import SelectionError
+from asyncfin.model.query import ValueVersion
 from asyncfin.table.library import library
 from asyncfin.table.panel import Panel
 
@@ -52,7 +53,7 @@ async def query(
     others = {"--json": json, "--csv": csv, "--explain": explain, "--plot": plot is not None}
     _refuse_several([name for name, given in others.items() if given], unit)
     question = (entity_id, selection.select(), periods.selection())
-    value_version = "latest_restated" if restated else "original"
+    value_version: ValueVersion = "latest_restated" if restated else "original"
     async with connected(service, "Asking") as client:
         if explain:
             plan = await client.plan(*question, value_version=value_version)

@@ -20,7 +20,7 @@ from asyncfin.extraction.thread import Thread
 from asyncfin.fanout.flight import in_flight
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.period import PeriodSelection
-from asyncfin.model.query import MAX_PAGE_SIZE
+from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
 from asyncfin.model.select import Select
 
 # What all series of a company of the usual size (1,171) take, when nothing better is known.
@@ -102,7 +102,7 @@ async def extract_cost(
     periods: PeriodSelection,
     *,
     to: str | os.PathLike[str],
-    value_version: str = "original",
+    value_version: ValueVersion = "original",
     refresh: bool = False,
     replace: bool = False,
     read_catalogues: bool = False,

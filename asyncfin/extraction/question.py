@@ -12,7 +12,7 @@ from attrs import asdict, evolve, frozen
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Exact, Period, PeriodSelection, describe, resolve
-from asyncfin.model.query import check_value_version
+from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.scope import format_path
 from asyncfin.model.select import Select, Wanted
 from asyncfin.model.series import CatalogueSeries
@@ -33,7 +33,7 @@ class Question:
 
     select: Select
     periods: PeriodSelection
-    value_version: str = "original"
+    value_version: ValueVersion = "original"
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.select, Select):

@@ -33,6 +33,7 @@ from asyncfin.fanout.catalogues import MAX_RESTARTS
 from asyncfin.fanout.flight import in_flight
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import PeriodSelection
+from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.table.panel import Panel
 from asyncfin.wire.protocol import check_entity_id
@@ -56,7 +57,7 @@ async def extract(
     periods: PeriodSelection,
     *,
     to: str | os.PathLike[str],
-    value_version: str = "original",
+    value_version: ValueVersion = "original",
     on_error: str = "continue",
     refresh: bool = False,
     replace: bool = False,

@@ -1,7 +1,7 @@
 """One request's selection, with the caps of spec 4.3 and 8."""
 
 from collections.abc import Iterable, Sized
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from attrs import field, frozen
 
@@ -14,7 +14,11 @@ MAX_SCOPE_COMBINATIONS = 50
 MAX_PATH_ENTRIES = 20
 MAX_REPORTING_GROUP_IDS = 50
 MAX_PAGE_SIZE = 100
-VALUE_VERSIONS = ("original", "latest_restated")
+ValueVersion: TypeAlias = Literal["original", "latest_restated"]
+VALUE_VERSIONS: tuple[ValueVersion, ...] = ("original", "latest_restated")
+# Of a bucket: who goes first when several wait.
+Lane: TypeAlias = Literal["interactive", "bulk"]
+LANES: tuple[Lane, ...] = ("interactive", "bulk")
 
 
 def _ids(name: str, value: Any) -> tuple[Any, ...]:

@@ -17,11 +17,11 @@ from math import isfinite
 from attrs import define, frozen
 
 from asyncfin.errors import AllowanceExhaustedError, SelectionError
+from asyncfin.model.query import LANES, Lane
 from asyncfin.wire.pace import Allowance, Learned, Level
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
 _EPSILON = 1e-9
-_LANES = ("interactive", "bulk")
 # While both lanes wait, bulk gets one grant after this many to interactive.
 _BULK_TURN = 9
 
@@ -128,7 +128,7 @@ class TokenBucket:
     def burst(self, burst: float) -> None:
         self._change(self.rate, _checked_size("burst", burst))
 
-    async def acquire(self, weight: float = 1, *, lane: str = "interactive") -> float:
+    async def acquire(self, weight: float = 1, *, lane: Lane = "interactive") -> float:
         """Wait for permission to send, and return the loop time at which it was given.
 
         Args:
@@ -334,8 +334,8 @@ def check_lane(lane: str) -> None:
     Raises:
         SelectionError: it is neither ``interactive`` nor ``bulk``.
     """
-    if lane not in _LANES:
-        raise SelectionError(f"lane must be {' or '.join(map(repr, _LANES))}, not {lane!r}")
+    if lane not in LANES:
+        raise SelectionError(f"lane must be {' or '.join(map(repr, LANES))}, not {lane!r}")
 
 
 def _checked_rate(rate: float | None) -> float | None:

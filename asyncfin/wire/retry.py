@@ -24,6 +24,7 @@ from asyncfin.errors import (
     TransportError,
 )
 from asyncfin.model.kind import check_kind
+from asyncfin.model.query import Lane
 from asyncfin.wire import checks
 from asyncfin.wire.bucket import TokenBucket, check_lane
 from asyncfin.wire.events import (
@@ -171,7 +172,7 @@ class Sender:
         *,
         bucket: TokenBucket,
         retry: Retry = Retry(),
-        lane: str = "interactive",
+        lane: Lane = "interactive",
         observers: Iterable[Observer] = (),
         source: random.Random | None = None,
     ) -> None:

@@ -8,7 +8,7 @@ collects every problem with its JSON path.
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar, get_args, get_origin
 
 import cattrs
@@ -175,12 +175,18 @@ class _CatalogueAnswer(msgspec.Struct):
     dataset_id: str
     created_timestamp: str
     periods: tuple[Period, ...]
-    scope_groups: tuple[ScopeGroup, ...]
+    scope_groups: msgspec.Raw
     groups: tuple[ReportingGroup, ...]
     next_cursor: str | None = None
 
 
 _catalogue_answer = msgspec.json.Decoder(_CatalogueAnswer)
+
+
+@lru_cache(maxsize=8)
+def _scope_groups(raw: bytes) -> tuple[ScopeGroup, ...]:
+    """Return scope groups, the same object for the same bytes: the pages of a catalogue repeat them."""
+    return msgspec.json.decode(raw, type=tuple[ScopeGroup, ...])
 
 
 def decode_catalogue_page(body: bytes) -> CataloguePage:
@@ -198,7 +204,7 @@ def decode_catalogue_page(body: bytes) -> CataloguePage:
             answer.dataset_id,
             aware_timestamp(answer.created_timestamp),
             answer.periods,
-            answer.scope_groups,
+            _scope_groups(bytes(answer.scope_groups)),
             answer.groups,
             answer.next_cursor,
         )

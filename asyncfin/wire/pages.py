@@ -187,7 +187,8 @@ async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
         )
     ]
     try:
-        scope_groups = _joined_scopes(group for page in pages for group in page.scope_groups)
+        listed = {id(page.scope_groups): page.scope_groups for page in pages}  # once for the same bytes
+        scope_groups = _joined_scopes(group for groups in listed.values() for group in groups)
         groups = _joined_groups(group for page in pages for group in page.groups)
     except MalformedAnswerError as error:
         error.operation, error.entity_id = "catalogue", dataset.entity_id

@@ -24,7 +24,7 @@ YEARS = (Period(2023, 12, 12), Period(2024, 12, 12))
 class Case:
     """A catalogue, and which of its series are wanted."""
 
-    catalogue: Catalogue
+    catalogue: Catalogue = field(repr=lambda catalogue: f"{len(catalogue)} series")
     wanted: tuple[CatalogueSeries, ...] = field(repr=lambda wanted: f"{len(wanted)} series")
 
 

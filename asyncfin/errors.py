@@ -40,46 +40,34 @@ def _restore(kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, 
 
 
 class AsyncfinError(Exception):
-    """The root of all errors that this library raises on purpose."""
+    """The root of all errors that this library raises on purpose.
+
+    Attributes:
+        operation: what was asked of the service, e.g. ``"query"``; None where nothing was.
+        entity_id: whose; None for usage and limits.
+        request_id: the service's id of the request, where it gave one.
+        at: when, aware UTC.
+        attempts: how often the request was sent; None where nothing was asked.
+    """
+
+    operation: str | None = None
+    entity_id: str | None = None
+    request_id: str | None = None
+    at: datetime | None = None
+    attempts: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
 
     def report(self) -> str:
-        """Return what can be said of the error without its traceback, one fact a line.
-
-        Lines: the error, its message, versions.
-        """
-        return _lines({"error": type(self).__name__, "message": str(self)})
-
-
-def _lines(facts: dict[str, object]) -> str:
-    versions = f"asyncfin {own_version()}, Python {platform.python_version()}"
-    known = {name: value for name, value in (facts | {"versions": versions}).items() if value is not None}
-    return "\n".join(f"{name}: {value}" for name, value in known.items())
-
-
-class SelectionError(AsyncfinError, ValueError):
-    """The question itself is wrong. Raised before any request is spent on it."""
-
-
-class _AttemptedError(AsyncfinError):
-    """What is known of an operation that failed, for `report`."""
-
-    operation: str | None
-    entity_id: str | None
-    request_id: str | None
-    at: datetime | None
-    attempts: int
-
-    def report(self) -> str:
         """Return what the service's support asks for (spec 7), one fact a line, nothing secret.
 
-        Lines: the error, operation, entity, time, HTTP status and code, request id, attempts, versions. What
-        is not known is left out.
+        Lines: the error, operation, entity, time, HTTP status and code, request id, attempts, versions;
+        the message where nothing was asked of the service. What is not known is left out.
         """
         facts: dict[str, object] = {
             "error": type(self).__name__,
+            "message": str(self) if self.attempts is None else None,
             "operation": self.operation,
             "entity": self.entity_id,
             "time": self.at.isoformat() if self.at else None,
@@ -87,13 +75,18 @@ class _AttemptedError(AsyncfinError):
             "code": getattr(self, "code", None),
             "request id": self.request_id,
             "attempts": self.attempts,
+            "versions": f"asyncfin {own_version()}, Python {platform.python_version()}",
         }
-        return _lines(facts)
+        return "\n".join(f"{name}: {fact}" for name, fact in facts.items() if fact is not None)
 
     def _doing(self) -> str:
         """Return what was being done, for the text; nothing where that is not known."""
         entity = f" of {self.entity_id}" if self.entity_id else ""
         return f"in {self.operation}{entity}" if self.operation else ""
+
+
+class SelectionError(AsyncfinError, ValueError):
+    """The question itself is wrong. Raised before any request is spent on it."""
 
 
 @cache
@@ -107,7 +100,7 @@ def own_version() -> str:
         return "unknown"
 
 
-class TransportError(_AttemptedError):
+class TransportError(AsyncfinError):
     """No complete answer came.
 
     `operation`, `entity_id` and `at` say which attempt, the last of `attempts`, failed.
@@ -125,7 +118,6 @@ class TransportError(_AttemptedError):
         super().__init__(message)
         self.operation = operation
         self.entity_id = entity_id
-        self.request_id = None
         self.at = at
         self.attempts = attempts
 
@@ -145,7 +137,7 @@ class TruncatedAnswerError(TransportError):
     """The answer began, and ended or broke before it was whole."""
 
 
-class ServiceError(_AttemptedError):
+class ServiceError(AsyncfinError):
     """The service answered with an error (spec 7).
 
     Attributes:
@@ -241,7 +233,7 @@ class ServerFailureError(ServiceError):
     """5xx: a failure on the service's side, which outlasted the retries."""
 
 
-class MalformedAnswerError(_AttemptedError):
+class MalformedAnswerError(AsyncfinError):
     """A 2xx answer that breaks the spec. `problems` holds one line each, with its JSON path."""
 
     def __init__(
@@ -266,7 +258,7 @@ class MalformedAnswerError(_AttemptedError):
         return f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__()
 
 
-class IncompleteResultError(_AttemptedError):
+class IncompleteResultError(AsyncfinError):
     """What came is not what was planned. `series_ids` names the series that are missing."""
 
     def __init__(

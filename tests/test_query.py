@@ -56,16 +56,22 @@ def test_scope_combinations_are_one_to_fifty(count: int) -> None:
             query(scope_combinations=paths(count))
 
 
-@given(st.integers(0, 40))
+@given(st.integers(1, 40))
 def test_a_scope_path_has_up_to_twenty_entries(count: int) -> None:
-    """Spec 8: up to 20; a path of none is a complete path too, where a catalogue lists one."""
+    """Spec 8."""
     path = tuple(ScopeRef("company", name) for name in ids(count))
     if count <= 20:
         assert query(scope_combinations=[path]).scope_combinations == (path,)
     else:
-        told = f"each path of scope_combinations must have 0 to 20 entries, not {count}"
+        told = f"each path of scope_combinations must have 1 to 20 entries, not {count}"
         with pytest.raises(SelectionError, match=told):
             query(scope_combinations=[path])
+
+
+def test_a_scope_path_of_no_entries_is_refused() -> None:
+    """A complete path names at least one scope."""
+    with pytest.raises(SelectionError, match="scope path must have at least one"):
+        query(scope_combinations=[[]])
 
 
 @given(st.integers(0, 120))

@@ -45,9 +45,9 @@ def _check_ids(name: str, ids: tuple[Any, ...], cap: int) -> None:
     _check_distinct(name, ids)
 
 
-def _check_count(name: str, items: Sized, cap: int, *, least: int = 1) -> None:
-    if not least <= len(items) <= cap:
-        raise SelectionError(f"{name} must have {least} to {cap} entries, not {len(items)} (spec 8)")
+def _check_count(name: str, items: Sized, cap: int) -> None:
+    if not 1 <= len(items) <= cap:
+        raise SelectionError(f"{name} must have 1 to {cap} entries, not {len(items)} (spec 8)")
 
 
 def _check_distinct(name: str, items: tuple[Any, ...]) -> None:
@@ -118,7 +118,7 @@ class Query:
         _check_count("scope_combinations", self.scope_combinations, MAX_SCOPE_COMBINATIONS)
         _check_distinct("scope_combinations", self.scope_combinations)
         for path in self.scope_combinations:
-            _check_count("each path of scope_combinations", path, MAX_PATH_ENTRIES, least=0)
+            _check_count("each path of scope_combinations", path, MAX_PATH_ENTRIES)
         if self.reporting_group_ids is not None:
             _check_ids("reporting_group_ids", self.reporting_group_ids, MAX_REPORTING_GROUP_IDS)
         if not isinstance(self.periods, (Exact, FiscalRange, Trailing)):

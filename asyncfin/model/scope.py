@@ -46,7 +46,8 @@ def format_path(path: Iterable[ScopeRef | tuple[str, str]]) -> str:
     >>> format_path((ScopeRef("segment", "R&D"), ScopeRef("region", "a=b")))
     'segment=R&D|region=a%3Db'
     """
-    return "|".join(map(str, as_path(path)))
+    references = tuple(path)
+    return "|".join(map(str, as_path(references))) if references else ""
 
 
 def parse_path(text: str) -> ScopePath:
@@ -58,7 +59,7 @@ def parse_path(text: str) -> ScopePath:
     >>> parse_path("segment=R&D|region=a%3Db")[1].scope_id
     'a=b'
     """
-    return tuple(_parse_ref(part, text) for part in text.split("|")) if text else ()
+    return tuple(_parse_ref(part, text) for part in text.split("|"))
 
 
 def _parse_ref(part: str, whole: str) -> ScopeRef:
@@ -83,13 +84,15 @@ def as_path(value: Any) -> ScopePath:
     """Return a scope path from references, pairs of str, or the text form.
 
     Raises:
-        SelectionError: it is none of these.
+        SelectionError: it is none of these, or empty.
     """
     if isinstance(value, str):
         return parse_path(value)
     if not isinstance(value, Iterable):
         raise SelectionError(f"scope path must be a sequence of ScopeRef, not {value!r}")
     references = tuple(value)
+    if not references:
+        raise SelectionError("scope path must have at least one ScopeRef, not none")
     for each in references:
         if not _is_ref(each):
             raise SelectionError(

@@ -118,7 +118,9 @@ def read_query_page(body: bytes) -> QueryPage:
         answer = _answer.decode(body)
         created = aware_timestamp(answer.created_timestamp)
     except DECODE_ERRORS as error:
-        failure = malformed(body, _DetailedAnswer, error)
+        from asyncfin.wire.detailed import DetailedAnswer  # seldom needed
+
+        failure = malformed(body, DetailedAnswer, error)
     else:
         refuse_repeated("periods", answer.periods)
         refuse_repeated("series", list(map(_series_id, answer.series)))
@@ -248,7 +250,9 @@ def _explained(raw: bytes, at: str, error: Exception) -> MalformedAnswerError:
         return MalformedAnswerError(f"{error} @ {at}.values")
     if misshapen := list(_misshapen(values, at)):
         return MalformedAnswerError(misshapen)
-    found = malformed(b'{"values":' + raw + b"}", _DetailedValues, error)
+    from asyncfin.wire.detailed import DetailedValues  # seldom needed
+
+    found = malformed(b'{"values":' + raw + b"}", DetailedValues, error)
     return MalformedAnswerError(problem.replace("@ $.", f"@ {at}.") for problem in found.problems)
 
 
@@ -259,30 +263,3 @@ def _misshapen(values: Any, at: str) -> Iterator[str]:
     for index, entry in enumerate(values):
         if entry is not None and not isinstance(entry, dict):
             yield f"expected an object or null, got {entry!r} @ {at}.values[{index}]"
-
-
-@frozen
-class _DetailedSeries:
-    """A series of a page for the second, slower reading, which names every problem."""
-
-    series_id: str
-    reporting_group_id: str
-    metric_id: str
-    label: str
-    basis: str
-    scopes: tuple[ScopeRef, ...]
-    number_format: str
-    period_meaning: str
-    values: Any
-
-
-@frozen
-class _DetailedAnswer(Dataset):
-    periods: tuple[Period, ...]
-    series: tuple[_DetailedSeries, ...]
-    next_cursor: str | None = None
-
-
-@frozen
-class _DetailedValues:
-    values: tuple[Value | None, ...]

@@ -24,7 +24,7 @@ from asyncfin.extraction.question import Question
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import run
 from asyncfin.model.query import ValueVersion
-from asyncfin.table.library import library
+from asyncfin.table.optional import library
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Observer
 

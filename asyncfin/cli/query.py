@@ -12,7 +12,7 @@ from asyncfin.cli.panel import Unit, panel_document, print_panel, print_panel_cs
 from asyncfin.cli.session import connected
 from asyncfin.errors import SelectionError
 from asyncfin.model.query import ValueVersion
-from asyncfin.table.library import library
+from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel
 
 

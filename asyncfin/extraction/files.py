@@ -13,7 +13,7 @@ from asyncfin.extraction.disk import failing
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.journal import Written
 from asyncfin.extraction.question import Lacking, Question
-from asyncfin.table.library import library
+from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel
 
 # Most entities have fewer rows; larger groups would make readers hold more than they look at.

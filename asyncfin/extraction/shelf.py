@@ -11,7 +11,7 @@ from asyncfin.extraction import files
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.journal import Failure, Journal, Written
 from asyncfin.extraction.question import Lacking, Question
-from asyncfin.table.library import library
+from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel
 
 

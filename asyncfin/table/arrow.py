@@ -11,7 +11,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.model.scope import format_path
 from asyncfin.table.columns import Column, OfPeriod, OfSeries, OfValue, chosen, decoded
 from asyncfin.table.grid import Grid
-from asyncfin.table.library import library
+from asyncfin.table.optional import library
 
 # Observations whose decoded fields are held at a time: more would leave the processor's cache.
 _ROWS = 4_000

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from asyncfin.errors import SelectionError
 from asyncfin.table.grid import Grid
-from asyncfin.table.library import library
+from asyncfin.table.optional import library
 
 Layout: TypeAlias = Literal["long", "wide"]
 Names: TypeAlias = Iterable[str] | None

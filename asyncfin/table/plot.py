@@ -10,7 +10,7 @@ from attrs import frozen
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Period
 from asyncfin.table.grid import Grid
-from asyncfin.table.library import library
+from asyncfin.table.optional import library
 
 # More lines can't be told apart.
 _MOST_LINES = 10

@@ -6,8 +6,6 @@ A kept catalogue may be stale. The pin makes that harmless: what is asked with i
 
 from collections import OrderedDict
 
-from attrs import define
-
 from asyncfin.errors import DatasetChangedError
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.wire.events import Restarted
@@ -20,14 +18,14 @@ MAX_RESTARTS = 3
 MAX_KEPT_SERIES = 200_000
 
 
-@define
 class Reading:
     """One whole read: what it sends, counts, and how often it has started over."""
 
-    _sender: Sender
-    operation: str
-    requests: int = 0
-    restarts: int = 0
+    def __init__(self, sender: Sender, operation: str) -> None:
+        self._sender = sender
+        self.operation = operation
+        self.requests = 0
+        self.restarts = 0
 
     async def send(self, request: Request) -> Answer:
         """Send a request, and count each attempt."""

@@ -8,9 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from math import ceil
-from typing import TypeAlias
-
-from attrs import frozen
+from typing import NamedTuple, TypeAlias
 
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import (
@@ -26,8 +24,7 @@ Several: TypeAlias = Sequence[CatalogueSeries]
 Cell: TypeAlias = tuple[int, int]
 
 
-@frozen
-class Part:
+class Part(NamedTuple):
     """Home series of one batch, what to name for them, and all series that the query then matches.
 
     `groups` is None where naming them makes no difference, or they are too many to name.
@@ -45,8 +42,7 @@ class Part:
         return ceil(len(self.matched) / MAX_PAGE_SIZE)
 
 
-@frozen
-class Places:
+class Places(NamedTuple):
     """The metrics and paths of a catalogue by their numbers, and the cell of each series."""
 
     metric_ids: Sequence[str]

@@ -8,8 +8,6 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from functools import partial
 from typing import TypeAlias
 
-from attrs import define
-
 from asyncfin.errors import (
     DatasetChangedError,
     IncompleteResultError,
@@ -47,14 +45,6 @@ _PLANNED_INLINE = 1000
 Arrival: TypeAlias = tuple[Batch, list[QueryPage]]
 
 
-@define
-class _EmptySeries:
-    """What a service has shown of its way with series without values, which spec 4.3 leaves open."""
-
-    listed: bool = False
-    left_out: bool = False
-
-
 class Runner:
     """Plans questions and answers them, with what one client knows of its service."""
 
@@ -62,7 +52,9 @@ class Runner:
         self._sender = sender
         self._catalogues = catalogues
         self._max_in_flight = max_in_flight
-        self._empty_series = _EmptySeries()
+        # What the service has shown of its way with series without values, which spec 4.3 leaves open.
+        self._lists_empty = False
+        self._leaves_out_empty = False
 
     async def plan(
         self, source: str | Catalogue, select: Select, periods: PeriodSelection, value_version: str
@@ -169,7 +161,7 @@ class Runner:
                 absent = {each: series for each, series in absent.items() if each not in came}
                 stitch = Stitch(plan.catalogue, home, plan.periods)
                 await _add(stitch, batch, pages)
-                self._empty_series.listed |= stitch.lists_empty
+                self._lists_empty |= stitch.lists_empty
                 for piece in held.add(stitch):
                     yield _panel(reading, plan, piece, held.anchor)
         rest = Stitch(plan.catalogue, tuple(absent.values()), plan.periods)
@@ -193,18 +185,17 @@ class Runner:
         Raises:
             IncompleteResultError: a series is lost.
         """
-        shown = self._empty_series
-        shown.listed |= stitch.lists_empty
+        self._lists_empty |= stitch.lists_empty
         absent = stitch.absent if plan.batches else ()
-        if absent and not shown.listed and not shown.left_out:
+        if absent and not self._lists_empty and not self._leaves_out_empty:
             again = _batches_again(plan, absent, anchor)
             async with self._arrivals(reading, plan.catalogue.entity_id, again) as arrivals:
                 async for batch, pages in arrivals:
                     await _add(stitch, batch, pages)
-            shown.listed |= stitch.lists_empty
-            shown.left_out = stitch.absent == absent
+            self._lists_empty |= stitch.lists_empty
+            self._leaves_out_empty = stitch.absent == absent
             absent = stitch.absent
-        if absent and shown.listed:
+        if absent and self._lists_empty:
             raise _lost(plan, absent)
 
 

@@ -261,7 +261,6 @@ class _Rule:
         return tuple(meant[-self.last :] if self.last else meant)
 
 
-@frozen
 class Annual(_Rule):
     """The catalogue's fiscal years: periods of 12 months that end in fiscal month 12.
 
@@ -270,13 +269,16 @@ class Annual(_Rule):
         last: only so many, the latest ones.
     """
 
+    __slots__ = ()
+
     def admits(self, period: Period) -> bool:
         return period.duration_months == 12 and period.end_month == 12
 
 
-@frozen
 class Quarterly(_Rule):
     """The catalogue's periods of 3 months. Arguments as for `Annual`."""
+
+    __slots__ = ()
 
     def admits(self, period: Period) -> bool:
         return period.duration_months == 3

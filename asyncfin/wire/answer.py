@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property, partial
 from itertools import accumulate, chain, compress, repeat
 from operator import attrgetter, eq
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from attrs import field, frozen
@@ -147,8 +147,7 @@ _number = attrgetter("number")
 _series_id = attrgetter("series_id")
 
 
-@frozen
-class Numbers:
+class Numbers(NamedTuple):
     """The numbers of several series, one series after another.
 
     Attributes:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
 
-from attrs import define, frozen
+from attrs import frozen
 
 from asyncfin.errors import AllowanceExhaustedError, SelectionError
 from asyncfin.model.query import LANES, Lane
@@ -59,12 +59,12 @@ class BucketStats:
     daily_budget: float | None
 
 
-@define(eq=False)
 class _Waiter:
     """One call of `acquire`; its verdict is the loop time of the grant, or why there is none."""
 
-    weight: float
-    verdict: asyncio.Future[float | AllowanceExhaustedError]
+    def __init__(self, weight: float, verdict: asyncio.Future[float | AllowanceExhaustedError]) -> None:
+        self.weight = weight
+        self.verdict = verdict
 
 
 class TokenBucket:

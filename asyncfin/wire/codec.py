@@ -9,11 +9,11 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache, lru_cache
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
 import cattrs
 import msgspec
-from attrs import frozen, has
+from attrs import has
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
@@ -241,8 +241,7 @@ def decode_mapping(body: bytes) -> dict[str, Any]:
     return value
 
 
-@frozen
-class ErrorObject:
+class ErrorObject(NamedTuple):
     """The error object of an answer (spec 7); None where a field is missing or no text."""
 
     code: str | None = None

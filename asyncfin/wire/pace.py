@@ -12,8 +12,6 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time, timedelta
 from math import inf
 
-from attrs import define
-
 from asyncfin.errors import AllowanceExhaustedError
 
 # A bucket without a rate restarts after a pause at this pace, which grows with every grant until it
@@ -41,7 +39,6 @@ _MOSTLY = 0.5
 _SLOWEST = 0.2
 
 
-@define
 class Level:
     """A token bucket: never more than ``burst + rate * time`` in any stretch of time.
 
@@ -49,11 +46,12 @@ class Level:
     `paused_until` the moment before which nothing is granted.
     """
 
-    rate: float | None
-    burst: float
-    full_at: float = -inf
-    paused_until: float = -inf
-    _restarting: bool = False
+    def __init__(self, rate: float | None, burst: float) -> None:
+        self.rate = rate
+        self.burst = burst
+        self.full_at = -inf
+        self.paused_until = -inf
+        self._restarting = False
 
     def held(self, now: float) -> float:
         """Return what the bucket holds; it is below zero while it is in debt."""
@@ -120,7 +118,6 @@ class Level:
         self.paused_until += seconds
 
 
-@define
 class Learned:
     """The rate that a service allows, as far as its refusals tell.
 
@@ -128,17 +125,18 @@ class Learned:
     it cost; between events it climbs, slowly near the pace that failed last and faster far from it.
     """
 
-    rate: float | None = None
-    _failed: float = 0.0
-    _reduced_at: float = -inf
-    _refused_share: float = 0.0
-    # While there is no rate: what was granted in the running second and the one before.
-    _began: float = -inf
-    _second: float = -inf
-    _before: float = 0.0
-    _lately: float = 0.0
-    # Of the first event: how long its grants took, the wait included.
-    _span: float | None = None
+    def __init__(self) -> None:
+        self.rate: float | None = None
+        self._failed = 0.0
+        self._reduced_at = -inf
+        self._refused_share = 0.0
+        # While there is no rate: what was granted in the running second and the one before.
+        self._began = -inf
+        self._second = -inf
+        self._before = 0.0
+        self._lately = 0.0
+        # Of the first event: how long its grants took, the wait included.
+        self._span: float | None = None
 
     def granted(self, weight: float, now: float) -> None:
         """Count a grant that no rate held back, to know the pace if it is refused."""
@@ -189,7 +187,6 @@ class Learned:
         self._second += seconds
 
 
-@define
 class Allowance:
     """What may still be granted before midnight UTC (spec 8, allowances rule 3).
 
@@ -197,10 +194,11 @@ class Allowance:
     service's own allowance returns. `now` is always the wall time, aware UTC.
     """
 
-    budget: float | None
-    _used_up_until: datetime | None = None
-    _date: date = date.min
-    _spent: float = 0.0
+    def __init__(self, budget: float | None) -> None:
+        self.budget = budget
+        self._used_up_until: datetime | None = None
+        self._date = date.min
+        self._spent = 0.0
 
     def spent(self, now: datetime) -> float:
         """Return the weight spent on the day that `now` is in."""

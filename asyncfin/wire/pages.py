@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from attrs import define, evolve, field
+from attrs import evolve
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import (
@@ -42,15 +42,15 @@ Send: TypeAlias = Callable[[Request], Awaitable[Answer]]
 Page = TypeVar("Page", CataloguePage, QueryPage)
 
 
-@define
 class _Trail:
     """What the pages of one read have shown so far: its publication, its series, its cursors."""
 
-    entity_id: str
-    dataset_id: str | None
-    series_ids: set[str] = field(factory=set)
-    cursors: set[str] = field(factory=set)
-    empty_in_a_row: int = 0
+    def __init__(self, entity_id: str, dataset_id: str | None) -> None:
+        self.entity_id = entity_id
+        self.dataset_id = dataset_id
+        self.series_ids: set[str] = set()
+        self.cursors: set[str] = set()
+        self.empty_in_a_row = 0
 
     def follow(self, page: CataloguePage | QueryPage, series_ids: list[str]) -> None:
         """Take one more page.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 
 from asyncfin.errors import (
     AllowanceExhaustedError,
@@ -104,7 +104,6 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, (TransportError, RateLimitedError))
 
 
-@define
 class Quota:
     """What all requests of a client may spend on retries, so that an outage does not multiply traffic.
 
@@ -112,13 +111,9 @@ class Quota:
     of all attempts may fail for ever. When nothing succeeds any more it ends after `capacity` retries.
     """
 
-    capacity: float = 200.0
-    gain: float = 0.5
-    _held: float = field(init=False)
-
-    @_held.default
-    def _full(self) -> float:
-        return self.capacity
+    def __init__(self, capacity: float = 200.0, gain: float = 0.5) -> None:
+        self._capacity = self._held = capacity
+        self._gain = gain
 
     def spend(self) -> bool:
         """Take one retry, if there is one left."""
@@ -129,10 +124,9 @@ class Quota:
 
     def earn(self) -> None:
         """Take in that a request succeeded."""
-        self._held = min(self.capacity, self._held + self.gain)
+        self._held = min(self._capacity, self._held + self._gain)
 
 
-@define
 class _Course:
     """How far one request has come.
 
@@ -141,14 +135,15 @@ class _Course:
     Retry-After.
     """
 
-    request: Request
-    attempting: Callable[[], None]
-    sent: int = 0
-    counted: int = 0
-    elapsed: float = 0.0
-    sent_at: float = 0.0
-    asked: float | None = None
-    renewed: bool = False
+    def __init__(self, request: Request, attempting: Callable[[], None]) -> None:
+        self.request = request
+        self.attempting = attempting
+        self.sent = 0
+        self.counted = 0
+        self.elapsed = 0.0
+        self.sent_at = 0.0
+        self.asked: float | None = None
+        self.renewed = False
 
 
 class Sender:

@@ -4,18 +4,16 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
-from attrs import define
-
 from asyncfin.wire.ending import end
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
-@define
 class _Reading(Generic[T]):
-    task: "asyncio.Task[T]"
-    waiting: int = 0
+    def __init__(self, task: "asyncio.Task[T]") -> None:
+        self.task = task
+        self.waiting = 0
 
 
 class SharedReads(Generic[K, T]):
@@ -28,7 +26,7 @@ class SharedReads(Generic[K, T]):
         """Return what the reading under way for this key gives; `read` begins one where there is none."""
         reading = self._under_way.get(key)
         if reading is None or reading.task.get_loop() is not asyncio.get_running_loop():
-            reading = self._under_way[key] = _Reading(asyncio.ensure_future(read()))
+            reading = self._under_way[key] = _Reading(asyncio.create_task(read()))
         reading.waiting += 1
         try:
             return await asyncio.shield(reading.task)

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from math import inf
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
@@ -277,8 +278,7 @@ class _Dropped(Exception):  # noqa: N818  never seen outside
     """The connection broke before an answer began."""
 
 
-@frozen
-class _Open:
+class _Open(NamedTuple):
     """What belongs to one event loop."""
 
     loop: asyncio.AbstractEventLoop

@@ -4,17 +4,23 @@ The columns are imported inside: most programs import the library and ask for no
 """
 
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from asyncfin.errors import SelectionError
 from asyncfin.table.grid import Grid
 from asyncfin.table.optional import library
 
+if TYPE_CHECKING:
+    import numpy
+    import pandas
+    import polars
+    import pyarrow
+
 Layout: TypeAlias = Literal["long", "wide"]
 Names: TypeAlias = Iterable[str] | None
 
 
-def to_arrow(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> Any:
+def to_arrow(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> "pyarrow.Table":
     """Return the table of a layout. `about` is what its metadata says of the question."""
     from asyncfin.table.arrow import long_table, wide_table
 
@@ -26,24 +32,27 @@ def to_arrow(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) ->
     raise SelectionError(f"layout must be 'long' or 'wide', not {layout!r}")
 
 
-def to_pandas(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> Any:
+def to_pandas(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> "pandas.DataFrame":
     """Return a DataFrame of pandas; the wide one is indexed by period."""
     library("pandas", "pandas")
-    frame = to_arrow(grid, layout, names, about).to_pandas()
+    frame: pandas.DataFrame = to_arrow(grid, layout, names, about).to_pandas()
     if layout == "wide":
         index = [name for name in ("year", "end_month", "duration_months") if name in frame.columns]
         return frame.set_index(index) if index else frame
     return frame
 
 
-def to_polars(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> Any:
+def to_polars(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> "polars.DataFrame":
     """Return a DataFrame of polars."""
-    return library("polars", "polars").from_arrow(to_arrow(grid, layout, names, about))
+    frame: polars.DataFrame = library("polars", "polars").from_arrow(to_arrow(grid, layout, names, about))
+    return frame
 
 
-def to_numpy(grid: Grid) -> Any:
+def to_numpy(grid: Grid) -> "numpy.typing.NDArray[numpy.float64]":
     """Return the numbers, series x periods, NaN for gaps."""
-    numpy = library("numpy", "pandas")
+    library("numpy", "pandas")
+    import numpy
+
     numbers = numpy.full((len(grid.series), len(grid.periods)), numpy.nan)
     for row, series in zip(numbers, grid.series, strict=True):
         periods, found = grid.observations(series.series_id)
@@ -51,7 +60,7 @@ def to_numpy(grid: Grid) -> Any:
     return numbers
 
 
-def concat(tables: list[Any], names: Names) -> Any:
+def concat(tables: "list[pyarrow.Table]", names: Names) -> "pyarrow.Table":
     """Return several long tables as one."""
     from asyncfin.table.arrow import empty_table, joined
 

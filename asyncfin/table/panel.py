@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import evolve, frozen
 
@@ -24,6 +24,12 @@ from asyncfin.table import frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
 from asyncfin.wire.answer import series_of
+
+if TYPE_CHECKING:  # the types of what other libraries hold; none of them is needed to import the library
+    import numpy
+    import pandas
+    import polars
+    import pyarrow
 
 Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Iterable[Period | str]
 
@@ -171,7 +177,7 @@ class Panel:
         """
         return evolve(self, grid=evolve(self._grid, periods=_cut(self.periods, periods)))
 
-    def to_arrow(self, layout: Layout = "long", *, columns: Iterable[str] | None = None) -> Any:
+    def to_arrow(self, layout: Layout = "long", *, columns: Iterable[str] | None = None) -> "pyarrow.Table":
         """Return a pyarrow Table (extra ``arrow``). docs/schema.md has its columns.
 
         Args:
@@ -188,7 +194,9 @@ class Panel:
         """
         return frames.to_arrow(self._grid, layout, columns, self._about())
 
-    def to_pandas(self, layout: Layout = "long", *, columns: Iterable[str] | None = None) -> Any:
+    def to_pandas(
+        self, layout: Layout = "long", *, columns: Iterable[str] | None = None
+    ) -> "pandas.DataFrame":
         """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for `to_arrow`.
 
         The wide one has an index of year, end_month and duration_months, which sorts as periods do;
@@ -196,11 +204,13 @@ class Panel:
         """
         return frames.to_pandas(self._grid, layout, columns, self._about())
 
-    def to_polars(self, layout: Layout = "long", *, columns: Iterable[str] | None = None) -> Any:
+    def to_polars(
+        self, layout: Layout = "long", *, columns: Iterable[str] | None = None
+    ) -> "polars.DataFrame":
         """Return a polars DataFrame (extra ``polars``); arguments and errors as for `to_arrow`."""
         return frames.to_polars(self._grid, layout, columns, self._about())
 
-    def to_numpy(self) -> Any:
+    def to_numpy(self) -> "numpy.typing.NDArray[numpy.float64]":
         """Return the numbers as a float64 array of NumPy, series x periods. A gap is NaN, a reported zero 0.
 
         Raises:
@@ -230,7 +240,8 @@ class Panel:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Hand the long table to whatever reads Arrow's C stream interface."""
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
+        stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
+        return stream
 
     def _about(self) -> dict[str, Any]:
         """Return what a table's metadata says of this panel."""
@@ -277,7 +288,7 @@ class Panel:
         return lines
 
 
-def concat(panels: Iterable[Panel], *, columns: Iterable[str] | None = None) -> Any:
+def concat(panels: Iterable[Panel], *, columns: Iterable[str] | None = None) -> "pyarrow.Table":
     """Return the long tables of several panels as one pyarrow Table, in their order.
 
     Companies are joined by nothing but the columns: the same fiscal period of two of them can mean

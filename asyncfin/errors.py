@@ -28,7 +28,7 @@ import platform
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 
 def _restore(kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, Any]) -> AsyncfinError:
@@ -37,6 +37,14 @@ def _restore(kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, 
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+class _Facts(TypedDict, total=False):
+    operation: str | None
+    entity_id: str | None
+    request_id: str | None
+    at: datetime | None
+    attempts: int | None
 
 
 class AsyncfinError(Exception):
@@ -55,6 +63,10 @@ class AsyncfinError(Exception):
     request_id: str | None = None
     at: datetime | None = None
     attempts: int | None = None
+
+    def __init__(self, *args: object, **facts: Unpack[_Facts]) -> None:
+        super().__init__(*args)
+        self.__dict__.update(facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
@@ -106,20 +118,7 @@ class TransportError(AsyncfinError):
     `operation`, `entity_id` and `at` say which attempt, the last of `attempts`, failed.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        operation: str | None = None,
-        entity_id: str | None = None,
-        at: datetime | None = None,
-        attempts: int = 1,
-    ) -> None:
-        super().__init__(message)
-        self.operation = operation
-        self.entity_id = entity_id
-        self.at = at
-        self.attempts = attempts
+    attempts = 1
 
     def __str__(self) -> str:
         return f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__()
@@ -151,27 +150,15 @@ class ServiceError(AsyncfinError):
         attempts: how many attempts were made.
     """
 
+    attempts = 1
+
     def __init__(
-        self,
-        *,
-        status: int,
-        code: str | None = None,
-        message: str = "",
-        request_id: str | None = None,
-        operation: str | None = None,
-        entity_id: str | None = None,
-        at: datetime | None = None,
-        attempts: int = 1,
+        self, *, status: int, code: str | None = None, message: str = "", **facts: Unpack[_Facts]
     ) -> None:
-        super().__init__(status, code, message, request_id)
+        super().__init__(status, code, message, facts.get("request_id"), **facts)
         self.status = status
         self.code = code
         self.message = message
-        self.request_id = request_id
-        self.operation = operation
-        self.entity_id = entity_id
-        self.at = at
-        self.attempts = attempts
 
     def __str__(self) -> str:
         head = f"{self.status} {self.code}" if self.code else str(self.status)
@@ -236,23 +223,11 @@ class ServerFailureError(ServiceError):
 class MalformedAnswerError(AsyncfinError):
     """A 2xx answer that breaks the spec. `problems` holds one line each, with its JSON path."""
 
-    def __init__(
-        self,
-        problems: str | Iterable[str],
-        *,
-        operation: str | None = None,
-        entity_id: str | None = None,
-        request_id: str | None = None,
-        at: datetime | None = None,
-        attempts: int = 1,
-    ) -> None:
+    attempts = 1
+
+    def __init__(self, problems: str | Iterable[str], **facts: Unpack[_Facts]) -> None:
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
-        super().__init__("; ".join(self.problems))
-        self.operation = operation
-        self.entity_id = entity_id
-        self.request_id = request_id
-        self.at = at
-        self.attempts = attempts
+        super().__init__("; ".join(self.problems), **facts)
 
     def __str__(self) -> str:
         return f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__()
@@ -261,24 +236,11 @@ class MalformedAnswerError(AsyncfinError):
 class IncompleteResultError(AsyncfinError):
     """What came is not what was planned. `series_ids` names the series that are missing."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        series_ids: Iterable[str] = (),
-        operation: str | None = None,
-        entity_id: str | None = None,
-        request_id: str | None = None,
-        at: datetime | None = None,
-        attempts: int = 1,
-    ) -> None:
-        super().__init__(message)
+    attempts = 1
+
+    def __init__(self, message: str, *, series_ids: Iterable[str] = (), **facts: Unpack[_Facts]) -> None:
+        super().__init__(message, **facts)
         self.series_ids = tuple(series_ids)
-        self.operation = operation
-        self.entity_id = entity_id
-        self.request_id = request_id
-        self.at = at
-        self.attempts = attempts
 
 
 class ManifestMismatchError(AsyncfinError):

@@ -2,14 +2,15 @@
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.scope import format_path
-from asyncfin.table.columns import Column, OfPeriod, OfSeries, OfValue, chosen, decoded
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.table.columns import Column, OfPeriod, OfSeries, OfValue, chosen, decoder
 from asyncfin.table.grid import Grid
 from asyncfin.table.optional import library
 
@@ -46,34 +47,95 @@ def long_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
     columns = chosen(names)
     rows = _Rows(grid)
     made = {column.name: rows.column(column) for column in columns if not isinstance(column.origin, OfValue)}
-    made.update(_decoded_columns(grid, [each for each in columns if isinstance(each.origin, OfValue)]))
+    made.update(rows.decoded([each for each in columns if isinstance(each.origin, OfValue)]))
     schema = pa.schema([(column.name, _type(column.type)) for column in columns])
     arrays = [made[column.name] for column in columns]
     return pa.Table.from_arrays(arrays, schema=schema.with_metadata(_metadata([about])))
 
 
 class _Rows:
-    """The observations of a grid, as the series, the period and the number of each."""
+    """The observations of a grid, as the series, the period and the number of each.
+
+    They are read block by block, and put in order by `_order`, the place of each row in what was read.
+    """
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._series, self._periods, self._numbers = array("i"), array("i"), array("d")
-        for index, series in enumerate(grid.series):
-            periods, numbers = grid.observations(series.series_id)
-            self._series.extend(array("i", [index]) * len(periods))
-            self._periods.extend(periods)
-            self._numbers.extend(numbers)
+        index = {series.series_id: at for at, series in enumerate(grid.series)}
+        series, periods, numbers = array("i"), array("i"), array("d")
+        for block, rows in grid.rows():
+            indices = grid.indices(block.axis)
+            spans = [(row, range(*block.starts[row : row + 2])) for row in rows]
+            places = [place for _, span in spans for place in span]
+            series.extend([index[block.series_ids[row]] for row, span in spans for _ in span])
+            periods.extend([indices[block.positions[place]] for place in places])
+            numbers.extend([block.numbers[place] for place in places])
+        found = _buffer(periods, "int32")
+        self._order = _order(_buffer(series, "int32"), found)
+        self._series = _buffer(series, "int32").take(self._order)
+        self._periods = found.take(self._order)
+        self._numbers = _buffer(numbers, "float64").take(self._order)
+        self._alike: dict[Any, tuple[list[CatalogueSeries], Any]] = {}
 
     def column(self, column: Column) -> Any:
         """Return a column that needs no decoding."""
         match column.origin:
-            case OfSeries(read=read):
-                entries = [read(self._grid, series) for series in self._grid.series]
-                return _array(entries, column.type).take(_buffer(self._series, "int32"))
+            case OfSeries(read=read, by=by):
+                some, rows = self._examples(by)
+                return _array(list(read(self._grid, some)), column.type).take(rows)
             case OfPeriod(read=read):
                 entries = [read(period) for period in self._grid.periods]
-                return _array(entries, column.type).take(_buffer(self._periods, "int32"))
-        return _buffer(self._numbers, "float64")
+                return _array(entries, column.type).take(self._periods)
+        return self._numbers
+
+    def _examples(self, by: Callable[[CatalogueSeries], Hashable]) -> tuple[list[CatalogueSeries], Any]:
+        """Return a series of each kind that `by` tells apart, and which of them each row is like."""
+        if by not in self._alike:
+            examples: dict[Hashable, tuple[int, CatalogueSeries]] = {}
+            indices = [examples.setdefault(by(each), (len(examples), each))[0] for each in self._grid.series]
+            rows = _buffer(array("i", indices), "int32").take(self._series)
+            self._alike[by] = [series for _, series in examples.values()], rows
+        return self._alike[by]
+
+    def decoded(self, columns: list[Column]) -> dict[str, Any]:
+        """Return the columns that stand in the values' fields.
+
+        Raises:
+            MalformedAnswerError: one of the fields breaks the spec.
+        """
+        chunks: dict[str, list[Any]] = {column.name: [] for column in columns}
+        for some in self._portions(columns):
+            for column in columns:
+                assert isinstance(column.origin, OfValue)
+                chunks[column.name].append(_array(list(map(column.origin.read, some)), column.type))
+        return {column.name: self._ordered(chunks.pop(column.name), column.type) for column in columns}
+
+    def _portions(self, columns: list[Column]) -> Iterator[list[Any]]:
+        """Yield the decoded observations, in the order of reading, some at a time."""
+        needed = {each.origin.field: each.origin.kind for each in columns if isinstance(each.origin, OfValue)}
+        some: list[Any] = []
+        for block, rows in self._grid.rows() if columns else ():
+            for entries in block.entries(rows, decoder(tuple(needed.items()))):
+                some.extend(filter(None, entries))
+            if len(some) >= _ROWS:
+                yield some
+                some = []
+        if some:
+            yield some
+
+    def _ordered(self, chunks: list[Any], type_name: str) -> Any:
+        """Return as one array what was read in chunks; the words of a dictionary stand as they come up."""
+        pa = library("pyarrow", "arrow")
+        read = pa.chunked_array(chunks, _type(type_name)).unify_dictionaries().combine_chunks()
+        entries = read.take(self._order)
+        return entries.dictionary_decode().dictionary_encode() if type_name == "word" else entries
+
+
+def _order(series: Any, periods: Any) -> Any:
+    """Return the places of the rows, by series, leaving out those of periods that the grid has not."""
+    compute = library("pyarrow.compute", "arrow")
+    order = compute.sort_indices(series)
+    return order.filter(compute.greater_equal(periods, 0).take(order))
 
 
 def _buffer(values: "array[Any]", type_name: str) -> Any:
@@ -93,32 +155,6 @@ def _array(entries: list[Any], type_name: str) -> Any:
         case "sources":
             return _sources(entries)
     return pa.array(entries, _type(type_name))
-
-
-def _decoded_columns(grid: Grid, columns: list[Column]) -> dict[str, Any]:
-    """Return the columns that stand in the values' fields."""
-    pa = library("pyarrow", "arrow")
-    chunks: dict[str, list[Any]] = {column.name: [] for column in columns}
-    for some in _portions(grid, columns):
-        for column in columns:
-            assert isinstance(column.origin, OfValue)
-            chunks[column.name].append(_array(list(map(column.origin.read, some)), column.type))
-    return {
-        column.name: pa.chunked_array(chunks[column.name], _type(column.type)).unify_dictionaries()
-        for column in columns
-    }
-
-
-def _portions(grid: Grid, columns: list[Column]) -> Iterator[list[Any]]:
-    """Yield the decoded observations, in order, some at a time."""
-    some: list[Any] = []
-    for series in grid.series if columns else ():
-        some.extend(decoded(grid, series.series_id, columns))
-        if len(some) >= _ROWS:
-            yield some
-            some = []
-    if some:
-        yield some
 
 
 def _sources(entries: list[Any]) -> Any:

@@ -8,18 +8,25 @@ all of them would be ten times as large and make the garbage collector stop the 
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter, lt
 from typing import Any, TypeVar
 
-import msgspec
 from attrs import field, frozen
 
 from asyncfin.model.period import Period
 from asyncfin.model.value import Value
-from asyncfin.wire.answer import Numbers, RawSeries, decode_entries, decode_numbers, values_decoder
+from asyncfin.wire.answer import (
+    ArraysDecoder,
+    Numbers,
+    RawSeries,
+    decode_arrays,
+    decode_entries,
+    decode_numbers,
+    values_decoder,
+)
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -60,6 +67,12 @@ class Axis:
             tuple(rank[place] for place in range(len(keys))),
         )
 
+    def ordered(self, entries: list[T]) -> list[T]:
+        """Return entries in the page's own order by the axis."""
+        if self.rank is None:
+            return entries
+        return [entry for _, entry in sorted(zip(self.rank, entries, strict=True), key=itemgetter(0))]
+
 
 @frozen(eq=False)
 class Block:
@@ -89,6 +102,20 @@ class Block:
     def unpacked(self) -> bytes:
         """Return the `values` arrays as they came, as one JSON array."""
         return zstd.decompress(self.packed)
+
+    def entries(self, rows: Sequence[int], decoder: ArraysDecoder[T]) -> Iterable[list[T | None]]:
+        """Return the entries of some series' `values` arrays, by the axis.
+
+        Raises:
+            MalformedAnswerError: one breaks the spec.
+        """
+        unpacked = memoryview(self.unpacked())
+        texts = [unpacked[self.text_starts[row] : self.text_starts[row + 1] - 1] for row in rows]
+        single = (
+            (text, self.places[row], self.series_ids[row]) for text, row in zip(texts, rows, strict=True)
+        )
+        arrays = decode_arrays(decoder, b"[%b]" % b",".join(texts), len(self.axis.periods), single)
+        return map(self.axis.ordered, arrays)
 
 
 def pack(axis: Axis, series: Iterable[tuple[int, RawSeries]]) -> Iterator[Block]:
@@ -178,25 +205,15 @@ class Stored:
         start, end = self.block.starts[self.row : self.row + 2]
         return self.block.positions[start:end], self.block.numbers[start:end]
 
-    def entries(self, decoder: msgspec.json.Decoder[list[T]]) -> list[T]:
-        """Return the entries of the `values` array as a decoder reads them, by the axis.
-
-        Raises:
-            MalformedAnswerError: one breaks the spec.
-        """
-        block, row = self.block, self.row
-        text = self._store.text(block, row)
-        entries = decode_entries(
-            decoder, text, len(self.axis.periods), block.places[row], block.series_ids[row]
-        )
-        if self.axis.rank is None:
-            return entries
-        return [entry for _, entry in sorted(zip(self.axis.rank, entries, strict=True), key=itemgetter(0))]
-
     def values(self) -> tuple[Value | None, ...]:
         """Return the values, by the axis.
 
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        return tuple(self.entries(values_decoder))
+        block, row = self.block, self.row
+        text = self._store.text(block, row)
+        entries: list[Value | None] = decode_entries(
+            values_decoder, text, len(self.axis.periods), block.places[row], block.series_ids[row]
+        )
+        return tuple(self.axis.ordered(entries))

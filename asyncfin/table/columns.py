@@ -5,7 +5,7 @@ dictionary-encoded. Columns of a series or a period cost a lookup a row; columns
 bytes be decoded, and only the chosen fields of it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, TypeAlias
@@ -16,9 +16,10 @@ from attrs import frozen
 from asyncfin.errors import SelectionError
 from asyncfin.model import near
 from asyncfin.model.period import Period
-from asyncfin.model.scope import format_path
+from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.grid import Grid
+from asyncfin.wire.answer import ArraysDecoder
 
 _Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -37,9 +38,10 @@ class _Source(msgspec.Struct, gc=False):
 
 @frozen
 class OfSeries:
-    """A column that follows from the series."""
+    """A column that follows from the series: `read` of several, the same for all that are alike by `by`."""
 
-    read: Callable[[Grid, CatalogueSeries], Any]
+    read: Callable[[Grid, list[CatalogueSeries]], Iterable[Any]]
+    by: Callable[[CatalogueSeries], Hashable]
 
 
 @frozen
@@ -69,16 +71,32 @@ def _value(field: str, kind: Any = str, part: str | None = None) -> OfValue:
     return OfValue(field, kind, attrgetter(f"{field}.{part}" if part else field))
 
 
+_by_id = attrgetter("series_id")
+_by_group = attrgetter("reporting_group_id")
+_by_path = attrgetter("scopes")
+
+
+def _alike(_: CatalogueSeries) -> None:
+    """All series are."""
+
+
 def _series(name: str) -> OfSeries:
-    return OfSeries(lambda _, series: getattr(series, name))
+    return OfSeries(lambda _, several: map(attrgetter(name), several), _by_id)
 
 
 def _group(name: str) -> OfSeries:
-    return OfSeries(lambda grid, series: getattr(grid.catalogue.by_group[series.reporting_group_id], name))
+    def read(grid: Grid, several: list[CatalogueSeries]) -> list[Any]:
+        return [getattr(grid.catalogue.by_group[each.reporting_group_id], name) for each in several]
+
+    return OfSeries(read, _by_group)
 
 
-def _dataset(name: str) -> OfSeries:
-    return OfSeries(lambda grid, _: getattr(grid.catalogue, name))
+def _path(read: Callable[[Grid, ScopePath], Any]) -> OfSeries:
+    return OfSeries(lambda grid, several: [read(grid, each.scopes) for each in several], _by_path)
+
+
+def _same(read: Callable[[Grid], Any]) -> OfSeries:
+    return OfSeries(lambda grid, several: [read(grid) for _ in several], _alike)
 
 
 def _period(name: str) -> OfPeriod:
@@ -95,9 +113,9 @@ class Column:
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("entity_id", "word", _dataset("entity_id")),
-    Column("entity_name", "word", _dataset("name")),
-    Column("dataset_id", "word", _dataset("dataset_id")),
+    Column("entity_id", "word", _same(attrgetter("catalogue.entity_id"))),
+    Column("entity_name", "word", _same(attrgetter("catalogue.name"))),
+    Column("dataset_id", "word", _same(attrgetter("catalogue.dataset_id"))),
     Column("series_id", "word", _series("series_id")),
     Column("metric_id", "word", _series("metric_id")),
     Column("reporting_group_id", "word", _series("reporting_group_id")),
@@ -105,10 +123,10 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "scopes",
         "scopes",
-        OfSeries(lambda _, series: [(ref.scope_group_id, ref.scope_id) for ref in series.scopes]),
+        _path(lambda _, path: [(ref.scope_group_id, ref.scope_id) for ref in path]),
     ),
-    Column("scope_path", "word", OfSeries(lambda _, series: format_path(series.scopes))),
-    Column("scope_names", "words", OfSeries(lambda grid, series: grid.catalogue.scope_names(series.scopes))),
+    Column("scope_path", "word", _path(lambda _, path: format_path(path))),
+    Column("scope_names", "words", _path(lambda grid, path: grid.catalogue.scope_names(path))),
     Column("series_label", "word", _series("label")),
     Column("description", "word", _series("description")),
     Column("basis", "word", _series("basis")),
@@ -124,7 +142,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("value_number_format", "word", _value("number_format")),
     Column("fill_type", "word", _value("fill_type")),
     Column("value_version", "word", _value("value_version")),
-    Column("asked_version", "word", OfSeries(lambda grid, _: grid.value_version)),
+    Column("asked_version", "word", _same(attrgetter("value_version"))),
     Column("report_year", "int32", _value("report_period", _ReportPeriod, "year")),
     Column("report_end_month", "int32", _value("report_period", _ReportPeriod, "end_month")),
     Column("report_duration_months", "int32", _value("report_period", _ReportPeriod, "duration_months")),
@@ -134,27 +152,9 @@ _BY_NAME = {column.name: column for column in COLUMNS}
 
 
 @lru_cache
-def _decoder(fields: tuple[tuple[str, Any], ...]) -> msgspec.json.Decoder[list[Any]]:
-    """Return the decoder that reads only these fields of values."""
-    some = msgspec.defstruct("Observation", fields, gc=False)
-    return msgspec.json.Decoder(list[some | None])  # type: ignore[valid-type]
-
-
-def decoded(grid: Grid, series_id: str, columns: Iterable[Column]) -> Iterator[Any]:
-    """Return a series' observations, oldest first, with the fields that these columns need.
-
-    Raises:
-        MalformedAnswerError: one of the fields breaks the spec.
-    """
-    stored = grid.store.find(series_id)
-    if stored is None:
-        return iter(())
-    needed = {each.origin.field: each.origin.kind for each in columns if isinstance(each.origin, OfValue)}
-    entries = stored.entries(_decoder(tuple(needed.items())))
-    indices = grid.indices(stored.axis)
-    if -1 in indices:
-        entries = [entry for index, entry in zip(indices, entries, strict=True) if index >= 0]
-    return filter(None, entries)
+def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
+    """Return what reads only these fields of values."""
+    return ArraysDecoder(msgspec.defstruct("Observation", fields, gc=False))
 
 
 def chosen(names: Iterable[str] | None) -> tuple[Column, ...]:

@@ -82,6 +82,13 @@ class Grid:
                     aligned[index] = value
         return tuple(aligned)
 
+    def rows(self) -> Iterator[tuple[Block, list[int]]]:
+        """Yield each block that holds series of the grid, and which of its rows they are."""
+        for block in self.store.blocks:
+            rows = [row for row, series_id in enumerate(block.series_ids) if series_id in self.by_id]
+            if rows:
+                yield block, rows
+
     def stored(self) -> Iterator[Stored]:
         """Yield the series that came, block by block."""
         for block in self.store.blocks:

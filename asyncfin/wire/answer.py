@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property, partial
 from itertools import accumulate, chain, compress, repeat
 from operator import attrgetter, eq
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from attrs import field, frozen
@@ -140,8 +140,15 @@ class _Observation(msgspec.Struct, gc=False):
     number: int | float
 
 
-_observations = msgspec.json.Decoder(list[_Observation | None])
-_all_observations = msgspec.json.Decoder(list[list[_Observation | None]])
+class ArraysDecoder(Generic[T]):
+    """Reads `values` arrays, their entries as a kind of object or None."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self.one = msgspec.json.Decoder(list[kind | None])  # type: ignore[valid-type]
+        self.all = msgspec.json.Decoder(list[list[kind | None]])  # type: ignore[valid-type]
+
+
+_observations = ArraysDecoder(_Observation)
 values_decoder = msgspec.json.Decoder(list[Value | None])
 _number = attrgetter("number")
 _series_id = attrgetter("series_id")
@@ -173,7 +180,8 @@ def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbe
         MalformedAnswerError: a `values` array is of another length, or a number is none.
     """
     text = b"[" + b",".join([raw.values for _, raw in series]) + b"]"
-    arrays = _arrays(text, series, count)
+    single = ((raw.values, at, raw.series_id) for at, raw in series)
+    arrays = decode_arrays(_observations, text, count, single)
     entries = list(chain.from_iterable(arrays))
     try:
         numbers = array("d", list(map(_number, filter(None, entries))))
@@ -186,15 +194,25 @@ def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbe
     raise failure
 
 
-def _arrays(
-    text: bytes, series: Sequence[tuple[int, RawSeries]], count: int
-) -> list[list[_Observation | None]]:
-    """Read all arrays in one call; one by one only to name the series whose array breaks the spec."""
+def decode_arrays(
+    decoder: ArraysDecoder[T], text: bytes, count: int, single: Iterable[tuple[Json, int, str]]
+) -> list[list[T | None]]:
+    """Return the `values` arrays of several series of a page.
+
+    Args:
+        text: the arrays as one JSON array, which is read in one call.
+        count: how many entries each must have.
+        single: each array, the place of its series in the page and its id: read one by one only to name the
+            series whose array breaks the spec.
+
+    Raises:
+        MalformedAnswerError: an array is of another length, or an entry breaks the spec.
+    """
     with suppress(*DECODE_ERRORS):
-        arrays = _all_observations.decode(text)
+        arrays: list[list[T | None]] = decoder.all.decode(text)
         if all(map(partial(eq, count), map(len, arrays))):
             return arrays
-    return [decode_entries(_observations, raw.values, count, at, raw.series_id) for at, raw in series]
+    return [decode_entries(decoder.one, raw, count, at, series_id) for raw, at, series_id in single]
 
 
 def _out_of_range(series: Iterable[tuple[int, RawSeries]], count: int) -> Iterator[str]:

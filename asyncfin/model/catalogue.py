@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
-from functools import cached_property
-from typing import TypeAlias, TypeVar
+from functools import cached_property, partial
+from operator import attrgetter
+from typing import Any, TypeAlias, TypeVar
 
 from attrs import frozen
 
@@ -34,6 +35,16 @@ _NAMED = {
     "period_meaning": "period meaning",
 }
 _WORDS = ("basis", "cadence", "period_meaning")
+
+# The fields of a Select that are compared with one field of a series.
+_READ: dict[str, Callable[[CatalogueSeries], Any]] = {
+    "metric_ids": attrgetter("metric_id"),
+    "reporting_group_ids": attrgetter("reporting_group_id"),
+    "scope_combinations": attrgetter("scopes"),
+    "basis": attrgetter("basis"),
+    "period_meaning": attrgetter("period_meaning"),
+}
+_triple = attrgetter("metric_id", "reporting_group_id", "scopes")
 
 
 @frozen
@@ -126,12 +137,12 @@ class Catalogue(Dataset):
     @cached_property
     def by_metric(self) -> Mapping[str, tuple[CatalogueSeries, ...]]:
         """The series of each metric, by metric id."""
-        return _grouped(self.series, lambda series: series.metric_id)
+        return _grouped(self.series, attrgetter("metric_id"))
 
     @cached_property
     def by_path(self) -> Mapping[ScopePath, tuple[CatalogueSeries, ...]]:
         """The series of each scope path."""
-        return _grouped(self.series, lambda series: series.scopes)
+        return _grouped(self.series, attrgetter("scopes"))
 
     @cached_property
     def by_group(self) -> Mapping[str, ReportingGroup]:
@@ -174,28 +185,26 @@ class Catalogue(Dataset):
         check_kind("select", select, Select)
         if lacking := self.lacking(select):
             raise SelectionError(self.complaint(lacking))
-        picked = None if select.series is None else self._picked(select.series)
-        return tuple(
-            series
-            for series in self.series
-            if (picked is None or series.series_id in picked) and self._fits(series, select)
-        )
+        series = self.series
+        for fits in self._predicates(select):
+            series = tuple(filter(fits, series))
+        return series
 
     def lacking(self, select: Select) -> Mapping[str, tuple[str, ...]]:
         """Return the ids and words that a Select names and this catalogue lacks, by field; paths as text."""
-        triples = {(s.metric_id, s.reporting_group_id, s.scopes) for s in self.series}
-        asked = {
-            "scope_combinations": tuple(map(format_path, _absent(select.scope_combinations, self.by_path))),
-            "series": tuple(
-                wanted.series_id
-                for wanted in select.series or ()
-                if (wanted.metric_id, wanted.reporting_group_id, wanted.scopes) not in triples
-            ),
+        lacking = {
+            field: self._lacking(field, given) for field in _NAMED if (given := getattr(select, field))
         }
-        for field in _NAMED.keys() - asked.keys():
-            if given := getattr(select, field):
-                asked[field] = _absent(given, self._known(field))
-        return {field: asked[field] for field in _NAMED if asked.get(field)}
+        return {field: ids for field, ids in lacking.items() if ids}
+
+    def _lacking(self, field: str, given: tuple[Any, ...]) -> tuple[str, ...]:
+        match field:
+            case "scope_combinations":
+                return tuple(map(format_path, _absent(given, self.by_path)))
+            case "series":
+                triples = set(map(_triple, self.series))
+                return tuple(wanted.series_id for wanted in given if _triple(wanted) not in triples)
+        return _absent(given, self._known(field))
 
     def _known(self, field: str) -> Collection[str]:
         """Return what a field of a Select can name here, paths in their text form."""
@@ -224,12 +233,10 @@ class Catalogue(Dataset):
 
     def _picked(self, wanted: tuple[Wanted, ...]) -> set[str]:
         """Return the ids of series picked by hand: by triple, and by id where a triple has several."""
-        several = _grouped(self.series, lambda s: (s.metric_id, s.reporting_group_id, s.scopes))
+        several = _grouped(self.series, _triple)
         picked: set[str] = set()
         for each in wanted:
-            ids = {
-                series.series_id for series in several[each.metric_id, each.reporting_group_id, each.scopes]
-            }
+            ids = {series.series_id for series in several[_triple(each)]}
             if len(ids) > 1 and each.series_id not in ids:
                 raise SelectionError(
                     f"series {each.series_id!r} is one of several of its metric, group and path, and"
@@ -238,20 +245,23 @@ class Catalogue(Dataset):
             picked |= ids if len(ids) == 1 else {each.series_id}
         return picked
 
-    def _fits(self, series: CatalogueSeries, select: Select) -> bool:
-        """Say whether a series passes every given field but `series`."""
-        group_ids = select.scope_group_ids
-        return (
-            _in(series.metric_id, select.metric_ids)
-            and _in(series.reporting_group_id, select.reporting_group_ids)
-            and _in(series.scopes, select.scope_combinations)
-            and _in(series.basis, select.basis)
-            and _in(series.period_meaning, select.period_meaning)
-            and _in(self.by_group[series.reporting_group_id].cadence, select.cadence)
-            and (group_ids is None or {ref.scope_group_id for ref in series.scopes} == set(group_ids))
-            and (select.label is None or select.label.casefold() in series.label.casefold())
-            and (select.where is None or bool(select.where(series)))
-        )
+    def _predicates(self, select: Select) -> Iterator[Callable[[CatalogueSeries], object]]:
+        """Yield what a series must pass, a predicate for each given field; `where` comes last."""
+        if select.series is not None:
+            yield partial(_among, attrgetter("series_id"), self._picked(select.series))
+        for field, read in _READ.items():
+            if (allowed := getattr(select, field)) is not None:
+                yield partial(_among, read, allowed)
+        if (cadence := select.cadence) is not None:
+            yield lambda series: self.by_group[series.reporting_group_id].cadence in cadence
+        if select.scope_group_ids is not None:
+            group_ids = set(select.scope_group_ids)
+            yield lambda series: {ref.scope_group_id for ref in series.scopes} == group_ids
+        if select.label is not None:
+            label = select.label.casefold()
+            yield lambda series: label in series.label.casefold()
+        if select.where is not None:
+            yield select.where
 
     def __str__(self) -> str:
         metrics = counted(len(self.by_metric), "metric")
@@ -295,8 +305,8 @@ def _grouped(series: Iterable[CatalogueSeries], key: Callable[[CatalogueSeries],
     return {name: tuple(members) for name, members in grouped.items()}
 
 
-def _in(value: K, allowed: Collection[K] | None) -> bool:
-    return allowed is None or value in allowed
+def _among(read: Callable[[CatalogueSeries], K], allowed: Collection[K], series: CatalogueSeries) -> bool:
+    return read(series) in allowed
 
 
 def _absent(asked: Iterable[K] | None, known: Collection[K]) -> tuple[K, ...]:

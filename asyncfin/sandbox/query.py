@@ -131,9 +131,8 @@ def _joined(
     dialect: Dialect,
 ) -> bytes:
     """A query result (spec 2.4), in one join: its megabytes are copied once."""
-    absent = len(current.periods)
-    places: list[int] | None = [absent if index is None else index for _, index in columns]
-    if places == list(range(absent)):
+    places: list[int] | None = [-1 if index is None else index for _, index in columns]
+    if places == list(range(len(current.periods))):
         places = None
     periods = encode([period_object(period) for period, _ in columns])
     parts = [current.head, b',"periods":', periods, b',"series":[']
@@ -145,7 +144,7 @@ def _joined(
 
 
 def _values(cells: bytes, places: Sequence[int] | None) -> bytes:
-    """The cells at these places, joined (None: all as stored); the place after the last is an absent one."""
+    """The cells at these places, joined (None: all as stored); at place -1 there is no value."""
     if places is None:
         return cells
     lines = [*cells.split(BETWEEN), NULL]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from asyncfin import (
     Trailing,
     ValidationFailedError,
 )
-from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox import Dialect, Sandbox
 from tests.contract.conftest import (
     CLOUD,
     EMEA,
@@ -28,6 +29,7 @@ from tests.contract.conftest import (
     LATER,
     METRICS,
     PATHS,
+    PUBLICATION,
     SECOND,
     SERIES,
     TOTAL,
@@ -231,6 +233,15 @@ async def test_rule_3_another_page_is_the_same_body_with_the_cursor(client: Clie
 async def test_rule_4_a_selection_that_matches_nothing_is_no_error(client: Client, asked: Query) -> None:
     """No series, or series without values."""
     assert await numbers(client, asked) == {}
+
+
+@each_dialect
+@pytest.mark.parametrize("asked", [Exact("FY2023"), Exact(["FY2023", "FY2024"]), EVERYTHING, Trailing(12)])
+async def test_rule_4_a_dataset_without_periods_is_no_error(dialect: Dialect, asked: Any) -> None:
+    """Its series are there, and none has a value in whatever is asked."""
+    empty = evolve(PUBLICATION, periods=(), values={})
+    async with Sandbox(empty, dialect=dialect) as sandbox, asking(sandbox) as client:
+        assert await numbers(client, query(periods=asked)) == {}
 
 
 @pytest.mark.parametrize(

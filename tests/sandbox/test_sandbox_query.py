@@ -4,10 +4,11 @@ from itertools import product
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asyncfin.sandbox import Publication
+from asyncfin.sandbox import Dialect, Publication
 
 from .conftest import CLOUD, COMPANY, FIRST, GROUPS, PERIODS, SECOND, VALUES, Desk, value
 
@@ -118,6 +119,20 @@ def test_valid_selections_that_match_nothing_are_empty(desk: Desk) -> None:
     assert (status, page["series"], page["periods"]) == (200, [], [])
     status, page = desk.query(periods={"mode": "exact", "exact": [period(1999, 12, 12)]})
     assert (status, page["periods"]) == (200, [])
+
+
+@pytest.mark.parametrize("listed", ["answer", "asked", "page"])
+@pytest.mark.parametrize("exact", [[(2023, 12, 12)], [(2023, 12, 12), (2024, 6, 6)]])
+def test_a_dataset_without_periods_is_answered_in_right_json(
+    publication: Publication, listed: Any, exact: list[tuple[int, int, int]]
+) -> None:
+    """Spec 2.4: every `values` is as long as `periods`, all null, whatever the dialect lists."""
+    desk = Desk(evolve(publication, periods=(), values={}))
+    desk.dialect = Dialect(periods=listed)
+    status, page = desk.query(periods={"mode": "exact", "exact": [period(*one) for one in exact]})
+    assert (status, page["periods"]) == (200, [period(*one) for one in exact] if listed == "asked" else [])
+    assert numbers(page) == {"A-sales": {}, "A-profit": {}, "A-empty": {}, "Q-sales": {}}
+    desk.store.close()
 
 
 def test_latest_restated_takes_the_restated_value_where_there_is_one(desk: Desk) -> None:

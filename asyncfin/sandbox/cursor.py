@@ -43,8 +43,8 @@ def seal(position: Position, selection: str, dataset_id: str) -> str:
 def unseal(text: str | None, selection: str, dataset_id: str) -> Position:
     """The position a cursor leads to; None leads to the start.
 
-    Raises RefusedError: 400 for a cursor that is none or was made for another selection, 409 for one of
-    another publication.
+    Raises RefusedError: 400 for a cursor that is none or was made for another entity or selection, 409 for
+    one of an older publication.
     """
     if text is None:
         return Position()
@@ -56,12 +56,12 @@ def unseal(text: str | None, selection: str, dataset_id: str) -> Position:
     if not payload or _sealed(payload) != sealed:
         raise _invalid("is not a next_cursor of this service")
     offset, page, made_for, publication = payload.decode().split("|")
-    if publication != dataset_id:
-        raise dataset_changed(dataset_id)
     if made_for != selection:
         raise _invalid(
-            "was made for another selection: repeat the request that gave it, with this cursor added"
+            "was made for another entity or selection: repeat the request that gave it, with this cursor added"
         )
+    if publication != dataset_id:
+        raise dataset_changed(dataset_id)
     return Position(int(offset), int(page))
 
 

@@ -5,8 +5,10 @@ import json
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from attrs import evolve
 
 from asyncfin.sandbox import Dialect, Publication
 
@@ -87,6 +89,23 @@ def test_a_cursor_that_was_tampered_with_is_400(desk: Desk) -> None:
         tampered = cursor[:at] + char + cursor[at + 1 :]
         if tampered != cursor:
             assert desk.query(**ALL, limit=2, cursor=tampered)[0] == 400
+
+
+@pytest.mark.parametrize("pin", [None, SECOND])
+def test_a_cursor_of_another_entity_is_400(desk: Desk, later: Publication, pin: str | None) -> None:
+    """Nothing has changed, so there is nothing to read anew: the request is wrong."""
+    other = evolve(later, entity_id="O-" + "2" * 32)
+    desk.store.publish(other)
+    cursors = [next(pages(desk, limit=2))["next_cursor"], next(catalogue_pages(desk, 2))["next_cursor"]]
+    path = f"/v1/entities/{other.entity_id}/dataset"
+    pinned = {} if pin is None else {"expected_dataset_id": pin}
+    query = {**ALL, "periods": {"mode": "trailing", "months": 1200}, "limit": 2, "cursor": cursors[0]}
+    refused = [
+        desk.reply("POST", f"{path}/query", body=json.dumps({**query, **pinned}).encode()),
+        desk.reply("GET", f"{path}/catalogue", urlencode({"cursor": cursors[1], **pinned})),
+    ]
+    for reply in refused:
+        assert (reply.status, json.loads(reply.body)["error"]["code"]) == (400, "validation_failed")
 
 
 def test_a_cursor_of_the_old_publication_is_409(desk: Desk, later: Publication) -> None:

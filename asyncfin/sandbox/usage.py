@@ -33,6 +33,7 @@ def _read_range(request: Request, today: date) -> tuple[date, date]:
     given = query_parameters(request.query, ("start_date", "end_date"), issues)
     end = _date(given.get("end_date"), "end_date", today, issues)
     start = _date(given.get("start_date"), "start_date", end, issues)
+    issues.refuse()  # a date that is none has no order
     if start > end:
         issues.add("start_date", f"is {start}, after end_date {end}")
     elif (end - start).days >= MAX_DAYS:

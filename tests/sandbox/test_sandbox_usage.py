@@ -69,6 +69,7 @@ def test_a_range_covers_at_most_92_days(desk: Desk) -> None:
         ({"start_date": "2026-03-02", "end_date": "2026-03-01"}, "start_date"),
         ({"start_date": "2020-01-01", "end_date": "2026-03-01"}, "end_date"),
         ({"days": "7"}, "days"),
+        ({"start_date": "2026-03-05", "end_date": "2026-3-9"}, "end_date"),
     ],
 )
 def test_a_wrong_range_is_400_and_named(desk: Desk, given: dict[str, Any], named: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from attrs import field, frozen
 from attrs.validators import ge, gt, optional
 
@@ -10,20 +12,25 @@ USAGE_READ = "usage:read"
 PERMISSIONS = (DATASETS_READ, USAGE_READ)
 
 
+def _ids(ids: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """A text is one id, not its letters."""
+    return (ids,) if isinstance(ids, str) else ids if ids is None else tuple(ids)
+
+
 @frozen
 class Account:
     """An account: its tokens share one allowance (spec 5.5).
 
     allowance: data requests a UTC day; None: no limit.
     rate, burst: data requests a second, and how many at once; rate None: no limit.
-    entities: those it can see; None: all. access: False when the account lacks access (403).
+    entities: those it can see, one or several; None: all. access: False when the account lacks access (403).
     """
 
     name: str
     allowance: int | None = field(default=None, validator=optional(ge(0)))
     rate: float | None = field(default=None, validator=optional(gt(0)))
     burst: int = field(default=1, validator=ge(1))
-    entities: tuple[str, ...] | None = None
+    entities: tuple[str, ...] | None = field(default=None, converter=_ids)
     access: bool = True
 
 

@@ -236,10 +236,7 @@ class Store:
         row = self._db.execute("SELECT settings FROM account WHERE name = ?", (name,)).fetchone()
         if row is None:
             return None
-        settings = json.loads(row[0])
-        if settings["entities"] is not None:
-            settings["entities"] = tuple(settings["entities"])
-        return Account(**settings)
+        return Account(**json.loads(row[0]))
 
     def put_token(self, text: str, token: Token) -> None:
         """Remember what a token stands for; of the token itself only the hash."""

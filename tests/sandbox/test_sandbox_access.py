@@ -1,6 +1,7 @@
 """Who may ask what (spec 4.4, 5), how refusals look (spec 7), and what an account may spend (spec 8)."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -103,6 +104,14 @@ def test_an_entity_outside_the_account_is_404(desk: Desk) -> None:
     desk.account(Account("narrow", entities=("O-" + "2" * 32,)))
     desk.token = desk.issue("other", "narrow")
     assert desk.dataset()[0] == 404
+
+
+@pytest.mark.parametrize("entities", [ENTITY, [ENTITY], {ENTITY}, None])
+def test_the_entities_of_an_account_may_be_one_or_several(desk: Desk, entities: Any) -> None:
+    """A text is one id, not its letters."""
+    desk.account(Account("narrow", entities=entities))
+    desk.token = desk.issue("other", "narrow")
+    assert desk.dataset()[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ import platform
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, TypedDict, Unpack
+from typing import Any, Required, TypedDict, Unpack
 
 
 def _restore(kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, Any]) -> AsyncfinError:
@@ -47,6 +47,12 @@ class _Facts(TypedDict, total=False):
     attempts: int | None
 
 
+class _Refusal(_Facts, total=False):
+    status: Required[int]
+    code: str | None
+    message: str
+
+
 class AsyncfinError(Exception):
     """The root of all errors that this library raises on purpose.
 
@@ -58,15 +64,27 @@ class AsyncfinError(Exception):
         attempts: how often the request was sent; None where nothing was asked.
     """
 
-    operation: str | None = None
-    entity_id: str | None = None
-    request_id: str | None = None
-    at: datetime | None = None
     attempts: int | None = None
 
-    def __init__(self, *args: object, **facts: Unpack[_Facts]) -> None:
+    def __init__(
+        self,
+        *args: object,
+        operation: str | None = None,
+        entity_id: str | None = None,
+        request_id: str | None = None,
+        at: datetime | None = None,
+        attempts: int | None = None,
+    ) -> None:
         super().__init__(*args)
-        self.__dict__.update(facts)
+        self.operation = operation
+        self.entity_id = entity_id
+        self.request_id = request_id
+        self.at = at
+        if attempts is not None:
+            self.attempts = attempts
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
@@ -120,8 +138,8 @@ class TransportError(AsyncfinError):
 
     attempts = 1
 
-    def __str__(self) -> str:
-        return f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__()
+    def __init__(self, message: str, **facts: Unpack[_Facts]) -> None:
+        super().__init__(message, **facts)
 
 
 class ConnectionFailedError(TransportError):
@@ -190,7 +208,7 @@ class DatasetChangedError(ServiceError):
 class RateLimitedError(ServiceError):
     """429: a request limit is reached. `retry_after` is the wait asked for, in seconds, or None."""
 
-    def __init__(self, *, retry_after: float | None = None, **facts: Any) -> None:
+    def __init__(self, *, retry_after: float | None = None, **facts: Unpack[_Refusal]) -> None:
         super().__init__(**facts)
         self.retry_after = retry_after
 
@@ -201,12 +219,17 @@ class AllowanceExhaustedError(RateLimitedError):
     `resume_at` is when requests are possible again, aware UTC.
     """
 
-    def __init__(self, *, resume_at: datetime, **facts: Any) -> None:
-        super().__init__(**facts)
+    def __init__(
+        self, *, resume_at: datetime, retry_after: float | None = None, **facts: Unpack[_Refusal]
+    ) -> None:
+        super().__init__(retry_after=retry_after, **facts)
         self.resume_at = resume_at
 
     def __str__(self) -> str:
-        return f"{super().__str__()} (requests are possible again at {_rounded_up(self.resume_at)})"
+        again = f"requests are possible again at {_rounded_up(self.resume_at)}"
+        if self.attempts:
+            return f"{super().__str__()} ({again})"
+        return f"{self.message}, {again}"  # nothing was sent: the bucket refused, not the service
 
 
 def _rounded_up(moment: datetime) -> str:
@@ -229,14 +252,12 @@ class MalformedAnswerError(AsyncfinError):
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
         super().__init__("; ".join(self.problems), **facts)
 
-    def __str__(self) -> str:
-        return f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__()
-
 
 class IncompleteResultError(AsyncfinError):
-    """What came is not what was planned. `series_ids` names the series that are missing."""
+    """What came is not what was planned. `series_ids` names the series that are missing.
 
-    attempts = 1
+    `at` is when the last answer came.
+    """
 
     def __init__(self, message: str, *, series_ids: Iterable[str] = (), **facts: Unpack[_Facts]) -> None:
         super().__init__(message, **facts)

@@ -1,6 +1,7 @@
 """A read is refused when an answer breaks the service's promises: nothing broken is passed on as whole."""
 
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -58,6 +59,9 @@ async def test_a_series_that_is_lost_is_named() -> None:
         await ask(lose)
     assert set(caught.value.series_ids) == set(lost)
     assert lost[0] in str(caught.value)
+    told = [line.partition(":")[0] for line in caught.value.report().splitlines()]
+    assert {"operation", "entity", "time", "message"} <= {*told}
+    assert "attempts" not in told, "many requests were sent, none of which failed"
 
 
 async def test_an_absent_series_that_comes_when_asked_again_is_taken() -> None:
@@ -95,6 +99,44 @@ async def test_a_service_that_leaves_empty_series_out_is_asked_again_only_once()
     assert all(value is None for series_id in first.unlisted for value in first[series_id].values)
     assert len(first) == len(plan.series)
     assert first.requests > plan.requests == second.requests
+
+
+async def test_nothing_is_left_out_where_nothing_could_be_asked() -> None:
+    """A publication without periods answers no query: its series have no values, and none is missing."""
+    empty = generate(5, series=3, fill=0, publications=1)
+    async with Sandbox(empty) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        panel = await client.query(empty.entity_id, Select(), Exact("FY2024"))
+        assert client.stats.by_operation.keys() == {"dataset", "catalogue"}
+    assert (len(panel), panel.value_count, panel.unlisted) == (3, 0, ())
+
+
+async def test_values_looked_at_later_say_whose_they_are() -> None:
+    """What is decoded only when looked at is refused with all that its page told."""
+
+    def spoil(sent: Answer, answer: Answer) -> None:
+        value = next(value for series in answer["series"] for value in series["values"] if value)
+        value["text"] = None
+
+    def change(name: str, sent: Answer, answer: Answer) -> None:
+        if name == "query":
+            spoil(sent, answer)
+
+    async with (
+        Sandbox(DATASET) as sandbox,
+        altered(sandbox, change) as base_url,
+        Client(base_url, sandbox.token) as client,
+    ):
+        plan = await client.plan(DATASET.entity_id, Select(), FiscalRange())
+        panel = await client.run(plan)
+        async with aclosing(client.query_pages(DATASET.entity_id, plan.batches[0])) as pages:
+            page = await anext(pages)
+    with pytest.raises(MalformedAnswerError) as of_panel:
+        panel.check()
+    with pytest.raises(MalformedAnswerError) as of_page:
+        [series.values for series in page.series]
+    for caught in (of_panel, of_page):
+        assert (caught.value.operation, caught.value.entity_id) == ("query", DATASET.entity_id)
+    assert of_page.value.at == page.at
 
 
 async def test_a_stream_gives_no_piece_of_a_batch_that_brought_no_series() -> None:

@@ -316,7 +316,8 @@ async def test_the_daily_budget_refuses_before_the_service_does() -> None:
     await asyncio.gather(*await log.start(5))
     assert (log.names, len(log.errors)) == (["0", "1", "2"], 2)
     assert log.errors[0].resume_at == MIDNIGHT
-    assert "daily budget" in str(log.errors[0])
+    refusal = "the bucket's daily budget of 3 is used up, requests are possible again at 2"
+    assert str(log.errors[0]).startswith(refusal), "the service refused nothing, so no 429 is told"
     assert log.bucket.stats().spent_today == 3
     await asyncio.sleep(101)
     await log.bucket.acquire()

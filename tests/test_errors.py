@@ -111,6 +111,17 @@ def test_every_pickle_protocol_takes_an_error(protocol: int) -> None:
     assert vars(pickle.loads(pickle.dumps(error, protocol))) == vars(error)
 
 
+@pytest.mark.parametrize("kind", TREE)
+def test_an_error_refuses_a_fact_that_it_does_not_know(kind: type[AsyncfinError]) -> None:
+    """A misspelt one would be lost without a word."""
+    known = {**ANSWER, "resume_at": AT} if issubclass(kind, AllowanceExhaustedError) else ANSWER
+    given = known if issubclass(kind, ServiceError) else {}
+    texts = () if issubclass(kind, ServiceError) else ("a text",)
+    kind(*texts, **given)
+    with pytest.raises(TypeError, match="atempts"):
+        kind(*texts, **given, atempts=3)
+
+
 def test_a_copied_error_does_not_share_its_fields() -> None:
     """Changing the attempts of one leaves the other alone."""
     error = example(NotFoundError)

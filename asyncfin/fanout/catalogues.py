@@ -5,6 +5,7 @@ A kept catalogue may be stale. The pin makes that harmless: what is asked with i
 """
 
 from collections import OrderedDict
+from datetime import datetime
 
 from asyncfin.errors import DatasetChangedError
 from asyncfin.model.catalogue import Catalogue, Dataset
@@ -19,17 +20,23 @@ MAX_KEPT_SERIES = 200_000
 
 
 class Reading:
-    """One whole read: what it sends, counts, and how often it has started over."""
+    """One whole read: what it sends, counts, and how often it has started over.
+
+    `answered_at` is when the last answer came.
+    """
 
     def __init__(self, sender: Sender, operation: str) -> None:
         self._sender = sender
         self.operation = operation
         self.requests = 0
         self.restarts = 0
+        self.answered_at: datetime | None = None
 
     async def send(self, request: Request) -> Answer:
         """Send a request, and count each attempt."""
-        return await self._sender.send(request, attempting=self._count)
+        answer = await self._sender.send(request, attempting=self._count)
+        self.answered_at = answer.at
+        return answer
 
     def _count(self) -> None:
         self.requests += 1

@@ -35,6 +35,7 @@ from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.panel import Panel
 from asyncfin.wire.answer import QueryPage, place
+from asyncfin.wire.codec import reading_answer
 from asyncfin.wire.pages import query_pages
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.retry import Sender
@@ -196,7 +197,7 @@ class Runner:
             self._leaves_out_empty = stitch.absent == absent
             absent = stitch.absent
         if absent and self._lists_empty:
-            raise _lost(plan, absent)
+            raise _lost(reading, plan, absent)
 
 
 class _HeldBack:
@@ -259,12 +260,8 @@ async def _read_batch(reading: Reading, batch: Batch, entity_id: str) -> Arrival
 
 async def _add(stitch: Stitch, batch: Batch, pages: list[QueryPage]) -> None:
     for page in pages:
-        try:
+        with reading_answer("query", page.entity_id, page.at, page.request_id):
             await stitch.add(page, home=batch.home, asked=batch.periods)
-        except MalformedAnswerError as error:
-            error.operation, error.entity_id = "query", page.entity_id
-            error.at, error.request_id = page.at, page.request_id
-            raise
 
 
 def _refuse_unlisted(batch: Batch, page: QueryPage) -> None:
@@ -303,13 +300,13 @@ def _batches_again(plan: Plan, absent: Sequence[CatalogueSeries], anchor: Period
     ).batches
 
 
-def _lost(plan: Plan, absent: Sequence[CatalogueSeries]) -> IncompleteResultError:
+def _lost(reading: Reading, plan: Plan, absent: Sequence[CatalogueSeries]) -> IncompleteResultError:
     ids = [series.series_id for series in absent]
     named = ", ".join(ids[:20]) + (", ..." if len(ids) > 20 else "")
     return IncompleteResultError(
-        f"{len(ids)} of the {len(plan.series)} planned series of {plan.catalogue.entity_id}"
-        f" did not come: {named}",
+        f"{len(ids)} of the {len(plan.series)} planned series did not come: {named}",
         series_ids=ids,
         operation="query",
         entity_id=plan.catalogue.entity_id,
+        at=reading.answered_at,
     )

@@ -150,7 +150,9 @@ class Stitch:
         requests: int = 0,
         anchor: Period | None = None,
     ) -> Panel:
-        """Return what has come so far as a Panel. The wanted series that have not come are its `unlisted`.
+        """Return what has come so far as a Panel.
+
+        The wanted series that have not come are its `unlisted`, if anything could be asked for.
 
         Args:
             anchor: where the window of a `Trailing` ends, if other pieces of the answer decide it;
@@ -159,10 +161,11 @@ class Stitch:
         window = None
         if isinstance(self._periods, Trailing):
             window = anchor or self.anchor
+        asked = self._periods is not None and self._catalogue.periods
         return Panel(
             Grid(self._catalogue, value_version, self.series, self._shown(window), Store(self._blocks)),
             select,
-            tuple(each.series_id for each in self.absent) if self._periods is not None else (),
+            tuple(each.series_id for each in self.absent) if asked else (),
             window,
             requests,
         )

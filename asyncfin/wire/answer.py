@@ -23,7 +23,14 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.series import Series
 from asyncfin.model.value import Value
-from asyncfin.wire.codec import DECODE_ERRORS, aware_timestamp, malformed, parse, refuse_repeated
+from asyncfin.wire.codec import (
+    DECODE_ERRORS,
+    aware_timestamp,
+    malformed,
+    parse,
+    reading_answer,
+    refuse_repeated,
+)
 
 T = TypeVar("T")
 Json: TypeAlias = bytes | memoryview | msgspec.Raw
@@ -83,8 +90,11 @@ class QueryPage(Dataset):
         return tuple(self._series(index, raw) for index, raw in enumerate(self.raw_series))
 
     def _series(self, index: int, raw: RawSeries) -> Series:
-        decode = partial(_decode_values, raw.values, len(self.periods), index, raw.series_id)
-        return series_of(raw, self.periods, decode)
+        return series_of(raw, self.periods, partial(self._values, index, raw))
+
+    def _values(self, index: int, raw: RawSeries) -> tuple[Value | None, ...]:
+        with reading_answer("query", self.entity_id, self.at, self.request_id):
+            return _decode_values(raw.values, len(self.periods), index, raw.series_id)
 
 
 def series_of(

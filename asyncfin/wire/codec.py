@@ -5,8 +5,8 @@ goes by one cattrs converter. After a failure the same bytes are read once more 
 collects every problem with its JSON path.
 """
 
-from collections.abc import Hashable, Sequence
-from contextlib import suppress
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin
@@ -107,6 +107,19 @@ def _converter(*, detailed_validation: bool) -> cattrs.Converter:
 
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """What msgspec and the model's own checks raise on bytes that break the spec."""
+
+
+@contextmanager
+def reading_answer(
+    operation: str, entity_id: str | None, at: datetime | None = None, request_id: str | None = None
+) -> Iterator[None]:
+    """Complete a `MalformedAnswerError` raised within by what is known of the answer being read."""
+    try:
+        yield
+    except MalformedAnswerError as error:
+        error.operation, error.entity_id = operation, entity_id
+        error.at, error.request_id = at, request_id
+        raise
 
 
 def parse(body: bytes) -> Any:

@@ -233,7 +233,9 @@ class Allowance:
         own = resume_at != self._used_up_until
         return AllowanceExhaustedError(
             status=429,
-            message=f"the {'daily budget' if own else 'allowance'} is used up",
+            message=f"the bucket's daily budget of {self.budget:g} is used up"
+            if own
+            else "the allowance is used up",
             at=now,
             attempts=0,
             retry_after=(resume_at - now).total_seconds(),

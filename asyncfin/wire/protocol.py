@@ -7,7 +7,7 @@ never by its text.
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -128,16 +128,9 @@ def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date
         yield date.fromordinal(first), date.fromordinal(last)
 
 
-@contextmanager
-def reading(request: Request, answer: Answer) -> Iterator[None]:
+def reading(request: Request, answer: Answer) -> AbstractContextManager[None]:
     """Complete a `MalformedAnswerError` raised within by what request and answer tell."""
-    try:
-        yield
-    except MalformedAnswerError as error:
-        error.operation, error.entity_id = request.operation, request.entity_id
-        error.at = answer.at
-        error.request_id = answer.request_id
-        raise
+    return codec.reading_answer(request.operation, request.entity_id, answer.at, answer.request_id)
 
 
 def read_dataset(request: Request, answer: Answer) -> Dataset:

@@ -75,11 +75,11 @@ class Client:
         self._transport = Transport(
             base_url, token, timeouts=timeouts, max_in_flight=max_in_flight, ssl=ssl, trust_env=trust_env
         )
-        self.bucket = TokenBucket() if bucket is None else bucket
-        check_kind("bucket", self.bucket, TokenBucket)
-        self.max_in_flight = max_in_flight
+        self._bucket = TokenBucket() if bucket is None else bucket
+        check_kind("bucket", self._bucket, TokenBucket)
+        self._max_in_flight = max_in_flight
         self._sender = Sender(
-            self._transport, bucket=self.bucket, retry=retry, lane=lane, observers=observers
+            self._transport, bucket=self._bucket, retry=retry, lane=lane, observers=observers
         )
         self._catalogues = Catalogues()
         self._runner = Runner(self._sender, self._catalogues, max_in_flight)
@@ -110,6 +110,16 @@ class Client:
     async def aclose(self) -> None:
         """Close all connections. The client can't be used afterwards; closing it again does nothing."""
         await self._transport.aclose()
+
+    @property
+    def bucket(self) -> TokenBucket:
+        """What grants the requests; may be shared with other clients."""
+        return self._bucket
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many requests may be under way at once."""
+        return self._max_in_flight
 
     @property
     def stats(self) -> Stats:

@@ -13,6 +13,7 @@ from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.period import FiscalRange, Period
 from asyncfin.model.select import Select
 from asyncfin.table.columns import COLUMNS
+from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel, concat
 from asyncfin.wire.answer import read_query_page
 from tests.answers import DATASET_ID, ENTITY_ID, EVER, catalogue_of, encoded, page_json, panel_of
@@ -203,6 +204,14 @@ def test_wide_columns_can_be_chosen(panel: Panel) -> None:
         panel.to_arrow("wide", columns=["sales"])
 
 
+def test_a_single_column_may_be_given_as_a_text(panel: Panel) -> None:
+    """It is one name in every layout, not a list of letters."""
+    assert panel.to_arrow(columns="year").column_names == ["year"]
+    assert panel.to_arrow("wide", columns="year").column_names == ["year"]
+    assert concat([panel], columns="year").column_names == ["year"]
+    assert concat([], columns="year").column_names == ["year"]
+
+
 def test_numpy_is_series_by_periods(panel: Panel) -> None:
     """A gap is NaN, and zero is zero."""
     expected = [[100, np.nan, np.nan, 0], [np.nan] * 4, [np.nan, 1.5, -2.5, np.nan]]
@@ -250,3 +259,13 @@ def test_a_missing_library_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"{module}.*pip install 'asyncfin\[{extra}\]'"):
         getattr(panel, call)()
+
+
+def test_a_library_that_is_there_but_broken_says_so_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """To install what is installed would help nobody."""
+    (tmp_path / "broken_library.py").write_text("import what_it_needs")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="what_it_needs"):
+        library("broken_library", "arrow")

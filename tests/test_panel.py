@@ -146,6 +146,13 @@ async def test_a_trailing_panel_tells_who_anchors_it() -> None:
     assert "the window ends at FY2024" in panel._repr_html_()
 
 
+async def test_a_cut_panel_names_only_the_anchoring_series_that_it_has() -> None:
+    """The window is that of the question, even where what set it is cut away."""
+    panel = await panel_of(NUMBERS, PERIODS, asked=Trailing(24))
+    assert str(panel.during("FY2023")).endswith("the window ends at FY2024")
+    assert str(panel.where(lambda series: series.metric_id == "costs")).endswith("set by costs.annual")
+
+
 def test_other_panels_have_no_anchor(panel: Panel) -> None:
     """A range ends where it was asked to."""
     assert panel.anchor is None

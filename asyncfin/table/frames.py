@@ -20,10 +20,16 @@ Layout: TypeAlias = Literal["long", "wide"]
 Names: TypeAlias = Iterable[str] | None
 
 
+def several(names: Names) -> tuple[str, ...] | None:
+    """Return the names of columns; one may be given as a text."""
+    return (names,) if isinstance(names, str) else None if names is None else tuple(names)
+
+
 def to_arrow(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> "pyarrow.Table":
     """Return the table of a layout. `about` is what its metadata says of the question."""
     from asyncfin.table.arrow import long_table, wide_table
 
+    names = several(names)
     match layout:
         case "long":
             return long_table(grid, names, about)
@@ -58,10 +64,3 @@ def to_numpy(grid: Grid) -> "numpy.typing.NDArray[numpy.float64]":
         periods, found = grid.observations(series.series_id)
         row[periods] = found
     return numbers
-
-
-def concat(tables: "list[pyarrow.Table]", names: Names) -> "pyarrow.Table":
-    """Return several long tables as one."""
-    from asyncfin.table.arrow import empty_table, joined
-
-    return joined(tables) if tables else empty_table(names)

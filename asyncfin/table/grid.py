@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import cached_property
 
 from attrs import field, frozen
@@ -11,6 +12,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
 from asyncfin.table.block import Axis, Block, Store, Stored
+from asyncfin.wire.codec import reading_answer
 
 
 @frozen(eq=False)
@@ -77,7 +79,9 @@ class Grid:
         """
         aligned: list[Value | None] = [None] * len(self.periods)
         if (stored := self.store.find(series_id)) is not None:
-            for index, value in zip(self.indices(stored.axis), stored.values(), strict=True):
+            with self.reading():
+                values = stored.values()
+            for index, value in zip(self.indices(stored.axis), values, strict=True):
                 if index >= 0:
                     aligned[index] = value
         return tuple(aligned)
@@ -92,9 +96,13 @@ class Grid:
     def stored(self) -> Iterator[Stored]:
         """Yield the series that came, block by block."""
         for block in self.store.blocks:
-            for series_id in block.series_ids:
-                if series_id in self.by_id and (found := self.store.find(series_id)) is not None:
-                    yield found
+            for row, series_id in enumerate(block.series_ids):
+                if series_id in self.by_id:
+                    yield Stored(self.store, block, row)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Complete a `MalformedAnswerError` raised within, which the bytes alone can't."""
+        return reading_answer("query", self.catalogue.entity_id)
 
     def value_count(self) -> int:
         """Return how many values there are."""

@@ -13,7 +13,9 @@ def library(name: str, extra: str) -> Any:
     package = name.partition(".")[0]
     try:
         import_module(package)
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != package:  # it is there, and broken
+            raise
         missing = ImportError(f"{package} is not installed: pip install 'asyncfin[{extra}]'", name=package)
     else:
         return import_module(name)

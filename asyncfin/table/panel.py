@@ -15,6 +15,7 @@ from asyncfin.model.period import (
     FiscalRange,
     Period,
     Quarterly,
+    Trailing,
     resolve,
 )
 from asyncfin.model.select import Select
@@ -51,7 +52,7 @@ class Panel:
         unlisted: the ids of asked series that the service left out of its answers. They are in the
             panel, without values.
         anchor: the latest period with a value, at which the window of a `Trailing` question ends.
-            None for other questions, and without any value.
+            None for other questions, and without any value. A cut panel keeps it.
         requests: how many requests were spent, everything counted.
     """
 
@@ -96,7 +97,10 @@ class Panel:
 
     @property
     def anchored_by(self) -> tuple[str, ...]:
-        """The ids of the series with a value at the anchor's fiscal end. One stray late value sets it."""
+        """The ids of the series with a value at the anchor's fiscal end. One stray late value sets it.
+
+        None may be left in a panel that was cut.
+        """
         if self.anchor is None:
             return ()
         end = self.anchor.fiscal_end
@@ -152,8 +156,9 @@ class Panel:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        for stored in self._grid.stored():
-            stored.values()
+        with self._grid.reading():
+            for stored in self._grid.stored():
+                stored.values()
 
     def where(self, predicate: Callable[[Series], bool]) -> "Panel":
         """Return the panel of those series that a predicate is true of, at the same periods."""
@@ -282,7 +287,8 @@ class Panel:
             counted(count, "value") + (f", {count / cells:.0%} of the cells" if cells else ""),
         ]
         if self.anchor is not None:
-            lines.append(f"the window ends at {self.anchor}, set by {_listed(self.anchored_by)}")
+            by = f", set by {_listed(self.anchored_by)}" if self.anchored_by else ""
+            lines.append(f"the window ends at {self.anchor}{by}")
         if self.unlisted:
             lines.append(f"{len(self.unlisted)} series were left out by the service")
         return lines
@@ -294,8 +300,11 @@ def concat(panels: Iterable[Panel], *, columns: Iterable[str] | None = None) -> 
     Companies are joined by nothing but the columns: the same fiscal period of two of them can mean
     different months. Arguments and errors as for `Panel.to_arrow`.
     """
-    names = None if columns is None else tuple(columns)
-    return frames.concat([panel.to_arrow(columns=names) for panel in panels], names)
+    from asyncfin.table.arrow import empty_table, joined
+
+    names = frames.several(columns)
+    tables = [panel.to_arrow(columns=names) for panel in panels]
+    return joined(tables) if tables else empty_table(names)
 
 
 def _listed(ids: tuple[str, ...]) -> str:
@@ -308,7 +317,7 @@ def _cut(have: tuple[Period, ...], cut: Cut) -> tuple[Period, ...]:
     """Return which periods are meant, oldest first."""
     if isinstance(cut, (Period, str)):
         cut = (cut,)
-    selection = cut if isinstance(cut, (Exact, FiscalRange, Annual, Quarterly)) else Exact(cut)
+    selection = cut if isinstance(cut, (Exact, FiscalRange, Trailing, Annual, Quarterly)) else Exact(cut)
     match resolve(selection, have):
         case None:
             return ()
@@ -318,7 +327,7 @@ def _cut(have: tuple[Period, ...], cut: Cut) -> tuple[Period, ...]:
             return tuple(sorted(exact))
         case FiscalRange(start=Period() as start, end=Period() as end):
             return tuple(each for each in have if start.fiscal_end <= each.fiscal_end <= end.fiscal_end)
-    raise SelectionError(f"periods must be a selection of periods, not {cut!r}")
+    raise SelectionError(f"periods must be Exact, FiscalRange, Annual, Quarterly or periods, not {cut!r}")
 
 
 def _span(periods: tuple[Period, ...]) -> str:

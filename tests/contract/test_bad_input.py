@@ -97,6 +97,13 @@ def test_another_argument_of_the_client_is_refused_by_name(options: dict[str, An
         Client(LOCAL, "token", **options)
 
 
+@pytest.mark.parametrize("name", ["bucket", "max_in_flight"])
+def test_what_a_client_was_made_with_cannot_be_replaced(name: str) -> None:
+    """It would be obeyed in some places and not in others."""
+    with pytest.raises(AttributeError):
+        setattr(Client(LOCAL, "token"), name, 5)
+
+
 @pytest.mark.parametrize(
     ("make", "fields"),
     [

@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.extract_progress import shown
-from asyncfin.cli.options import AsJson, Periods, Selection, Service
+from asyncfin.cli.options import STDIN, AsJson, Periods, Selection, Service, opened
 from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.session import counted, progress
 from asyncfin.client import Client
@@ -62,7 +62,7 @@ class Pace:
         )
 
 
-async def extract(
+def extract(
     *entity_ids: str,
     into: Path,
     ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
@@ -104,20 +104,34 @@ async def extract(
     _require_pyarrow()
     if read_catalogues and not dry_run:
         raise UsageError("--read-catalogues goes with --dry-run: add it")
+    if ids == service.token_file == STDIN:
+        raise UsageError("--ids and --token-file can't both be standard input: name a file for one of them")
     value_version: ValueVersion = "latest_restated" if restated else "original"
     question = Question(selection.select(), periods.selection(), value_version)
-    entities = [*entity_ids, *_listed(ids)]
+    # Before the loop runs: in it, Ctrl-C would not end a wait for standard input.
+    entities = [*entity_ids, *(_listed(ids) if ids else ())]
     if not entities:
         raise UsageError("no entity is named: give entity ids, or a file of them as --ids FILE")
     options: dict[str, Any] = {"to": into, "refresh": refresh, "replace": replace}
     if dry_run:
         options["read_catalogues"] = read_catalogues
-        _print_cost(await _cost(entities, question, pace, service, options), json)
-        return
+        _print_cost(asyncio.run(_cost(entities, question, pace, service, options)), json)
+    else:
+        options["wait"] = wait
+        _end(asyncio.run(_report(entities, question, pace, service, options, quiet)), json)
+
+
+async def _report(
+    entities: list[str],
+    question: Question,
+    pace: Pace,
+    service: Service,
+    options: dict[str, Any],
+    quiet: bool,
+) -> ExtractReport:
     with shown(quiet=quiet) as watcher:
         async with pace.client(service) as client, _interruptible() as stop:
-            report = await run(client, entities, question, wait=wait, stop=stop, progress=watcher, **options)
-    _end(report, json)
+            return await run(client, entities, question, stop=stop, progress=watcher, **options)
 
 
 async def _cost(
@@ -142,18 +156,11 @@ def _require_pyarrow() -> None:
     raise UsageError(f"extract needs more: {missing}")
 
 
-def _listed(path: Path | None) -> list[str]:
+def _listed(path: Path) -> list[str]:
     """Return the ids of a file, one a line; empty lines and those after # are skipped."""
-    if path is None:
-        return []
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-    else:
-        lines = (line.partition("#")[0].strip() for line in text.splitlines())
-        return [line for line in lines if line]
-    raise UsageError(f"--ids {path} can't be read ({reason}): name a file of entity ids, one a line")
+    with opened(path, "--ids", "name a file of entity ids, one a line") as file:
+        lines = [line.partition("#")[0].strip() for line in file]
+    return [line for line in lines if line]
 
 
 @asynccontextmanager

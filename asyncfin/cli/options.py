@@ -3,10 +3,12 @@
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
-from attrs import frozen
+from attrs import field, frozen
 from cyclopts import Group, Parameter
 
 from asyncfin.cli.exits import UsageError
@@ -24,7 +26,7 @@ from asyncfin.model.select import Select
 
 Several = tuple[str, ...]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
-
+STDIN = Path("-")
 
 _SERIES = Group("Which series (each option narrows; repeat one for any of several)", sort_key=1)
 _PERIODS = Group("Which periods (all of them if none is named)", sort_key=2)
@@ -49,6 +51,15 @@ class Service:
 
     base_url: Annotated[str | None, _BASE_URL] = None
     token_file: Annotated[Path | None, _TOKEN_FILE] = None
+    _token: str | None = field(init=False, repr=False)
+
+    @_token.default
+    def _read(self) -> str | None:
+        # Here, since in the loop Ctrl-C would not end a wait for standard input.
+        if self.token_file is None:
+            return None
+        with opened(self.token_file, "--token-file", "name a file that holds the token") as file:
+            return file.readline().strip()
 
     def address(self) -> str:
         """Return the base URL."""
@@ -61,21 +72,26 @@ class Service:
 
     def token(self) -> str:
         """Return the access token."""
-        path = self.token_file
-        token = os.environ.get("ASYNCFIN_TOKEN") if path is None else _first_line(path)
+        token = os.environ.get("ASYNCFIN_TOKEN") if self.token_file is None else self._token
         if not token:
             raise UsageError("there is no access token: set ASYNCFIN_TOKEN or give --token-file FILE")
         return token
 
 
-def _first_line(path: Path) -> str:
+@contextmanager
+def opened(path: Path, option: str, advice: str) -> Iterator[TextIO]:
+    """Give a text file that an option names, or standard input. Reading it blocks: not for the loop."""
     try:
-        text = sys.stdin.readline() if str(path) == "-" else path.read_text()
+        if path == STDIN:
+            yield sys.stdin
+        else:
+            with path.open(encoding="utf-8-sig") as file:
+                yield file
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
     else:
-        return text.strip().partition("\n")[0].strip()
-    raise UsageError(f"--token-file {path} can't be read ({reason}): name a file that holds the token")
+        return
+    raise UsageError(f"{option} {path} can't be read ({reason}): {advice}")
 
 
 @Parameter(name="*", group=_SERIES)

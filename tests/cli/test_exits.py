@@ -276,6 +276,47 @@ def test_the_token_file_may_be_standard_input(service: Sandbox) -> None:
     assert "credits" in out
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send on Windows")
+@pytest.mark.parametrize(
+    "arguments",
+    [("limits", "--token-file", "-"), ("extract", "--into", "night", "--ids", "-")],
+    ids=["token", "ids"],
+)
+def test_ctrl_c_ends_a_wait_for_standard_input(service: Sandbox, arguments: tuple[str, ...]) -> None:
+    """The first one, with exit code 130 and not a word."""
+    if "extract" in arguments:
+        pytest.importorskip("pyarrow")
+    reading, writing = os.pipe()
+    process = start(*arguments, sandbox=service, stdin=reading)
+    os.write(writing, b"what is read first")
+    while _unread(reading):
+        assert process.poll() is None
+    os.close(reading)
+    process.send_signal(signal.SIGINT)
+    try:
+        assert finish(process) == (130, "", "")
+    finally:
+        process.kill()
+        os.close(writing)
+
+
+def _unread(pipe: int) -> int:
+    """Return how many bytes of a pipe nobody has read."""
+    import fcntl
+    import termios
+
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_the_token_file_may_begin_with_a_byte_order_mark(
+    command: Command, service: Sandbox, tmp_path: Path
+) -> None:
+    """Some editors write one, and it is no part of the token."""
+    path = tmp_path / "token"
+    path.write_text(f"{service.token}\n", encoding="utf-8-sig")
+    assert command("limits", "--token-file", str(path)).code == 0
+
+
 def test_an_empty_token_file_is_no_token(command: Command, tmp_path: Path) -> None:
     """An empty file says what is missing."""
     path = tmp_path / "token"

@@ -1,5 +1,6 @@
 """`asyncfin extract`: its report, its exit codes, its interruption, and what a terminal shows."""
 
+import io
 import json
 import os
 import re
@@ -74,18 +75,28 @@ def test_the_report_as_json(command: Command, night: str) -> None:
 def test_ids_come_from_a_file_or_standard_input(
     command: Command, night: str, tmp_path: Path, service: Sandbox
 ) -> None:
-    """One a line; empty lines and what follows a # are skipped."""
+    """One a line; empty lines, what follows a # and a byte order mark are skipped."""
     ids = tmp_path / "ids.txt"
-    ids.write_text(f"# all\n{ENTITY}  # the only one\n\n")
+    ids.write_text(f"{ENTITY}  # the only one\n\n# all\n", encoding="utf-8-sig")
     assert "1 done" in command("extract", "--ids", str(ids), "--into", night, "--annual").out
     reading, writing = os.pipe()
-    os.write(writing, ids.read_bytes())
+    os.write(writing, f"# all\n{ENTITY}\n".encode())
     os.close(writing)
     result = finish(
         start("extract", "--ids", "-", "--into", night, "--annual", sandbox=service, stdin=reading)
     )
     os.close(reading)
     assert "1 unchanged" in result.out
+
+
+def test_standard_input_is_not_both_the_ids_and_the_token(
+    command: Command, service: Sandbox, night: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line names both options."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{service.token}\n{ENTITY}\n"))
+    result = command("extract", "--into", night, "--ids", "-", "--token-file", "-")
+    assert result.code == 2
+    assert "--ids and --token-file can't both be standard input" in result.line
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ PERMISSIONS = (DATASETS_READ, USAGE_READ)
 
 def _ids(ids: str | Iterable[str] | None) -> tuple[str, ...] | None:
     """A text is one id, not its letters."""
-    return (ids,) if isinstance(ids, str) else ids if ids is None else tuple(ids)
+    if ids is None:
+        return None
+    return (ids,) if isinstance(ids, str) else tuple(ids)
 
 
 @frozen

@@ -10,8 +10,9 @@ from attrs import frozen
 
 from asyncfin.sandbox.cursor import dataset_changed, fingerprint, unseal
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.encode import open_json, period_object
+from asyncfin.sandbox.encode import open_json
 from asyncfin.sandbox.fields import Issues, query_parameters, whole_number
+from asyncfin.sandbox.json_place import period_object
 from asyncfin.sandbox.query import cursor_member, cut_page, next_cursor
 from asyncfin.sandbox.request import Request, encode
 from asyncfin.sandbox.selection import DEFAULT_LIMIT, MAX_LIMIT

@@ -58,7 +58,7 @@ def unseal(text: str | None, selection: str, dataset_id: str) -> Position:
     offset, page, made_for, publication = payload.decode().split("|")
     if made_for != selection:
         raise _invalid(
-            "was made for another entity or selection: repeat the request that gave it, with this cursor added"
+            "is of another entity or selection: repeat the request that gave it, with this cursor added"
         )
     if publication != dataset_id:
         raise dataset_changed(dataset_id)

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
-from asyncfin.sandbox.dataset_rules import FORMATS, read_document
-from asyncfin.sandbox.json_place import WrongPlaceError
+from asyncfin.sandbox.dataset_rules import DATASET_ID_FORM, FORMATS, is_dataset_id, read_document
+from asyncfin.sandbox.json_place import WrongPlaceError, parsed
 
 Period = tuple[int, int, int]
 Row = tuple[int, dict[str, Any], dict[str, Any] | None]
@@ -26,10 +26,16 @@ Row = tuple[int, dict[str, Any], dict[str, Any] | None]
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
+def _check_dataset_id(_: object, __: object, dataset_id: Any) -> None:
+    if not isinstance(dataset_id, str) or not is_dataset_id(dataset_id):
+        raise ValueError(f"dataset_id is {dataset_id!r}; it must be a UUID: {DATASET_ID_FORM}")
+
+
 @frozen
 class Publication:
     """One publication of an entity's dataset (spec 9.2), in wire shapes; nothing in it is to be changed.
 
+    dataset_id: a UUID in lower case, or else ValueError.
     periods: (year, end_month, duration_months), sorted and distinct.
     scope_groups, groups: as the catalogue sends them (spec 2.3), every group with its complete `series`.
     values: for every series_id its rows, ascending by period index: (period index, value, restated value or
@@ -38,7 +44,7 @@ class Publication:
 
     entity_id: str
     name: str
-    dataset_id: str
+    dataset_id: str = field(validator=_check_dataset_id)
     created_timestamp: str
     periods: tuple[Period, ...]
     scope_groups: tuple[dict[str, Any], ...]
@@ -81,7 +87,7 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
     name = str(source) if isinstance(source, Path | str) else f"<{type(source).__name__}>"
     try:
         with _collector_paused():
-            document = source if isinstance(source, Mapping) else _parsed(_content(source, name), name)
+            document = source if isinstance(source, Mapping) else _document(_content(source, name), name)
             entity_id, entity_name, publications = read_document(document)
     except WrongPlaceError as wrong:
         broken = BrokenDatasetError(name, wrong.place, wrong.problem)
@@ -134,28 +140,13 @@ def _content(source: Path | str | bytes, name: str) -> bytes:
     raise BrokenDatasetError(name, "$", problem)
 
 
-def _parsed(content: bytes, name: str) -> Any:
+def _document(content: bytes, name: str) -> Any:
     """The JSON document in the content."""
     try:
-        return json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
+        return parsed(content)
     except (ValueError, RecursionError) as error:
         problem = f"is no JSON ({error}); a dataset file is one JSON object"
     raise BrokenDatasetError(name, "$", problem)
-
-
-def _refuse_constant(constant: str) -> None:
-    """NaN and Infinity are no JSON, though the parser takes them."""
-    raise ValueError(f"{constant} stands where a finite number should")
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs; the parser alone would keep the last of two equal keys in silence."""
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one object")
-    return mapping
 
 
 class _Table:

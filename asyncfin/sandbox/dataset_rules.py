@@ -23,7 +23,9 @@ from asyncfin.sandbox.json_place import (
 
 FORMATS = ("asyncfin-dataset/1", "findata-dataset/1")
 
-_MAX_PATH = 20  # spec 8: entries in one scope path
+DATASET_ID_FORM = "32 lower-case hex digits as 8-4-4-4-12"
+MAX_PATH_ENTRIES = 20  # spec 8: entries in one scope path
+
 _ENTITY_ID_LENGTH = 34  # spec 2.2: "O-" and 32 characters
 
 # Keys that say where the figures come from are passed over: one of ours, the others of findata-dataset/1.
@@ -104,17 +106,19 @@ def _refuse_disorder(publications: list[dict[str, Any]]) -> None:
             )
 
 
+def is_dataset_id(dataset_id: str) -> bool:
+    """Whether it is a UUID in the form that a pin is compared with."""
+    try:
+        return str(UUID(dataset_id)) == dataset_id
+    except ValueError:
+        return False
+
+
 def _dataset_id(entry: Mapping[str, Any], place: str) -> str:
     dataset_id = text(entry, "dataset_id", place)
-    try:
-        if str(UUID(dataset_id)) == dataset_id:
-            return dataset_id
-    except ValueError:
-        pass
-    raise WrongPlaceError(
-        f"{place}.dataset_id",
-        f"{shown(dataset_id)} is no UUID; write 32 lower-case hex digits as 8-4-4-4-12",
-    )
+    if is_dataset_id(dataset_id):
+        return dataset_id
+    raise WrongPlaceError(f"{place}.dataset_id", f"{shown(dataset_id)} is no UUID; write {DATASET_ID_FORM}")
 
 
 def _timestamp(entry: Mapping[str, Any], place: str) -> str:
@@ -217,9 +221,9 @@ def _series(
 def _path(series: Mapping[str, Any], place: str, references: _References) -> list[dict[str, str]]:
     """The scope path: one to twenty references to scopes that exist."""
     length = len(array(series, "scopes", place))
-    if not 1 <= length <= _MAX_PATH:
+    if not 1 <= length <= MAX_PATH_ENTRIES:
         raise WrongPlaceError(
-            f"{place}.scopes", f"has {length} references; a scope path has 1 to {_MAX_PATH}"
+            f"{place}.scopes", f"has {length} references; a scope path has 1 to {MAX_PATH_ENTRIES}"
         )
     path = []
     for at, entry in objects(series, "scopes", place, _REFERENCE):

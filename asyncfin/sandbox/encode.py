@@ -10,10 +10,8 @@ from typing import Any
 
 from attrs import frozen
 
-from asyncfin.sandbox.dataset import Publication
+from asyncfin.sandbox.dataset import Period, Publication
 from asyncfin.sandbox.request import encode
-
-Period = tuple[int, int, int]
 
 NULL = b"null"
 # Between cells: no JSON string holds a line break, and all cells of a series together are an array's inside.
@@ -37,11 +35,6 @@ class EncodedSeries:
     head: bytes
     original: bytes
     latest: bytes | None
-
-
-def period_object(period: Period) -> dict[str, int]:
-    """The wire shape of spec 2.1."""
-    return dict(zip(("year", "end_month", "duration_months"), period, strict=True))
 
 
 def fiscal_end(period: Period) -> int:

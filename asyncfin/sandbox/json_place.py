@@ -23,6 +23,26 @@ class WrongPlaceError(Exception):
         self.place, self.problem = place, problem
 
 
+def parsed(content: bytes) -> Any:
+    """The JSON in the content; raises ValueError or RecursionError when it is none."""
+    return json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=_object)
+
+
+def _refuse_constant(constant: str) -> None:
+    """NaN and Infinity are no JSON, though the parser takes them."""
+    raise ValueError(f"{constant} stands where a finite number should")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs; the parser alone would keep the last of two equal keys in silence."""
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return mapping
+
+
 def shown(value: Any) -> str:
     """The value as JSON, short enough for one line."""
     text = json.dumps(value, ensure_ascii=False, default=repr)
@@ -76,11 +96,13 @@ def strings(values: Iterable[Any], place: str) -> list[str]:
 
 
 def string(value: Any, place: str) -> str:
-    """The string at this place: not empty, and such that UTF-8 can carry it."""
+    """The string at this place: not empty, and such that UTF-8 and the store can carry it."""
     if not isinstance(value, str) or not value:
         raise WrongPlaceError(place, f"{shown(value)} is no text; write a string that is not empty")
     if _HALF_CHARACTER.search(value):
         raise WrongPlaceError(place, f"{value!a} holds half a character; write whole ones")
+    if "\0" in value:  # SQLite would end it there
+        raise WrongPlaceError(place, f"{value!a} holds a NUL; leave it out")
     return value
 
 

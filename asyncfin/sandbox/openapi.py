@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from asyncfin.sandbox.dataset_rules import MAX_PATH_ENTRIES
 from asyncfin.sandbox.selection import (
     DEFAULT_LIMIT,
     MAX_DURATION,
@@ -12,7 +13,6 @@ from asyncfin.sandbox.selection import (
     MAX_LIMIT,
     MAX_METRICS,
     MAX_MONTHS,
-    MAX_PATH_ENTRIES,
     MAX_PATHS,
     MAX_YEAR,
     VALUE_VERSIONS,

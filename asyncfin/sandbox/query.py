@@ -10,9 +10,11 @@ from operator import or_
 from attrs import frozen
 
 from asyncfin.sandbox.cursor import Position, dataset_changed, seal, unseal
+from asyncfin.sandbox.dataset import Period
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.encode import BETWEEN, NULL, Period, fiscal_end, period_object, version_end
+from asyncfin.sandbox.encode import BETWEEN, NULL, fiscal_end, version_end
 from asyncfin.sandbox.fields import Issues
+from asyncfin.sandbox.json_place import period_object
 from asyncfin.sandbox.request import encode
 from asyncfin.sandbox.selection import Exact, FiscalRange, Selection, Trailing
 from asyncfin.sandbox.store import Current, Match, Store, Stored

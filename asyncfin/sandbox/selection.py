@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,13 +9,15 @@ from typing import Any
 from attrs import evolve, frozen
 
 from asyncfin.sandbox.cursor import fingerprint
-from asyncfin.sandbox.encode import Period, fiscal_end, path_text
+from asyncfin.sandbox.dataset import Period
+from asyncfin.sandbox.dataset_rules import MAX_PATH_ENTRIES
+from asyncfin.sandbox.encode import fiscal_end, path_text
 from asyncfin.sandbox.fields import Issues
+from asyncfin.sandbox.json_place import parsed
 from asyncfin.sandbox.request import JSON_TYPE, RefusedError, Request
 
 VALUE_VERSIONS = ("original", "latest_restated")
 MAX_METRICS = MAX_PATHS = MAX_GROUPS = 50
-MAX_PATH_ENTRIES = 20
 MAX_LIMIT, DEFAULT_LIMIT = 100, 25
 # Not shown in spec; documented in docs/sandbox.md.
 MAX_EXACT, MAX_MONTHS, MAX_YEAR, MAX_DURATION = 10_000, 120_000, 9999, 1200
@@ -83,16 +84,12 @@ def _json_object(request: Request) -> dict[str, Any]:
     if content_type != JSON_TYPE:
         raise _refused("Content-Type", f"is not {JSON_TYPE}")
     try:
-        body = json.loads(request.body or b"", parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        body = None
+        body = parsed(request.body or b"")
+    except (ValueError, RecursionError) as error:
+        raise _refused("body", f"is not JSON ({error})") from None
     if not isinstance(body, dict):
         raise _refused("body", "is not a JSON object")
     return body
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
 
 
 def _refused(place: str, message: str) -> RefusedError:

@@ -17,8 +17,8 @@ from typing import Any
 from attrs import asdict, frozen
 
 from asyncfin.sandbox.accounts import Account, Token
-from asyncfin.sandbox.dataset import Publication
-from asyncfin.sandbox.encode import EncodedSeries, Period, encoded_series, head_json
+from asyncfin.sandbox.dataset import Period, Publication
+from asyncfin.sandbox.encode import EncodedSeries, encoded_series, head_json
 
 _SCHEMA = """
 PRAGMA journal_mode = WAL;

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -276,6 +277,12 @@ BROKEN: dict[str, tuple[Callable[[Document], Any], str, str]] = {
     "entity id number": (_set(_top, "entity_id", 7), "$.entity_id", "7 is no text"),
     "name empty": (_set(_top, "name", ""), "$.name", "not empty"),
     "name half a character": (_set(_top, "name", "a\ud800"), "$.name", "half a character"),
+    "name with NUL": (_set(_top, "name", "a\0b"), "$.name", "NUL"),
+    "metric id with NUL": (
+        _set(_series, "metric_id", "sales\0"),
+        f"{P}.groups[0].series[0].metric_id",
+        "NUL",
+    ),
     "publications object": (_set(_top, "publications", {}), "$.publications", "no array"),
     "publications empty": (_set(_top, "publications", []), "$.publications", "at least one"),
     "publication number": (_set(_top, "publications", [3]), P, "3 is no object"),
@@ -517,6 +524,14 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(BrokenDatasetError, match="cannot be read") as caught:
             load(path)
         assert str(caught.value).startswith(f"{path}: $: ")
+
+
+@pytest.mark.parametrize("wrong", ["ABCDEF00-0000-4000-8000-000000000001", "latest", "", None])
+def test_a_publication_takes_only_an_id_that_can_be_pinned(wrong: Any) -> None:
+    """Also one made without a file: a pin is compared in lower case."""
+    publication = load(full()).publications[0]
+    with pytest.raises(ValueError, match=f"dataset_id is {wrong!r}.*lower-case"):
+        evolve(publication, dataset_id=wrong)
 
 
 def test_the_error_is_a_value_error_that_pickles() -> None:

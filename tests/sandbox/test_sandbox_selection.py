@@ -119,6 +119,23 @@ def test_a_body_that_is_no_json_object_is_400(desk: Desk, body: bytes) -> None:
     assert fields(desk.post(body)) == ["body"]
 
 
+@pytest.mark.parametrize("at", ["metric_ids", "mode"])
+def test_a_name_that_stands_twice_in_a_body_is_400(desk: Desk, at: str) -> None:
+    """As a parameter that stands twice is: of two values one would be passed over in silence."""
+    right = (
+        b'{"metric_ids":["sales"],"scope_combinations":[[{"scope_group_id":"company","scope_id":"all"}]],'
+        b'"periods":{"mode":"trailing","months":12}}'
+    )
+    twice = {
+        "metric_ids": right.replace(b"{", b'{"metric_ids":["profit"],', 1),
+        "mode": right.replace(b'"mode"', b'"mode":"exact","mode"'),
+    }
+    assert desk.post(right)[0] == 200
+    answer = desk.post(twice[at])
+    assert fields(answer) == ["body"]
+    assert at in answer[1]["error"]["message"]
+
+
 @pytest.mark.parametrize("content_type", ["", "text/plain", "application/x-www-form-urlencoded"])
 def test_another_content_type_is_400(desk: Desk, content_type: str) -> None:
     """Spec 4.3: Content-Type is application/json."""

@@ -237,6 +237,14 @@ def test_paths_are_lacking_in_their_text_form() -> None:
     }
 
 
+def test_picked_series_are_lacking_by_id_and_those_of_one_id_by_what_they_are() -> None:
+    """One series_id may stand for different series in different catalogues."""
+    one, other = series(1, "Tax", "income", TOTAL), series(1, "Fees", "income", CLOUD)
+    assert EXAMPLE.lacking(Select.of([one, REVENUE_CLOUD])) == {"series": ("s1",)}
+    assert EXAMPLE.lacking(Select.of([REVENUE, other])) == {"series": ("s1 (Fees, income, segment=cloud)",)}
+    assert len(EXAMPLE.lacking(Select.of([one, other]))["series"]) == 2
+
+
 def test_a_catalogue_can_be_explored() -> None:
     """By iterating, by series id, by metric, path and group."""
     assert list(EXAMPLE) == list(EXAMPLE.series) == [REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 from attrs import asdict, evolve, frozen
 
 from asyncfin.errors import SelectionError
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.catalogue import Catalogue, triple
 from asyncfin.model.period import Exact, Period, PeriodSelection, describe, resolve
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.scope import format_path
@@ -43,7 +44,7 @@ class Question:
         resolve(self.periods, ())  # refuses what is no selection of periods
         check_value_version(self.value_version)
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The question as JSON: the same for the same question, however it was written."""
         described = {
@@ -54,7 +55,7 @@ class Question:
         }
         return json.dumps(described, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """What tells the question from any other: the SHA-256 of its text."""
         return sha256(self.text.encode()).hexdigest()
@@ -113,24 +114,27 @@ def _nothing(_: CatalogueSeries) -> bool:
 
 
 def narrowed(select: Select, catalogue: Catalogue) -> tuple[Select, Lacking]:
-    """Return what a catalogue has of a Select, and the ids that it lacks, by field.
+    """Return what a catalogue has of a Select, and the ids and words that it lacks, by field.
 
-    Where it lacks all ids of a field, the Select means nothing there.
+    Where it lacks all of a field, the Select means nothing there. Scope groups are not "one of these"
+    but "exactly these", so one that is lacking is enough.
     """
     lacking = catalogue.lacking(select)
     kept: dict[str, Any] = {}
-    for field, ids in lacking.items():
-        kept[field] = tuple(each for each in getattr(select, field) if _id(field, each) not in ids)
+    for field, names in lacking.items():
+        match field:
+            case "scope_group_ids":
+                kept[field] = ()
+            case "scope_combinations":
+                kept[field] = tuple(
+                    path for path in select.scope_combinations or () if path in catalogue.by_path
+                )
+            case "series":
+                kept[field] = tuple(
+                    each for each in select.series or () if triple(each) in catalogue.by_triple
+                )
+            case _:
+                kept[field] = tuple(each for each in getattr(select, field) if each not in names)
     if not all(kept.values()):
         return Select(where=_nothing, name="nothing"), lacking
     return evolve(select, **kept), lacking
-
-
-def _id(field: str, value: Any) -> str:
-    """Return how `Catalogue.lacking` calls an entry of a Select's field."""
-    match field:
-        case "scope_combinations":
-            return format_path(value)
-        case "series":
-            return str(value.series_id)
-    return str(value)

@@ -1,5 +1,6 @@
 """A dataset and its catalogue (spec 2.2, 2.3), and which of its series a Select means."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property, partial
@@ -44,7 +45,7 @@ _READ: dict[str, Callable[[CatalogueSeries], Any]] = {
     "basis": attrgetter("basis"),
     "period_meaning": attrgetter("period_meaning"),
 }
-_triple = attrgetter("metric_id", "reporting_group_id", "scopes")
+triple = attrgetter("metric_id", "reporting_group_id", "scopes")
 
 
 @frozen
@@ -145,6 +146,11 @@ class Catalogue(Dataset):
         return _grouped(self.series, attrgetter("scopes"))
 
     @cached_property
+    def by_triple(self) -> Mapping[tuple[str, str, ScopePath], tuple[CatalogueSeries, ...]]:
+        """The series of each metric, reporting group and scope path; seldom more than one."""
+        return _grouped(self.series, triple)
+
+    @cached_property
     def by_group(self) -> Mapping[str, ReportingGroup]:
         """The reporting groups, by id."""
         return {group.reporting_group_id: group for group in self.groups}
@@ -191,7 +197,10 @@ class Catalogue(Dataset):
         return series
 
     def lacking(self, select: Select) -> Mapping[str, tuple[str, ...]]:
-        """Return the ids and words that a Select names and this catalogue lacks, by field; paths as text."""
+        """Return the ids and words that a Select names and this catalogue lacks, by field; paths as text.
+
+        A series stands there by its id, with its triple where the Select has several of that id.
+        """
         lacking = {
             field: self._lacking(field, given) for field in _NAMED if (given := getattr(select, field))
         }
@@ -202,8 +211,9 @@ class Catalogue(Dataset):
             case "scope_combinations":
                 return tuple(map(format_path, _absent(given, self.by_path)))
             case "series":
-                triples = set(map(_triple, self.series))
-                return tuple(wanted.series_id for wanted in given if _triple(wanted) not in triples)
+                absent = tuple(wanted for wanted in given if triple(wanted) not in self.by_triple)
+                alike = Counter(wanted.series_id for wanted in given)
+                return tuple(str(each) if alike[each.series_id] > 1 else each.series_id for each in absent)
         return _absent(given, self._known(field))
 
     def _known(self, field: str) -> Collection[str]:
@@ -233,10 +243,9 @@ class Catalogue(Dataset):
 
     def _picked(self, wanted: tuple[Wanted, ...]) -> set[str]:
         """Return the ids of series picked by hand: by triple, and by id where a triple has several."""
-        several = _grouped(self.series, _triple)
         picked: set[str] = set()
         for each in wanted:
-            ids = {series.series_id for series in several[_triple(each)]}
+            ids = {series.series_id for series in self.by_triple[triple(each)]}
             if len(ids) > 1 and each.series_id not in ids:
                 raise SelectionError(
                     f"series {each.series_id!r} is one of several of its metric, group and path, and"

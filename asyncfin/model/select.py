@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from attrs import Attribute, field, fields, frozen
 
 from asyncfin.errors import SelectionError
-from asyncfin.model.scope import ScopePath, as_paths
+from asyncfin.model.scope import ScopePath, as_paths, format_path
 from asyncfin.model.series import CatalogueSeries, Series
 
 OneOf: TypeAlias = str | Iterable[str]
@@ -38,6 +38,9 @@ class Wanted:
     reporting_group_id: str
     scopes: ScopePath
     series_id: str
+
+    def __str__(self) -> str:
+        return f"{self.series_id} ({self.metric_id}, {self.reporting_group_id}, {format_path(self.scopes)})"
 
 
 @frozen(repr=False)

@@ -6,7 +6,7 @@ import pytest
 
 from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extract
 from asyncfin.extraction.question import narrowed
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.catalogue import Catalogue, triple
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, NOBODY, annual, rows
 
@@ -99,6 +99,35 @@ async def test_nothing_is_called_unknown_while_an_entity_has_failed(client: Clie
     assert (dict(report.unknown), len(report.failed)) == ({}, 1)
 
 
+async def test_paths_of_exactly_these_scope_groups_are_none_where_one_is_lacking(
+    client: Client, folder: Path
+) -> None:
+    """The paths that use the other groups alone were not asked for."""
+    select = Select(scope_group_ids=["instrument class", "product"])
+    report = await extract(client, IDS[2:4], select, FiscalRange(), to=folder)
+    assert [dict(each.lacking) for each in report.done] == [{"scope_group_ids": ("product",)}, {}]
+    assert [bool(each.rows) for each in report.done] == [False, True]
+
+
+async def test_series_picked_by_hand_from_two_entities_are_told_apart_by_what_they_are(
+    client: Client, folder: Path, catalogues: list[Catalogue]
+) -> None:
+    """Where both entities give one series_id to different series, each file has its own entity's."""
+    first, second = catalogues[:2]
+    picked = next(
+        (one, second[one.series_id])
+        for one in first
+        if one.series_id in second
+        and triple(one) not in second.by_triple
+        and triple(second[one.series_id]) not in first.by_triple
+    )
+    report = await extract(client, IDS[:2], Select.of(picked), FiscalRange(), to=folder)
+    read = {(entity_id, series_id) for entity_id, series_id, *_ in rows(folder)}
+    assert read == {(entity_id, picked[0].series_id) for entity_id in IDS[:2]}
+    assert [each.metric_id in str(dict(report.done[0].lacking)) for each in picked] == [False, True]
+    assert dict(report.unknown) == {}
+
+
 async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue]) -> None:
     """Ids, paths, words and hand-picked series; what is left selects what it did."""
     catalogue, other = catalogues[:2]
@@ -107,7 +136,6 @@ async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue
         "metric_ids": [series.metric_id, "x"],
         "reporting_group_ids": [series.reporting_group_id, "x"],
         "scope_combinations": [series.scopes, (("x", "y"),)],
-        "scope_group_ids": [*(ref.scope_group_id for ref in series.scopes), "x"],
         "basis": [series.basis, "x"],
         "cadence": [catalogue.by_group[series.reporting_group_id].cadence, "x"],
         "period_meaning": [series.period_meaning, "x"],

@@ -104,6 +104,12 @@ def test_the_hash_is_the_same_tomorrow() -> None:
     assert pickle.loads(pickle.dumps(question)).hash == question.hash
 
 
+def test_the_text_of_a_question_is_written_once() -> None:
+    """The journal asks for it at every call, and 3,000 picked series take their time."""
+    question = Question(Select("x"), Annual())
+    assert (question.text is question.text, question.hash is question.hash) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("other", "part"),
     [

@@ -7,16 +7,22 @@ it. The journal, the lock and files still being written stand in a folder beside
 from __future__ import annotations
 
 import os
-import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
 from attrs import frozen
 
 from asyncfin.errors import ManifestMismatchError, SelectionError
 from asyncfin.extraction.disk import failing
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 
 @frozen
@@ -92,25 +98,24 @@ class Folder:
         Raises:
             ManifestMismatchError: another run is at work here.
         """
-        # SQLite locks files alike on all systems, against other connections of this process too.
         path = self.beside / "lock"
         with failing(path):
-            lock = sqlite3.connect(path, timeout=0, isolation_level=None)
-        try:
+            lock = path.open("ab")
+        with lock:
             with failing(path):
-                held = _exclusive(lock)
+                held = _held(lock)
             if not held:
                 raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
             yield
-        finally:
-            lock.close()
 
 
-def _exclusive(lock: sqlite3.Connection) -> bool:
+def _held(lock: BinaryIO) -> bool:
+    # Not lockf: what a process locks so, it lets go of by closing the file anywhere, as a backup does.
     try:
-        lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
-            return False
-        raise
+        if sys.platform == "win32":
+            msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
     return True

@@ -1,0 +1,79 @@
+"""Two processes on one folder."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from asyncfin import Annual, Client, Select, extract
+from asyncfin.sandbox import Hang, Sandbox
+from asyncfin.wire.events import Event
+from tests.extraction.conftest import FIRST, IDS, annual, rows
+
+_RUN = """
+import asyncio, sys
+from asyncfin import Annual, Client, ManifestMismatchError, Select, extract
+
+async def main(base_url, token, folder, *ids):
+    async with Client(base_url, token) as client:
+        try:
+            report = await extract(client, ids, Select(), Annual(), to=folder)
+        except ManifestMismatchError as error:
+            print(error)
+        else:
+            print(len(report.done), "done")
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def another(sandbox: Sandbox, folder: Path) -> str:
+    """What a run in a process of its own says of the same question."""
+    arguments = (sandbox.base_url, sandbox.token, str(folder), *IDS)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _RUN, *arguments, stdout=subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    return out.decode().strip()
+
+
+@asynccontextmanager
+async def at_work(sandbox: Sandbox, client: Client, folder: Path) -> AsyncIterator[None]:
+    """A run of this process that stands still in the middle."""
+    sandbox.inject(Hang(operation="query", nth=1))
+    began = asyncio.Event()
+
+    def watch(event: Event) -> None:
+        if event.operation == "query":
+            began.set()
+
+    with client.observed(watch):
+        running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=folder))
+        await began.wait()
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+
+async def test_a_second_process_in_the_folder_is_refused(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """While the first is at work, and not after it."""
+    async with at_work(sandbox, client, folder):
+        assert "another run is at work" in await another(sandbox, folder)
+    assert await another(sandbox, folder) == f"{len(IDS)} done"
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_copying_the_folder_does_not_let_a_second_process_in(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """The process at work may read its own lock, as a backup does, and still holds it."""
+    async with at_work(sandbox, client, folder):
+        shutil.copytree(folder.parent / "night.journal", folder.parent / "backup")
+        assert "another run is at work" in await another(sandbox, folder)

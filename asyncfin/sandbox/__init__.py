@@ -3,8 +3,9 @@
 from asyncfin.sandbox.accounts import Account
 from asyncfin.sandbox.dataset import BrokenDatasetError, DatasetFile, Publication, load
 from asyncfin.sandbox.dialect import Dialect
+from asyncfin.sandbox.errors import PortInUseError, SandboxError
 from asyncfin.sandbox.faults import Drop, Fault, Hang, Latency, Slow, Status, Switch, Truncate
-from asyncfin.sandbox.server import PortInUseError, Sandbox, SandboxError, Served
+from asyncfin.sandbox.server import Sandbox, Served
 
 __all__ = [
     "Account",

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import gc
 import gzip
+import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from attrs import field, frozen
+import msgspec
+from attrs import asdict, field, frozen
 
 from asyncfin.sandbox.dataset_rules import DATASET_ID_FORM, FORMATS, is_dataset_id, read_document
 from asyncfin.sandbox.json_place import WrongPlaceError, parsed
@@ -50,6 +53,12 @@ class Publication:
     scope_groups: tuple[dict[str, Any], ...]
     groups: tuple[dict[str, Any], ...]
     values: Mapping[str, Sequence[Row]]
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What tells it from other content under the same id."""
+        content = asdict(self, recurse=False) | {"values": dict(self.values)}
+        return hashlib.blake2b(msgspec.json.encode(content), digest_size=16).digest()
 
 
 @frozen

@@ -22,6 +22,7 @@ from aiohttp import web
 from asyncfin.sandbox.accounts import PERMISSIONS, Account, Token
 from asyncfin.sandbox.dataset import DatasetFile, Publication, load
 from asyncfin.sandbox.dialect import Dialect
+from asyncfin.sandbox.errors import PortInUseError, SandboxError
 from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver
 from asyncfin.sandbox.meter import Meter
 from asyncfin.sandbox.request import Reply, Request
@@ -31,14 +32,6 @@ from asyncfin.sandbox.store import Store
 DEFAULT_ACCOUNT = "sandbox"
 _LOG_LENGTH = 10_000
 _PLAIN = Dialect()
-
-
-class SandboxError(Exception):
-    """The sandbox cannot do what was asked; the message says what to do."""
-
-
-class PortInUseError(SandboxError):
-    """Something else listens at the sandbox's address."""
 
 
 class Served(NamedTuple):
@@ -219,7 +212,8 @@ class Sandbox:
     def publish(self, source: Any) -> None:
         """Make a publication current, at once for every later request; sources as for Sandbox.
 
-        Raises BrokenDatasetError for a broken dataset; then nothing has changed.
+        Raises BrokenDatasetError for a broken dataset, SandboxError when the current publication of the
+        entity has its dataset_id and other content; then nothing has changed.
         """
         publication = _publication(source)
         with self._lock:

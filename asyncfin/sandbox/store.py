@@ -19,12 +19,15 @@ from attrs import asdict, frozen
 from asyncfin.sandbox.accounts import Account, Token
 from asyncfin.sandbox.dataset import Period, Publication
 from asyncfin.sandbox.encode import EncodedSeries, encoded_series, head_json
+from asyncfin.sandbox.errors import SandboxError
 
-_SCHEMA = """
+_VERSION = 2  # of the schema
+_SCHEMA = f"""
+PRAGMA user_version = {_VERSION};
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = OFF;
 CREATE TABLE IF NOT EXISTS publication (
-    number INTEGER PRIMARY KEY, entity_id TEXT UNIQUE, dataset_id TEXT, head BLOB,
+    number INTEGER PRIMARY KEY, entity_id TEXT UNIQUE, dataset_id TEXT, digest BLOB, head BLOB,
     periods TEXT, scope_groups TEXT, groups TEXT);
 CREATE TABLE IF NOT EXISTS series (
     id INTEGER PRIMARY KEY, publication INTEGER, position INTEGER,
@@ -67,6 +70,7 @@ class Current:
     number: int
     entity_id: str
     dataset_id: str
+    digest: bytes
     head: bytes
     periods: tuple[Period, ...]
     scope_groups: tuple[dict[str, Any], ...]
@@ -90,18 +94,30 @@ class Stored:
 
 
 class Store:
-    """Open with a file name or ":memory:" (sqlite3.Error when the file is no store); close() it."""
+    """Open with a file name or ":memory:"; close() it.
+
+    Raises SandboxError for a database of another schema, sqlite3.Error for a file that is none.
+    """
 
     def __init__(self, name: str | Path = ":memory:") -> None:
         # Several threads may hold the sandbox (the pytest fixture's do); it lets in one at a time.
         self._db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
         try:
+            self._refuse_another_schema(name)
             self._db.executescript(_SCHEMA)
             rows = self._db.execute("SELECT * FROM publication ORDER BY number").fetchall()
             self._current = {row[1]: _current(row) for row in rows}
         except BaseException:
             self._db.close()
             raise
+
+    def _refuse_another_schema(self, name: str | Path) -> None:
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if tables and version != _VERSION:
+            raise SandboxError(
+                f"the store {str(name)!r} is of another version, or of something else: name a new file"
+            )
 
     def close(self) -> None:
         """Close the connection."""
@@ -110,15 +126,24 @@ class Store:
     # publications
 
     def publish(self, publication: Publication) -> None:
-        """Make a publication the current one, in one transaction; the same one again changes nothing."""
+        """Make a publication the current one, in one transaction; the same one again changes nothing.
+
+        Raises SandboxError for other content under the id of the current one (spec 9.2).
+        """
         before = self._current.get(publication.entity_id)
         if before is not None and before.dataset_id == publication.dataset_id:
-            return
+            if before.digest == publication.digest:
+                return
+            raise SandboxError(
+                f"dataset_id {before.dataset_id} of {before.entity_id} stands for other content already:"
+                " give it a new dataset_id"
+            )
         with self._db:
             self._db.execute("BEGIN")
             if before is not None:
                 self._discard(before.number)
             current = self._insert(publication)
+        self._current.pop(publication.entity_id, None)  # the last published is the last
         self._current[publication.entity_id] = current
 
     def _discard(self, number: int) -> None:
@@ -132,11 +157,12 @@ class Store:
     def _insert(self, publication: Publication) -> Current:
         groups = [{k: v for k, v in group.items() if k != "series"} for group in publication.groups]
         row = self._db.execute(
-            "INSERT INTO publication (entity_id, dataset_id, head, periods, scope_groups, groups)"
-            " VALUES (?, ?, ?, ?, ?, ?) RETURNING *",
+            "INSERT INTO publication (entity_id, dataset_id, digest, head, periods, scope_groups, groups)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING *",
             (
                 publication.entity_id,
                 publication.dataset_id,
+                publication.digest,
                 head_json(publication),
                 json.dumps(publication.periods),
                 json.dumps(publication.scope_groups),
@@ -277,11 +303,12 @@ def _digest(token: str) -> bytes:
 
 
 def _current(row: tuple[Any, ...]) -> Current:
-    number, entity_id, dataset_id, head, periods, scope_groups, groups = row
+    number, entity_id, dataset_id, digest, head, periods, scope_groups, groups = row
     return Current(
         number,
         entity_id,
         dataset_id,
+        digest,
         head,
         tuple(tuple(period) for period in json.loads(periods)),
         tuple(json.loads(scope_groups)),

@@ -1,0 +1,111 @@
+"""What the store keeps of publications: one for each entity, whole, and its content under its id."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from asyncfin.sandbox import Publication, SandboxError
+from asyncfin.sandbox.store import Store
+
+from .conftest import ENTITY, FIRST, SECOND, VALUES, Desk, value
+from .test_sandbox_query import numbers
+
+OTHER = "O-" + "2" * 32
+
+
+@pytest.fixture
+def edited(publication: Publication) -> Publication:
+    """The publication with one number changed, under the same id."""
+    return evolve(publication, values={**VALUES, "A-profit": [(2, value(-1), None)]})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    return str(tmp_path / "service.db")
+
+
+@pytest.fixture
+def reopened(file: str) -> Iterator[Any]:
+    """Opens the store file anew; what was opened before is closed."""
+    stores: list[Store] = []
+
+    def reopen() -> Store:
+        for store in stores:
+            store.close()
+        stores.append(Store(file))
+        return stores[-1]
+
+    yield reopen
+    for store in stores:
+        store.close()
+
+
+def test_other_content_under_the_same_id_is_refused(desk: Desk, edited: Publication) -> None:
+    """Spec 9.2: an id stands for one publication; to pass over the edit would serve the old numbers."""
+    with pytest.raises(SandboxError, match=f"{FIRST}.*new dataset_id"):
+        desk.store.publish(edited)
+    assert numbers(desk.query(metric_ids=["profit"])[1])["A-profit"] == {(2023, 12, 12): 0}
+    desk.store.publish(evolve(edited, dataset_id=SECOND))
+    assert numbers(desk.query(metric_ids=["profit"])[1])["A-profit"] == {(2023, 12, 12): -1}
+
+
+def test_other_content_is_refused_after_a_restart_too(
+    reopened: Any, publication: Publication, edited: Publication
+) -> None:
+    """The file keeps what the id stood for; the same content again changes nothing."""
+    reopened().publish(publication)
+    store = reopened()
+    number = store.current(ENTITY).number
+    store.publish(evolve(publication, values={name: tuple(rows) for name, rows in VALUES.items()}))
+    assert store.current(ENTITY).number == number
+    with pytest.raises(SandboxError, match="new dataset_id"):
+        store.publish(edited)
+
+
+def test_an_earlier_publication_can_become_current_again(
+    desk: Desk, publication: Publication, later: Publication
+) -> None:
+    """As a fault may have it, there and back."""
+    for current in (later, publication, later):
+        desk.store.publish(current)
+        assert desk.dataset()[1]["dataset_id"] == current.dataset_id
+
+
+def test_a_publication_that_fails_half_way_changes_nothing(desk: Desk, later: Publication) -> None:
+    """It is published whole or not at all: every page of the old one is as it was."""
+    annual, quarterly = later.groups
+    broken = {name: text for name, text in quarterly["series"][1].items() if name != "metric_id"}
+    groups = (annual, {**quarterly, "series": [quarterly["series"][0], broken]})
+    before = desk.dataset(), desk.catalogue(), desk.query()
+    with pytest.raises(KeyError, match="metric_id"):
+        desk.store.publish(evolve(later, groups=groups))
+    assert (desk.dataset(), desk.catalogue(), desk.query()) == before
+    desk.store.publish(later)
+    assert desk.dataset()[1]["dataset_id"] == SECOND
+
+
+def test_the_order_of_entities_outlasts_a_restart(
+    reopened: Any, publication: Publication, later: Publication
+) -> None:
+    """In the order of their publishing: one published again is the last."""
+    store = reopened()
+    store.publish(publication)
+    store.publish(evolve(publication, entity_id=OTHER))
+    store.publish(later)
+    assert store.entities() == (OTHER, ENTITY)
+    assert reopened().entities() == (OTHER, ENTITY)
+
+
+def test_a_store_of_another_version_is_refused_and_left_alone(file: str) -> None:
+    """So is a database of something else: the error names it, and no table of ours comes into it."""
+    with sqlite3.connect(file) as database:
+        database.execute("CREATE TABLE publication (number INTEGER PRIMARY KEY, dataset_id TEXT)")
+    with pytest.raises(SandboxError, match=r"service\.db.*new file"):
+        Store(file)
+    tables = database.execute("SELECT name FROM sqlite_master").fetchall()
+    database.close()
+    assert tables == [("publication",)]

@@ -98,8 +98,6 @@ async def sandbox(
             aside.print("\nThe sandbox has ended.", style="dim")
     except (SandboxError, BrokenDatasetError) as error:
         raise UsageError(str(error)) from None
-    except OSError as error:
-        raise UsageError(f"port {port} can't be used ({error.strerror}): choose another") from None
 
 
 def _announce(service: Sandbox, names: dict[str, str], aside: Console) -> None:

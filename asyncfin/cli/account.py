@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.console import Console
 
+from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsJson, Service
 from asyncfin.cli.output import bare_table, print_json, screen
 from asyncfin.cli.session import connected
@@ -35,6 +36,8 @@ async def usage(
     """
     end = final or datetime.now(UTC).date()
     start = first or end - timedelta(days=_DEFAULT_DAYS - 1)
+    if end < start:
+        raise UsageError(f"--to must not be before --from: {end} is before {start}")
     async with connected(service, "Asking") as client:
         windows = await client.usage(start, end)
     if json:

@@ -81,11 +81,11 @@ def _failed(failure: Failure) -> int:
 
 def _use_utf8() -> None:
     """Write UTF-8 into files and pipes whatever the locale; a terminal that can't show a sign shows "?"."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
         if stream.isatty():
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-        else:
-            stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        else:  # a complaint may quote bytes of an argument that are no text
+            stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]
 
 
 def _discard_output() -> None:

@@ -1,6 +1,8 @@
 """How a command ends: its exit code, and the one line that says what went wrong and what to do."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 from cyclopts import CycloptsError
@@ -38,6 +40,18 @@ class Exit(IntEnum):
 
 class UsageError(Exception):
     """The command line, or a file that it names, is wrong; the message says what to do."""
+
+
+@contextmanager
+def naming(option: str) -> Iterator[None]:
+    """Let a wrong selection be said of the option that it came from: the library knows no options."""
+    try:
+        yield
+    except SelectionError as error:
+        complaint = str(error)
+    else:
+        return
+    raise UsageError(f"{option}: {complaint}")
 
 
 Failure = CycloptsError | UsageError | AsyncfinError | OSError

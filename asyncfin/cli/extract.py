@@ -14,12 +14,13 @@ from cyclopts.validators import Number
 
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.extract_progress import shown
-from asyncfin.cli.options import STDIN, AsJson, Periods, Selection, Service, opened
+from asyncfin.cli.options import STDIN, AsJson, Periods, Selection, Service, opened, refuse_bytes
 from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.session import counted, progress
 from asyncfin.client import Client
-from asyncfin.errors import AsyncfinError
+from asyncfin.errors import AsyncfinError, SelectionError
 from asyncfin.extraction.cost import ExtractCost, extract_cost
+from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.question import Question
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import run
@@ -106,6 +107,7 @@ def extract(
         raise UsageError("--read-catalogues goes with --dry-run: add it")
     if ids == service.token_file == STDIN:
         raise UsageError("--ids and --token-file can't both be standard input: name a file for one of them")
+    _check_folder(into)
     value_version: ValueVersion = "latest_restated" if restated else "original"
     question = Question(selection.select(), periods.selection(), value_version)
     # Before the loop runs: in it, Ctrl-C would not end a wait for standard input.
@@ -154,6 +156,21 @@ def _require_pyarrow() -> None:
     else:
         return
     raise UsageError(f"extract needs more: {missing}")
+
+
+def _check_folder(into: Path) -> None:
+    """Refuse what no files can be put into, in the words of the option."""
+    refuse_bytes("--into", str(into))
+    try:
+        Folder.at(into)
+    except SelectionError:
+        right = into.resolve() / "extraction"
+    else:
+        return
+    raise UsageError(
+        f"--into {into} is no place for files: name a folder within, such as {right};"
+        " the journal stands beside it, on the same file system"
+    )
 
 
 def _listed(path: Path) -> list[str]:

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TextIO
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 from cyclopts import Group, Parameter
 
-from asyncfin.cli.exits import UsageError
+from asyncfin.cli.exits import UsageError, naming
 from asyncfin.model.period import (
     Annual,
-    Bound,
     Exact,
     FiscalRange,
     Period,
@@ -112,6 +111,8 @@ class Selection:
 
     def select(self) -> Select:
         """Return what is selected."""
+        for name, given in asdict(self).items():
+            refuse_bytes(f"--{name.replace('_', '-')}", given)
         return Select(
             metric_ids=self.metric or None,
             scope_combinations=self.scope or None,
@@ -122,6 +123,13 @@ class Selection:
             period_meaning=self.period_meaning or None,
             label=self.label,
         )
+
+
+def refuse_bytes(option: str, given: Several | str | None) -> None:
+    """Refuse bytes of the command line that are not UTF-8: they come as text that can't be written."""
+    for text in (given,) if isinstance(given, str) else given or ():
+        if any(0xD800 <= ord(sign) <= 0xDFFF for sign in text):
+            raise UsageError(f"{option} must be text in UTF-8, not {text!r}")
 
 
 @Parameter(name="*", group=_PERIODS)
@@ -156,17 +164,20 @@ class Periods:
             raise UsageError(f"{' and '.join(asked)} exclude each other: choose one")
         mode = asked[0] if asked else "--from"
         self._refuse_stray_ends(mode)
-        start, end = _bound("--from", self.first), _bound("--to", self.final)
-        match mode:
-            case "--annual":
-                return Annual(start, end, self.last)
-            case "--quarterly":
-                return Quarterly(start, end, self.last)
-            case "--exact":
-                return Exact(self.exact)
-            case "--trailing" if self.trailing is not None:
-                return Trailing(self.trailing)
-        return FiscalRange(start, end)
+        start, end = _bound("--from", self.first, 1), _bound("--to", self.final, 12)
+        if start and end and end.fiscal_end < start.fiscal_end:
+            raise UsageError(f"--to must not be before --from: {self.final} is before {self.first}")
+        with naming(mode if self.last is None else "--last"):
+            match mode:
+                case "--annual":
+                    return Annual(start, end, self.last)
+                case "--quarterly":
+                    return Quarterly(start, end, self.last)
+                case "--exact":
+                    return Exact(self.exact)
+                case "--trailing" if self.trailing is not None:
+                    return Trailing(self.trailing)
+            return FiscalRange(start, end)
 
     def _refuse_stray_ends(self, mode: str) -> None:
         """Refuse options that would have no meaning in this mode."""
@@ -176,15 +187,15 @@ class Periods:
             raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
 
 
-def _bound(option: str, text: str | None) -> Bound | None:
+def _bound(option: str, text: str | None, month: int) -> Period | None:
+    """Return the fiscal end that an option names; `month` completes a bare year."""
     if text is None:
         return None
-    if re.fullmatch(r"\d{4}", text):
-        return int(text)
-    if found := re.fullmatch(r"(\d{4})-(\d\d)", text):
-        return int(found[1]), int(found[2])
-    if not re.fullmatch(r"FY\d{4}|\d{4}-\w+(-\w+)?", text):
+    if not re.fullmatch(r"\d{4}(-\d\d)?|FY\d{4}|\d{4}-\w+(-\w+)?", text, re.ASCII):
         raise UsageError(
             f"{option} must be a year, a month such as 2024-03, or a period such as 2024-Q1, not {text!r}"
         )
-    return Period.parse(text)
+    with naming(option):
+        if found := re.fullmatch(r"(\d{4})(?:-(\d\d))?", text):
+            return Period(int(found[1]), int(found[2] or month), 0)
+        return Period.parse(text)

@@ -187,7 +187,7 @@ def environment(sandbox: Sandbox | None = None) -> dict[str, str]:
     return kept
 
 
-def start(*arguments: str, sandbox: Sandbox | None = None, **options: Any) -> "subprocess.Popen[str]":
+def start(*arguments: str | bytes, sandbox: Sandbox | None = None, **options: Any) -> "subprocess.Popen[str]":
     """Start a command as a process, with pipes for its output."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.Popen(

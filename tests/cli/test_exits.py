@@ -38,14 +38,24 @@ from tests.cli.conftest import ENTITY, NOBODY, Command, environment, finish, on_
         (["query", ENTITY, "--annual", "--quarterly"], "--annual and --quarterly"),
         (["query", ENTITY, "--json", "--csv"], "--json and --csv"),
         (["query", ENTITY, "--last", "2"], "--annual"),
+        (["query", ENTITY, "--annual", "--last", "0"], "--last: last must be"),
         (["query", ENTITY, "--trailing", "12", "--from", "2023"], "--from"),
-        (["query", ENTITY, "--trailing", "0"], "months"),
+        (["query", ENTITY, "--trailing", "0"], "--trailing: months must be"),
         (["query", ENTITY, "--trailing", "some"], "--trailing"),
         (["query", ENTITY, "--from", "soon"], "--from"),
-        (["query", ENTITY, "--from", "2024-13"], "end_month"),
-        (["query", ENTITY, "--from", "2024", "--to", "2023"], "before"),
-        (["query", ENTITY, "--exact", "Q3"], "FY2024"),
-        (["usage", "--from", "2026-02-01", "--to", "2026-01-01"], "before"),
+        (["query", ENTITY, "--from", "0000"], "--from: year must be"),
+        (["query", ENTITY, "--to", "2024-13"], "--to: end_month must be"),
+        (["query", ENTITY, "--to", "2024-Q5"], "--to: period must be"),
+        (
+            ["query", ENTITY, "--from", "FY2024", "--to", "2024-Q3"],
+            "--to must not be before --from: 2024-Q3 is",
+        ),
+        (["query", ENTITY, "--exact", "Q3"], "--exact: period must be a label such as FY2024"),
+        (["query", ENTITY, "--exact", "FY2024", "--exact", "FY2024"], "--exact: periods must be distinct"),
+        (
+            ["usage", "--from", "2026-02-01", "--to", "2026-01-01"],
+            "--to must not be before --from: 2026-01-01",
+        ),
         (["usage", "--from", "yesterday"], "--from"),
         (["limits", "--token-file", "/nonexistent"], "--token-file"),
         (["limits", "--base-url", "http://example.org"], "https"),
@@ -213,25 +223,54 @@ def test_what_is_counted_has_its_plural(number: int, noun: str, said: str) -> No
     assert counted(number, noun) == said
 
 
-def test_output_that_cannot_be_written_ends_with_1(service: Sandbox) -> None:
+@pytest.mark.parametrize("arguments", [("dataset", ENTITY), ("sandbox", "--port", "0")])
+def test_output_that_cannot_be_written_ends_with_1(service: Sandbox, arguments: tuple[str, ...]) -> None:
     """A full disk is no success."""
     if not os.path.exists("/dev/full"):
         pytest.skip("there is no /dev/full here")
     with open("/dev/full", "w") as full:
-        result = finish(start("dataset", ENTITY, sandbox=service, stdout=full))
+        result = finish(start(*arguments, sandbox=service, stdout=full))
     assert result.code == 1
-    assert result.line.startswith("asyncfin: ")
+    assert result.line.endswith("No space left on device; check the file and its folder")
 
 
-@pytest.mark.parametrize("options", [["--json"], []])
-def test_a_reader_that_goes_away_ends_the_command_in_silence(service: Sandbox, options: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [("catalogue", ENTITY, "--json"), ("catalogue", ENTITY), ("sandbox", "--port", "0")]
+)
+def test_a_reader_that_goes_away_ends_the_command_in_silence(
+    service: Sandbox, arguments: tuple[str, ...]
+) -> None:
     """Exit code 141 and not a word, as with other tools."""
     reader, writer = os.pipe()
     os.close(reader)
-    process = start("catalogue", ENTITY, *options, sandbox=service, stdout=writer)
+    process = start(*arguments, sandbox=service, stdout=writer)
     os.close(writer)
     result = finish(process)
     assert (result.code, result.err) == (141, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="arguments are no bytes on Windows")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((b"\xff",), "Unknown command"),
+        (("query", ENTITY, "--metric", b"\xff"), "--metric must be text in UTF-8, not '\\udcff'"),
+        (
+            ("extract", ENTITY, "--into", "night", "--scope-group", b"\xff"),
+            "--scope-group must be text in UTF-8",
+        ),
+        (("extract", ENTITY, "--into", "night", "--label", b"\xff"), "--label must be text in UTF-8"),
+        (("extract", b"\xff", "--into", "night"), "entity_id must be"),
+        (("extract", ENTITY, "--into", b"\xff"), "--into"),
+    ],
+)
+def test_bytes_that_are_no_text_are_refused_in_one_line(
+    service: Sandbox, arguments: tuple[str | bytes, ...], said: str
+) -> None:
+    """They are shown in plain characters, whatever standard error is."""
+    result = finish(start(*arguments, sandbox=service))
+    assert (result.code, result.out) == (2, "")
+    assert said in result.line
 
 
 def test_ctrl_c_ends_a_command_with_130_and_no_traceback(service: Sandbox) -> None:

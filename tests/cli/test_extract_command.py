@@ -117,6 +117,16 @@ def test_wrong_usage_is_one_line(command: Command, night: str, arguments: list[s
     assert said in result.line
 
 
+def test_a_folder_that_nothing_can_stand_beside_is_refused_by_the_name_of_its_option(
+    command: Command,
+) -> None:
+    """The line says what would be right; --to is another option."""
+    result = command("extract", ENTITY, "--into", "/", "--annual")
+    assert result.code == 2
+    assert result.line.startswith("asyncfin: --into / is no place for files: name a folder within")
+    assert not re.search(r"\bto must\b", result.line)
+
+
 def test_another_question_is_refused_unless_it_replaces_the_files(command: Command, night: str) -> None:
     """Exit code 2, and the line says what to do."""
     command("extract", ENTITY, "--into", night, "--annual")

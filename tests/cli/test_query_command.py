@@ -128,7 +128,7 @@ def test_of_many_periods_that_nobody_named_the_latest_are_shown(command: Command
     assert "15 periods, FY2010 to FY2024" in out
 
 
-@pytest.mark.parametrize("options", [["--annual"], ["--from", "2010"]])
+@pytest.mark.parametrize("options", [["--annual"], ["--from", "2010"], ["--from", "0500"]])
 def test_periods_that_were_named_are_all_shown(command: Command, options: list[str]) -> None:
     """What was asked for is never cut."""
     out = command("query", LONG_ENTITY, *options).out

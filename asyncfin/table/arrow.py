@@ -115,8 +115,8 @@ class _Rows:
         needed = {each.origin.field: each.origin.kind for each in columns if isinstance(each.origin, OfValue)}
         some: list[Any] = []
         for block, rows in self._grid.rows() if columns else ():
-            for entries in block.entries(rows, decoder(tuple(needed.items()))):
-                some.extend(filter(None, entries))
+            entries = block.entries(rows, decoder(tuple(needed.items())))
+            some.extend(filter(None, chain.from_iterable(entries)))
             if len(some) >= _ROWS:
                 yield some
                 some = []

@@ -110,12 +110,14 @@ class Block:
             MalformedAnswerError: one breaks the spec.
         """
         unpacked = memoryview(self.unpacked())
-        texts = [unpacked[self.text_starts[row] : self.text_starts[row + 1] - 1] for row in rows]
-        single = (
-            (text, self.places[row], self.series_ids[row]) for text, row in zip(texts, rows, strict=True)
-        )
-        arrays = decode_arrays(decoder, b"[%b]" % b",".join(texts), len(self.axis.periods), single)
-        return map(self.axis.ordered, arrays)
+
+        def text(row: int) -> memoryview:
+            return unpacked[self.text_starts[row] : self.text_starts[row + 1] - 1]
+
+        every = len(rows) == len(self.series_ids)
+        joined = unpacked if every else b"[%b]" % b",".join(map(text, rows))
+        single = ((text(row), self.places[row], self.series_ids[row]) for row in rows)
+        return map(self.axis.ordered, decode_arrays(decoder, joined, len(self.axis.periods), single))
 
 
 def pack(axis: Axis, series: Iterable[tuple[int, RawSeries]]) -> Iterator[Block]:

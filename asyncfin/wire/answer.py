@@ -205,7 +205,7 @@ def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbe
 
 
 def decode_arrays(
-    decoder: ArraysDecoder[T], text: bytes, count: int, single: Iterable[tuple[Json, int, str]]
+    decoder: ArraysDecoder[T], text: Json, count: int, single: Iterable[tuple[Json, int, str]]
 ) -> list[list[T | None]]:
     """Return the `values` arrays of several series of a page.
 

@@ -4,11 +4,11 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
@@ -105,6 +105,8 @@ def extract(
     _require_pyarrow()
     if read_catalogues and not dry_run:
         raise UsageError("--read-catalogues goes with --dry-run: add it")
+    if wait and dry_run:
+        raise UsageError("--wait is not for a --dry-run, which waits for nothing: leave out one of them")
     if ids == service.token_file == STDIN:
         raise UsageError("--ids and --token-file can't both be standard input: name a file for one of them")
     _check_folder(into)
@@ -117,7 +119,7 @@ def extract(
     options: dict[str, Any] = {"to": into, "refresh": refresh, "replace": replace}
     if dry_run:
         options["read_catalogues"] = read_catalogues
-        _print_cost(asyncio.run(_cost(entities, question, pace, service, options)), json)
+        _end_estimate(asyncio.run(_cost(entities, question, pace, service, options, quiet)), json)
     else:
         options["wait"] = wait
         _end(asyncio.run(_report(entities, question, pace, service, options, quiet)), json)
@@ -137,14 +139,22 @@ async def _report(
 
 
 async def _cost(
-    entities: list[str], question: Question, pace: Pace, service: Service, options: dict[str, Any]
+    entities: list[str],
+    question: Question,
+    pace: Pace,
+    service: Service,
+    options: dict[str, Any],
+    quiet: bool,
 ) -> ExtractCost:
-    with progress("Estimating") as observers:
-        async with pace.client(service, observers) as client:
+    # The estimate is no part of what the budget is compared with, nor bound by it.
+    unbound = evolve(pace, daily_budget=None)
+    with nullcontext(()) if quiet else progress("Estimating") as observers:
+        async with unbound.client(service, observers) as client:
             asked = (question.select, question.periods)
-            return await extract_cost(
+            cost = await extract_cost(
                 client, entities, *asked, value_version=question.value_version, **options
             )
+    return evolve(cost, budget=pace.daily_budget)
 
 
 def _require_pyarrow() -> None:
@@ -218,16 +228,21 @@ def _end(report: ExtractReport, json: bool) -> None:
         raise report.stopped
     if report.stopped is not None:
         raise KeyboardInterrupt
-    if report.failed:
-        raise AsyncfinError(f"{len(report.failed):,} of {counted(len(report.entities), 'entity')} failed")
+    _check_failed(len(report.failed), len(report.entities))
     report.check()
 
 
-def _print_cost(cost: ExtractCost, json: bool) -> None:
+def _end_estimate(cost: ExtractCost, json: bool) -> None:
     if json:
         print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
     else:
         screen().print(str(cost))
+    _check_failed(len(cost.failed), cost.entities)
+
+
+def _check_failed(failed: int, entities: int) -> None:
+    if failed:
+        raise AsyncfinError(f"{failed:,} of {counted(entities, 'entity')} failed")
 
 
 def _document(report: ExtractReport) -> dict[str, Any]:

@@ -14,7 +14,17 @@ import pytest
 
 from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.sandbox import Hang, Sandbox, Slow, Status
-from tests.cli.conftest import ENTITY, NOBODY, Command, environment, finish, start
+from tests.cli.conftest import (
+    ENTITY,
+    LONG_ENTITY,
+    NOBODY,
+    RATIOS_ENTITY,
+    Command,
+    environment,
+    finish,
+    start,
+)
+from tests.cli.test_help import section
 
 
 @pytest.fixture
@@ -104,6 +114,7 @@ def test_standard_input_is_not_both_the_ids_and_the_token(
     [
         (["--annual"], "entit"),
         ([ENTITY, "--annual", "--read-catalogues"], "--dry-run"),
+        ([ENTITY, "--annual", "--dry-run", "--wait"], "--wait is not for a --dry-run"),
         ([ENTITY, "--ids", "/nonexistent"], "--ids"),
         ([ENTITY, "--metric", "Nonsense"], "Nonsense"),
         (["O-1"], "entity_id"),
@@ -149,6 +160,40 @@ def test_a_dry_run_spends_and_writes_nothing(command: Command, night: str, servi
     assert not Path(night).exists()
     exact = json.loads(command(*arguments, "--read-catalogues", "--json").out)
     assert (exact["requests"], exact["fits"], exact["spent"]) == (3, True, 2)
+
+
+def test_a_dry_run_tells_whether_the_run_fits_a_budget_smaller_than_the_estimate(
+    command: Command, night: str
+) -> None:
+    """The estimate's own requests are neither bound by the budget nor taken from it."""
+    arguments = ("extract", ENTITY, RATIOS_ENTITY, LONG_ENTITY, "--into", night, "--annual")
+    command(*arguments)
+    estimates = {
+        budget: json.loads(command(*arguments, "--dry-run", "--json", "--daily-budget", budget).out)
+        for budget in ("2", "3")
+    }
+    found = {budget: (each["spent"], each["requests"], each["fits"]) for budget, each in estimates.items()}
+    assert found == {"2": (3, 3, False), "3": (3, 3, True)}
+    assert estimates["2"]["budget"] == 2
+
+
+def test_a_dry_run_with_a_failed_entity_ends_as_the_run_would(command: Command, night: str) -> None:
+    """Exit code 1, after the estimate."""
+    arguments = ("extract", ENTITY, NOBODY, "--into", night, "--annual", "--dry-run", "--read-catalogues")
+    result = command(*arguments)
+    assert result.code == 1
+    assert result.out.startswith("entities: 1 new, 0 changed, 0 unchanged, 1 failed\n")
+    assert result.line == "asyncfin: 1 of 2 entities failed; run it again"
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_every_field_of_the_json_is_documented(
+    command: Command, night: str, options: tuple[str, ...]
+) -> None:
+    """Those of the report and of the estimate, by name."""
+    document = json.loads(command("extract", ENTITY, "--into", night, "--annual", "--json", *options).out)
+    text = section("extract")
+    assert [name for name in document if f"`{name}`" not in text] == []
 
 
 def test_a_used_up_allowance_and_a_refused_token_have_their_codes(

@@ -10,7 +10,6 @@ from typing import Any
 
 from asyncfin.errors import own_version
 from asyncfin.extraction.disk import failing
-from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.journal import Written
 from asyncfin.extraction.question import Lacking, Question
 from asyncfin.table.optional import library
@@ -21,30 +20,34 @@ _ROWS_A_GROUP = 122_880
 _METADATA = b"asyncfin"
 
 
-def write(folder: Folder, panel: Panel, question: Question, *, requests: int, lacking: Lacking) -> Written:
-    """Put a panel's table in place of the entity's file, and return what is to be noted of it.
+def write(part: Path, panel: Panel, question: Question, *, requests: int, lacking: Lacking) -> Written:
+    """Write a panel's table to a file that no reader looks at, and return what is to be noted of it.
 
-    All values are decoded first. Readers see the file that was there before, or the new one.
+    All values are decoded first. What is written outlasts a loss of power.
 
     Raises:
         MalformedAnswerError: a value breaks the spec.
         OSError: the file can't be written.
     """
     parquet = library("pyarrow.parquet", "arrow")
-    entity_id = panel.dataset.entity_id
     table = _described(panel.to_arrow(), question, lacking)
-    part, file = folder.part(entity_id), folder.file(entity_id)
-    try:
-        with failing(file):
-            parquet.write_table(table, part, compression="zstd", row_group_size=_ROWS_A_GROUP)
-            with part.open("rb+") as written:
-                os.fsync(written.fileno())
-            size, sha256 = part.stat().st_size, _digest(part)
-            part.replace(file)
-            _flush_names(folder.data)
-    finally:
-        part.unlink(missing_ok=True)
+    with failing(part):
+        parquet.write_table(table, part, compression="zstd", row_group_size=_ROWS_A_GROUP)
+        with part.open("rb+") as written:
+            os.fsync(written.fileno())
+        size, sha256 = part.stat().st_size, _digest(part)
     return Written(panel.dataset.dataset_id, table.num_rows, size, sha256, requests, lacking)
+
+
+def place(part: Path, file: Path) -> None:
+    """Put a written file in place: readers see the one that was there before, or this one.
+
+    Raises:
+        OSError: it can't be put there.
+    """
+    with failing(file):
+        part.replace(file)
+    flush_names(file.parent)
 
 
 def _described(table: Any, question: Question, lacking: Lacking) -> Any:
@@ -59,14 +62,15 @@ def _described(table: Any, question: Question, lacking: Lacking) -> Any:
     return table.replace_schema_metadata({_METADATA: json.dumps({"panels": [about]})})
 
 
-def _flush_names(folder: Path) -> None:
-    """Make a renaming outlast a loss of power, where directories can be flushed."""
+def flush_names(folder: Path) -> None:
+    """Make renamings and deletions outlast a loss of power, where directories can be flushed."""
     if os.name == "posix":
-        names = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(names)
-        finally:
-            os.close(names)
+        with failing(folder):
+            names = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(names)
+            finally:
+                os.close(names)
 
 
 def is_whole(file: Path, written: Written) -> bool:

@@ -64,8 +64,8 @@ class Folder:
         """Return where an entity's file stands until it is whole."""
         return self.beside / f"{quote(entity_id, safe='')}.part"
 
-    def refuse_strangers(self) -> None:
-        """Refuse a data folder that holds Parquet files of something else.
+    def refuse_unknown(self) -> None:
+        """Refuse a data folder without a journal that holds Parquet files.
 
         Raises:
             ManifestMismatchError: it does.
@@ -80,9 +80,9 @@ class Folder:
         """Make the folders where they are missing.
 
         Raises:
-            ManifestMismatchError, OSError: as for `refuse_strangers`; or they can't be made.
+            ManifestMismatchError, OSError: as for `refuse_unknown`; or they can't be made.
         """
-        self.refuse_strangers()
+        self.refuse_unknown()
         self.data.mkdir(parents=True, exist_ok=True)
         self.beside.mkdir(exist_ok=True)
 

@@ -1,7 +1,8 @@
 """What is known of each entity of an extraction, in a SQLite file: what a later run can rely on.
 
-A row tells of the file that is in place, and of how the last attempt ended. There are no cursors in
-it: an entity is done as a whole or not at all. A connection belongs to one thread.
+A row tells of the file that is in place, and of how the last attempt ended. It is written before the
+file is put there: so none stands there unknown, and by the hash a later run sees whether it does stand
+there. There are no cursors: an entity is done as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Written:
         rows, bytes: how large it is.
         sha256: of its content.
         requests: how many the extraction took, everything counted.
-        lacking: the asked ids that the catalogue lacks.
+        lacking: the asked ids and words that the catalogue lacks.
     """
 
     dataset_id: str
@@ -101,40 +102,44 @@ class Journal:
         if version == 0:
             self._rows.execute("PRAGMA journal_mode = WAL")
             self._rows.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
-        # A loss of power may cost the last entries, which are extracted again; never the journal.
+        # A loss of power may cost the last entries, but for those of `done`; never the journal.
         self._rows.execute("PRAGMA synchronous = NORMAL")
         if writable:
             asked = (self._question.hash, self._question.text)
             self._rows.execute("INSERT OR IGNORE INTO question VALUES (?, ?)", asked)
 
-    def strangers(self) -> tuple[str, ...]:
-        """Return the entities that were asked another question."""
-        found = self._read("SELECT entity_id FROM entity WHERE question != ?", self._question.hash)
+    def others(self) -> tuple[str, ...]:
+        """Return the entities whose files answer another question; without a publication there is no file."""
+        found = self._run(
+            "SELECT entity_id FROM entity WHERE question != ? AND dataset_id IS NOT NULL", self._question.hash
+        )
         return tuple(entity_id for (entity_id,) in found)
 
-    def refuse_strangers(self) -> None:
-        """Refuse a folder whose entities were asked another question.
+    def refuse_others(self) -> None:
+        """Refuse a folder with files of another question.
 
         Raises:
-            ManifestMismatchError: they were; the message says in what it differs.
+            ManifestMismatchError: there are some; the message says in what it differs.
         """
-        found = self._read(
-            "SELECT text FROM question JOIN entity ON hash = question WHERE hash != ? LIMIT 1",
+        found = self._run(
+            "SELECT text FROM question JOIN entity ON hash = question"
+            " WHERE question != ? AND dataset_id IS NOT NULL LIMIT 1",
             self._question.hash,
         )
         for (text,) in found:
             raise ManifestMismatchError(
                 f"the folder belongs to another question, which differs in"
-                f" {differences(self._question.text, text)}: name another folder, or have its files replaced"
+                f" {differences(self._question.text, text)}: name another folder, or have its files"
+                " deleted (replace=True; --replace on the command line)"
             )
 
-    def forget(self, entity_id: str) -> None:
-        """Delete what is known of an entity."""
-        self._read("DELETE FROM entity WHERE entity_id = ?", entity_id)
+    def forget_others(self) -> None:
+        """Delete what is known of other questions."""
+        self._run("DELETE FROM entity WHERE question != ?", self._question.hash)
 
     def written(self, entity_id: str) -> Written | None:
         """Return what is known of an entity's file; None: there is none that answers the question."""
-        found = self._read(
+        found = self._run(
             f"SELECT {_FILE} FROM entity WHERE entity_id = ? AND question = ?",  # noqa: S608  our own names
             entity_id,
             self._question.hash,
@@ -143,13 +148,15 @@ class Journal:
 
     def mean_requests(self) -> float | None:
         """Return how many requests an entity has taken, in the mean; None: no file is known."""
-        ((mean,),) = self._read("SELECT avg(requests) FROM entity")
+        ((mean,),) = self._run("SELECT avg(requests) FROM entity")
         return None if mean is None else float(mean)
 
     def done(self, entity_id: str, written: Written, began: datetime, ended: datetime) -> None:
-        """Note that an entity's file is in place."""
+        """Note an entity's file, which may be put in place then: the note outlasts a loss of power too."""
         file = _columns(written) | {"lacking": json.dumps(dict(written.lacking), ensure_ascii=False)}
+        self._run("PRAGMA synchronous = FULL")
         self._put(entity_id, "done", began, ended, **file, **_WELL)
+        self._run("PRAGMA synchronous = NORMAL")
 
     def unchanged(self, entity_id: str, began: datetime, ended: datetime) -> None:
         """Note that the file in place is of the current publication."""
@@ -176,7 +183,7 @@ class Journal:
                 row,
             )
 
-    def _read(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    def _run(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with failing(self._path):
             return self._rows.execute(query, parameters).fetchall()
 

@@ -46,19 +46,20 @@ class Shelf:
         self._folder.sweep()
         journal = self._kept(Journal(self._folder.journal, self._question))
         if not replace:
-            journal.refuse_strangers()
-        for entity_id in journal.strangers():
+            journal.refuse_others()
+        for entity_id in journal.others():
             self._folder.file(entity_id).unlink(missing_ok=True)
-            journal.forget(entity_id)
+        files.flush_names(self._folder.data)
+        journal.forget_others()
 
     def look(self, *, replace: bool) -> None:
         """Open only the journal, if there is one, and write nothing. Errors as for `open`."""
         library("pyarrow.parquet", "arrow")
-        self._folder.refuse_strangers()
+        self._folder.refuse_unknown()
         if self._folder.journal.exists():
             journal = self._kept(Journal(self._folder.journal, self._question, writable=False))
             if not replace:
-                journal.refuse_strangers()
+                journal.refuse_others()
 
     def _kept(self, journal: Journal) -> Journal:
         self._journal = self._life.enter_context(closing(journal))
@@ -96,14 +97,20 @@ class Shelf:
         return self._journal
 
     def put(self, panel: Panel, lacking: Lacking, *, requests: int, began: datetime) -> Written:
-        """Put an entity's file in place, then note it.
+        """Note an entity's file, and put it in place.
 
         Raises:
             MalformedAnswerError: a value breaks the spec.
             OSError: the file or the journal can't be written.
         """
-        written = files.write(self._folder, panel, self._question, requests=requests, lacking=lacking)
-        self._noted.done(panel.dataset.entity_id, written, began, self._clock())
+        entity_id = panel.dataset.entity_id
+        part = self._folder.part(entity_id)
+        try:
+            written = files.write(part, panel, self._question, requests=requests, lacking=lacking)
+            self._noted.done(entity_id, written, began, self._clock())
+            files.place(part, self._folder.file(entity_id))
+        finally:
+            part.unlink(missing_ok=True)
         return written
 
     def fail(self, entity_id: str, error: AsyncfinError, began: datetime) -> Failure:

@@ -150,15 +150,3 @@ async def test_what_a_killed_run_left_unfinished_is_swept_away(client: Client, f
     (folder.parent / "night.journal" / f"{IDS[3]}.part").write_bytes(b"half")
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
     assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
-
-
-async def test_a_file_put_in_place_just_before_a_kill_is_written_again(client: Client, folder: Path) -> None:
-    """The journal had no time to note it, so it counts for nothing, and nothing is doubled."""
-    await extract(client, IDS[:2], Select(), Annual(), to=folder)
-    journal = sqlite3.connect(folder.parent / "night.journal" / "journal.sqlite")
-    with journal:
-        journal.execute("DELETE FROM entity WHERE entity_id = ?", [IDS[0]])
-    journal.close()
-    report = await extract(client, IDS[:2], Select(), Annual(), to=folder)
-    assert [each.state for each in report.entities] == ["done", "unchanged"]
-    assert rows(folder) == annual(*FIRST[:2])

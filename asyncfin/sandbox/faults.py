@@ -4,37 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aiohttp import web
-from attrs import define, evolve, field, frozen
-from attrs.validators import ge, gt, in_, instance_of, le, optional
+from attrs import Attribute, define, evolve, field, frozen
+from attrs.validators import in_, optional
 
 from asyncfin.sandbox.dataset import DatasetFile, Publication
-from asyncfin.sandbox.request import OPERATIONS, RefusedError, Reply
+from asyncfin.sandbox.request import RefusedError, Reply
+from asyncfin.sandbox.rules import OPERATIONS
 
 
-def _share(default: Any) -> Any:
-    return field(default=default, validator=optional([ge(0), le(1)]))
+def _within(kinds: tuple[type, ...], right: Callable[[Any], bool], wanted: str) -> Any:
+    """What checks a number: TypeError for another kind, True among them, ValueError for a wrong one."""
+
+    def check(fault: Fault, attribute: Attribute[Any], value: Any) -> None:
+        problem = f"{attribute.name} is {value!r}; it must be {wanted}"
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise TypeError(problem)
+        if not right(value):
+            raise ValueError(problem)
+
+    return check
 
 
-def _numbers(nth: int | Iterable[int] | None) -> frozenset[int] | None:
-    return nth if nth is None else frozenset((nth,) if isinstance(nth, int) else nth)
+_NUMBER = (int, float)
+_a_share = _within(_NUMBER, lambda share: 0 <= share <= 1, "a number from 0 to 1")
+_a_status = _within((int,), lambda status: 200 <= status <= 599, "a whole number from 200 to 599")
+_not_negative = _within(_NUMBER, lambda seconds: seconds >= 0, "a number of seconds from 0")
+_positive = _within(_NUMBER, lambda seconds: seconds > 0, "a number of seconds above 0")
+
+
+def _numbers(nth: Any) -> frozenset[int] | None:
+    if nth is None:
+        return None
+    several = isinstance(nth, Iterable) and not isinstance(nth, str | bytes)
+    numbers = tuple(nth) if several else (nth,)
+    if not numbers or not all(type(number) is int and number >= 1 for number in numbers):
+        raise ValueError(f"nth is {nth!r}; it must be a whole number from 1, or several")
+    return frozenset(numbers)
 
 
 @frozen(kw_only=True)
 class Fault:
     """Which requests a fault meets. The rest of a fault is in its subclasses.
 
-    operation: "dataset", "catalogue", "query", "usage", "limits"; None: every request is counted.
+    operation: as in the log: "dataset", "catalogue", "query", "usage", "limits", or "openapi" for the
+        document; None: every request is counted.
     nth: those of the counted requests, one number or several, from 1, since the fault was set; None: all.
     share: the part of those that it meets, 0 to 1, drawn by `seed`.
     """
 
     operation: str | None = field(default=None, validator=optional(in_(OPERATIONS)))
     nth: Any = field(default=None, converter=_numbers)
-    share: float = _share(1.0)
+    share: float = field(default=1.0, validator=_a_share)
     seed: int = 0
 
 
@@ -42,18 +66,19 @@ class Fault:
 class Latency(Fault):
     """The answer begins so many seconds later, by the loop's clock."""
 
-    seconds: float = field(validator=ge(0))
+    seconds: float = field(validator=_not_negative)
 
 
 @frozen(kw_only=True)
 class Status(Fault):
-    """Another answer in place of the service's; it is not counted against the allowance.
+    """Another answer in place of the service's, with none of its headers; the allowance does not count it.
 
-    retry_after: the value of the header, seconds or an HTTP date; None: no header. code: of the error object.
+    status: 200 to 599. code: of the error object.
+    retry_after: the value of the header, seconds or an HTTP date; None: no header.
     body: the whole body instead of an error object, for instance b"<html>" from some proxy.
     """
 
-    status: int = field(validator=instance_of(int))
+    status: int = field(validator=_a_status)
     retry_after: int | str | None = None
     code: str = "injected"
     body: bytes | None = None
@@ -61,12 +86,11 @@ class Status(Fault):
     def reply(self, reply: Reply, request_id: str) -> Reply:
         """The answer that goes out in place of the given one."""
         refusal = RefusedError(self.status, self.code, "A fault that was asked for.")
-        headers = dict(reply.headers)
-        headers.pop("Content-Encoding", None)
+        headers = {name: reply.headers[name] for name in ("Content-Type", "Date")}
         if self.retry_after is not None:
             headers["Retry-After"] = str(self.retry_after)
         body = refusal.body(request_id) if self.body is None else self.body
-        return evolve(reply, status=self.status, body=body, headers=headers, counted=False)
+        return evolve(reply, status=self.status, body=body, headers=headers, charged=None)
 
 
 @frozen(kw_only=True)
@@ -80,21 +104,21 @@ class Switch(Fault):
 class Drop(Fault):
     """The connection is reset: before the answer (after=None), or after that share of its body."""
 
-    after: float | None = _share(None)
+    after: float | None = field(default=None, validator=optional(_a_share))
 
 
 @frozen(kw_only=True)
 class Truncate(Fault):
     """The connection is closed in good order after that share of the body that Content-Length announced."""
 
-    after: float = _share(0.5)
+    after: float = field(default=0.5, validator=_a_share)
 
 
 @frozen(kw_only=True)
 class Slow(Fault):
     """The body comes in ten pieces spread evenly over so many seconds."""
 
-    seconds: float = field(validator=gt(0))
+    seconds: float = field(validator=_positive)
 
 
 @frozen(kw_only=True)

@@ -11,7 +11,6 @@ from attrs import frozen
 from asyncfin.sandbox.accounts import Account
 
 JSON_TYPE = "application/json"
-OPERATIONS = ("dataset", "catalogue", "query", "usage", "limits")
 
 
 @frozen
@@ -34,7 +33,7 @@ class Reply:
     """One answer, with what the service notes about it.
 
     operation: None for a path of no operation. account: None when no valid token came.
-    counted: whether the request counts against the account's daily allowance (spec 8).
+    charged: the account and operation that the request counts for (spec 8); None: it does not count.
     """
 
     status: int
@@ -42,7 +41,7 @@ class Reply:
     headers: Mapping[str, str]
     operation: str | None = None
     account: Account | None = None
-    counted: bool = False
+    charged: tuple[Account, str] | None = None
 
 
 class RefusedError(Exception):

@@ -25,9 +25,8 @@ from asyncfin.sandbox.selection import read_selection
 from asyncfin.sandbox.store import Current, Store
 from asyncfin.sandbox.usage import limits, usage
 
-# operation: (method, permission or None); the first three are data requests (spec 8)
-DATA_OPERATIONS = ("dataset", "catalogue", "query")
-_OPERATIONS = {
+# operation: (method, permission or None)
+OPERATIONS = {
     "dataset": ("GET", DATASETS_READ),
     "catalogue": ("GET", DATASETS_READ),
     "query": ("POST", DATASETS_READ),
@@ -74,26 +73,26 @@ def find_call(path: str) -> Call | None:
 
 def answer(request: Request, service: Service) -> Reply:
     """The service's answer to a request."""
-    call, account, counted = find_call(request.path), None, False
+    call, account, charged = find_call(request.path), None, None
     operation = call.operation if call else None
     try:
         call = _allowed_call(call, request)
         if call.operation == "openapi":
             return _reply(request, service, 200, encode(openapi_document(service.base_url)), {}, operation)
         account = _authorised(call, request, service)
-        if call.operation in DATA_OPERATIONS:
+        if OPERATIONS[call.operation][1] == DATASETS_READ:  # a data request (spec 8)
             service.meter.check(account)
-            counted = True
+            charged = account, call.operation
         status, headers, body = 200, {}, _body(call, request, account, service)
     except RefusedError as refusal:
         status, headers, body = refusal.status, refusal.headers, refusal.body(request.request_id)
-    return _reply(request, service, status, body, headers, operation, account, counted)
+    return _reply(request, service, status, body, headers, operation, account, charged)
 
 
 def _allowed_call(call: Call | None, request: Request) -> Call:
     if call is None:
         raise RefusedError(404, "not_found", "There is nothing at this path.")
-    method = _OPERATIONS[call.operation][0]
+    method = OPERATIONS[call.operation][0]
     if request.method != method:
         raise RefusedError(405, "method_not_allowed", f"This path takes {method}.", headers={"Allow": method})
     if request.body is None:
@@ -113,7 +112,7 @@ def _authorised(call: Call, request: Request, service: Service) -> Account:
             "The access token is missing, invalid or not issued for the REST API.",
             headers={"WWW-Authenticate": "Bearer"},
         )
-    permission = _OPERATIONS[call.operation][1]
+    permission = OPERATIONS[call.operation][1]
     if permission is not None and not token.grants(permission, service.base_url):
         raise RefusedError(403, "forbidden", f"The token lacks the permission {permission}.")
     if not account.access:
@@ -154,7 +153,7 @@ def _reply(
     headers: Mapping[str, str],
     operation: str | None,
     account: Account | None = None,
-    counted: bool = False,
+    charged: tuple[Account, str] | None = None,
 ) -> Reply:
     sent = {"Content-Type": JSON_TYPE, "Date": format_datetime(service.meter.now(), usegmt=True), **headers}
     if service.dialect.extras and operation != "openapi":
@@ -162,4 +161,4 @@ def _reply(
     if service.dialect.gzip and "gzip" in request.headers.get("accept-encoding", ""):
         sent["Content-Encoding"] = "gzip"
         body = gzip.compress(body, compresslevel=1, mtime=0)
-    return Reply(status, body, sent, operation, account, counted)
+    return Reply(status, body, sent, operation, account, charged)

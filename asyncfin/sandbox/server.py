@@ -57,13 +57,6 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _started(value: str | None) -> str:
-    """Return what is there from the start on."""
-    if value is None:
-        raise SandboxError("the sandbox is not running: `async with` it, or `await sandbox.start()`")
-    return value
-
-
 class Sandbox:
     """A local service of the given datasets, on a port of this machine.
 
@@ -78,11 +71,13 @@ class Sandbox:
     clock: aware UTC time; the day of the allowance and the Date header go by it. Waits go by the
         loop's clock.
 
-    Once it runs: base_url, token, entities; before that they raise SandboxError.
+    While it runs: base_url, token, entities, publish, put_account, issue_token; else they raise SandboxError.
     """
 
     _store: Store
     _meter: Meter
+    _base_url: str
+    _token: str
 
     def __init__(
         self,
@@ -107,8 +102,6 @@ class Sandbox:
         # Other threads may publish or set a fault while the loop's thread answers.
         self._lock = threading.RLock()
         self._runner: web.ServerRunner | None = None
-        self._base_url: str | None = None
-        self._token: str | None = None
         self.inject(*faults)
 
     @classmethod
@@ -122,16 +115,23 @@ class Sandbox:
     @property
     def base_url(self) -> str:
         """Where it listens, without a slash at the end."""
-        return _started(self._base_url)
+        self._check_running()
+        return self._base_url
 
     @property
     def token(self) -> str:
         """A token of the default account, with all permissions; another may be put in its place."""
-        return _started(self._token)
+        self._check_running()
+        return self._token
 
     @token.setter
     def token(self, token: str) -> None:
+        self._check_running()
         self._token = token
+
+    def _check_running(self) -> None:
+        if self._runner is None:
+            raise SandboxError("the sandbox is not running: `async with` it, or `await sandbox.start()`")
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -154,17 +154,30 @@ class Sandbox:
         if self._runner is not None:
             raise SandboxError("the sandbox runs already: start it once")
         datasets = [_publication(source) for source in self._datasets]
-        self._store = _store(self._store_name)
+        self._store = self._filled(datasets)
+        self._meter = Meter(self._store, self._clock, asyncio.get_running_loop().time)
         try:
-            for publication in datasets:
-                self._store.publish(publication)
-            self._meter = Meter(self._store, self._clock, asyncio.get_running_loop().time)
-            self._store.put_account(self._account)
             self._runner = await self._listening()
         except BaseException:
             self._store.close()
             raise
-        self._token = self.issue_token()
+
+    def _filled(self, datasets: list[Publication]) -> Store:
+        """The store with the datasets, the account, and a token of it."""
+        try:
+            store = Store(self._store_name)
+            try:
+                for publication in datasets:
+                    store.publish(publication)
+                store.put_account(self._account)
+                self._token = _new_token(store, Token(DEFAULT_ACCOUNT, PERMISSIONS, "rest"))
+            except BaseException:
+                store.close()
+                raise
+        except sqlite3.Error as error:
+            name = str(self._store_name)
+            raise SandboxError(f"the store {name!r} cannot be used ({error}): name a new file") from None
+        return store
 
     async def _listening(self) -> web.ServerRunner:
         server = web.Server(self._serve, handler_cancellation=True, access_log=None)
@@ -173,21 +186,22 @@ class Sandbox:
         await runner.setup()
         try:
             await web.TCPSite(runner, self._host, self._port).start()
-        except OSError as error:
+        except BaseException as error:
             await runner.cleanup()
-            refused = self._not_listening(error)
-        else:
-            host = f"[{self._host}]" if ":" in self._host else self._host
-            self._base_url = f"http://{host}:{runner.addresses[0][1]}"
-            return runner
-        raise refused
+            # asyncio's words for a port out of range, and for a host that is no name
+            if isinstance(error, OSError | OverflowError | UnicodeError):
+                raise self._not_listening(error) from None
+            raise
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self._base_url = f"http://{host}:{runner.addresses[0][1]}"
+        return runner
 
-    def _not_listening(self, error: OSError) -> SandboxError:
-        if error.errno == errno.EADDRINUSE:
+    def _not_listening(self, error: Exception) -> SandboxError:
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             return PortInUseError(
                 f"port {self._port} of {self._host} is in use: choose another, or 0 for a free one"
             )
-        reason = error.strerror or str(error)
+        reason = getattr(error, "strerror", None) or error
         return SandboxError(f"cannot listen at {self._host}, port {self._port} ({reason}): choose others")
 
     async def aclose(self) -> None:
@@ -195,12 +209,13 @@ class Sandbox:
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
-            self._store.close()
+            with self._lock:
+                self._store.close()
 
     @property
     def entities(self) -> tuple[str, ...]:
         """The ids of the entities with a publication."""
-        _started(self._base_url)
+        self._check_running()
         return self._store.entities()
 
     @property
@@ -217,11 +232,13 @@ class Sandbox:
         """
         publication = _publication(source)
         with self._lock:
+            self._check_running()
             self._store.publish(publication)
 
     def put_account(self, account: Account) -> None:
         """Add an account, or change the one of that name."""
         with self._lock:
+            self._check_running()
             self._store.put_account(account)
 
     def issue_token(
@@ -237,13 +254,12 @@ class Sandbox:
 
         Raises SandboxError when there is no such account.
         """
-        text = secrets.token_urlsafe(24)
         held = (permissions,) if isinstance(permissions, str) else tuple(permissions)
         with self._lock:
+            self._check_running()
             if self._store.account(account) is None:
                 raise SandboxError(f"there is no account {account!r}: add it with put_account")
-            self._store.put_token(text, Token(account, held, audience))
-        return text
+            return _new_token(self._store, Token(account, held, audience))
 
     def inject(self, *faults: Fault) -> None:
         """Set more faults; each counts requests from now on."""
@@ -270,22 +286,20 @@ class Sandbox:
         for fault in faults:
             if isinstance(fault, Switch):
                 self._store.publish(_publication(fault.publication))
-        reply = answer(request, Service(self._store, self._meter, self.dialect, self.base_url))
+        reply = answer(request, Service(self._store, self._meter, self.dialect, self._base_url))
         for fault in faults:
             if isinstance(fault, Status):
                 reply = fault.reply(reply, request.request_id)
-        if reply.counted and reply.account and reply.operation:
-            self._meter.count(reply.account, reply.operation)
+        if reply.charged:
+            self._meter.count(*reply.charged)
         self._log.append(_served(request, reply, faults))
         return reply
 
 
-def _store(name: str | Path) -> Store:
-    try:
-        return Store(name)
-    except sqlite3.Error as error:
-        reason = str(error)
-    raise SandboxError(f"the store {str(name)!r} cannot be used ({reason}): name a new file")
+def _new_token(store: Store, token: Token) -> str:
+    text = secrets.token_urlsafe(24)
+    store.put_token(text, token)
+    return text
 
 
 @cache

@@ -101,7 +101,8 @@ class Store:
 
     def __init__(self, name: str | Path = ":memory:") -> None:
         # Several threads may hold the sandbox (the pytest fixture's do); it lets in one at a time.
-        self._db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+        # The loop waits too when another program holds the file, so not for long.
+        self._db = sqlite3.connect(name, timeout=0.1, isolation_level=None, check_same_thread=False)
         try:
             self._refuse_another_schema(name)
             self._db.executescript(_SCHEMA)

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import math
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -29,6 +32,7 @@ from asyncfin.sandbox import (
     Switch,
     Truncate,
 )
+from asyncfin.sandbox.generate import generate
 
 from .conftest import COMPANY, ENTITY, FIRST, SECOND
 
@@ -71,11 +75,38 @@ def caller(session: aiohttp.ClientSession, sandbox: Sandbox) -> Caller:
     return Caller(session, sandbox)
 
 
-@pytest.mark.parametrize("name", ["base_url", "token", "entities"])
-def test_a_sandbox_that_is_not_running_says_how_to_start_it(name: str) -> None:
-    """There is nothing to connect to yet."""
-    with pytest.raises(SandboxError, match=r"is not running: `async with` it, or `await sandbox.start"):
-        getattr(Sandbox(), name)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda sandbox: sandbox.base_url,
+        lambda sandbox: sandbox.token,
+        lambda sandbox: setattr(sandbox, "token", "another"),
+        lambda sandbox: sandbox.entities,
+        lambda sandbox: sandbox.publish(generate(1, series=1)),
+        lambda sandbox: sandbox.put_account(Account("other")),
+        lambda sandbox: sandbox.issue_token(),
+    ],
+    ids=["base_url", "token", "another token", "entities", "publish", "put_account", "issue_token"],
+)
+async def test_a_sandbox_that_is_not_running_says_how_to_start_it(use: Callable[[Sandbox], Any]) -> None:
+    """There is nothing to connect to yet, or any longer."""
+    sandbox = Sandbox()
+    for again in (False, True):
+        with pytest.raises(SandboxError, match=r"is not running: `async with` it, or `await sandbox.start"):
+            use(sandbox)
+        if not again:
+            async with sandbox:
+                assert sandbox.base_url
+
+
+async def test_a_sandbox_can_be_started_again(
+    publication: Publication, session: aiohttp.ClientSession
+) -> None:
+    """At another port, with another token."""
+    sandbox = Sandbox(publication)
+    for _ in range(2):
+        async with sandbox:
+            assert await Caller(session, sandbox).statuses(1) == [200]
 
 
 async def test_a_sandbox_shows_where_it_listens() -> None:
@@ -222,6 +253,32 @@ async def test_a_foreign_address_is_one_clear_error() -> None:
         await Sandbox(host="192.0.2.1").start()
 
 
+@pytest.mark.parametrize("wrong", [{"port": 70_000}, {"port": -1}, {"host": "a" * 70}, {"host": "a..b"}])
+async def test_an_address_that_cannot_be_is_one_clear_error(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    """And the store is free again for the next try."""
+    store = tmp_path / "service.db"
+    with pytest.raises(SandboxError, match=f"{next(iter(wrong.values()))}.*choose"):
+        await Sandbox(store=store, **wrong).start()
+    async with Sandbox(store=store) as sandbox:
+        assert sandbox.base_url
+
+
+async def test_a_store_that_another_program_holds_is_one_clear_error(
+    tmp_path: Path, publication: Publication
+) -> None:
+    """The loop does not wait long for it, and when the lock is gone the sandbox starts."""
+    store = tmp_path / "service.db"
+    async with Sandbox(store=store) as sandbox:
+        assert sandbox._store._db.execute("PRAGMA busy_timeout").fetchone()[0] <= 100
+    with closing(sqlite3.connect(store, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(SandboxError, match=r"service\.db.*locked"):
+            await Sandbox(publication, store=store).start()
+        other.execute("ROLLBACK")
+    async with Sandbox(publication, store=store) as sandbox:
+        assert sandbox.entities == (ENTITY,)
+
+
 async def test_a_token_needs_an_account(sandbox: Sandbox) -> None:
     """The error names the account."""
     with pytest.raises(SandboxError, match="nobody"):
@@ -299,6 +356,20 @@ async def test_a_429_can_be_had_with_any_retry_after(sandbox: Sandbox, caller: C
     assert await caller.statuses(1) == [200]
 
 
+@pytest.mark.parametrize("limited", [True, False])
+async def test_a_status_brings_nothing_of_the_answer_it_replaces(
+    sandbox: Sandbox, session: aiohttp.ClientSession, limited: bool
+) -> None:
+    """No wait of a 429 and no challenge of a 401: a client would go by them."""
+    sandbox.put_account(Account("sandbox", allowance=0))
+    sandbox.inject(Status(status=503))
+    url = f"{sandbox.base_url}/v1/entities/{ENTITY}/dataset"
+    headers = {"Authorization": f"Bearer {sandbox.token if limited else 'wrong'}"}
+    async with session.get(url, headers=headers) as response:
+        assert (response.status, response.content_type) == (503, "application/json")
+        assert set(response.headers) == {"Content-Type", "Content-Length", "Date", "Server"}
+
+
 async def test_a_body_can_be_anything(sandbox: Sandbox, caller: Caller) -> None:
     """As from a proxy in between."""
     sandbox.inject(Status(status=200, body=b"<html>"))
@@ -363,11 +434,35 @@ async def test_closing_cuts_off_whoever_waits(
     assert asyncio.all_tasks() == before
 
 
-@pytest.mark.parametrize("wrong", [{"share": 2}, {"share": -0.1}, {"operation": "querys"}])
-def test_a_wrong_fault_is_refused_when_it_is_made(wrong: dict[str, Any]) -> None:
-    """By the name of the field: a fault that meets nothing would make a test pass for nothing."""
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        Hang(**wrong)
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (Hang, {"operation": "querys"}),
+        *((Hang, {"share": share}) for share in (2, -0.1, math.nan, None, "0.5", True)),
+        *((Hang, {"nth": nth}) for nth in (0, -1, [], [1, 0], "12", 1.5, [1.5], True, {"first"})),
+        *((Drop, {"after": after}) for after in (1.1, -1, "0.5")),
+        *((Truncate, {"after": after}) for after in (None, 2, "0.5")),
+        *((Status, {"status": status}) for status in (0, 99, 199, 600, None, "503", 503.0, True)),
+        *((Latency, {"seconds": seconds}) for seconds in (-1, None, math.nan)),
+        *((Slow, {"seconds": seconds}) for seconds in (0, None)),
+    ],
+)
+def test_a_wrong_fault_is_refused_when_it_is_made(kind: type[Fault], wrong: dict[str, Any]) -> None:
+    """By field, value and what would be right: one that meets nothing would make a test pass for nothing."""
+    ((name, value),) = wrong.items()
+    with pytest.raises((ValueError, TypeError)) as caught:
+        kind(**wrong)
+    said = str(caught.value.args[0])
+    assert name in said
+    assert repr(value) in said
+    assert "must be" in said
+
+
+def test_the_requests_that_a_fault_meets_may_be_one_or_several() -> None:
+    """In any collection, in any order."""
+    faults = [Hang(nth=nth) for nth in (2, [2], (2, 2), {2}, range(2, 3), iter([2]))]
+    assert all(fault == faults[0] for fault in faults)
+    assert Hang(nth=[3, 1]) == Hang(nth=(1, 3))
 
 
 async def test_the_demo_has_entities_and_figures(session: aiohttp.ClientSession) -> None:

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from attrs import fields, frozen
@@ -75,38 +79,41 @@ class Journal:
     Args:
         path: the file; it is made where it is missing.
         question: what is asked.
-        writable: whether it is made where it is missing; else it is only read.
+        original: what the file is a copy of, if it is one.
 
     Raises:
         ManifestMismatchError: it is no journal, or of another version of this library.
         OSError: it can't be written.
     """
 
-    def __init__(self, path: Path, question: Question, *, writable: bool = True) -> None:
-        self._path, self._question = path, question
+    def __init__(self, path: Path, question: Question, *, original: Path | None = None) -> None:
+        self._path, self._question = original or path, question
         with failing(self._path):
-            mode = "rwc" if writable else "ro"
-            self._rows = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None)
+            self._rows = sqlite3.connect(path, isolation_level=None)
             try:
-                self._open(writable)
+                self._open()
             except BaseException:
                 self._rows.close()
                 raise
 
-    def _open(self, writable: bool) -> None:
+    def _open(self) -> None:
         (version,) = self._rows.execute("PRAGMA user_version").fetchone()
-        if version not in (0, _VERSION):
+        if version == 0:
+            self._begin()
+        elif version != _VERSION:
             raise ManifestMismatchError(
                 f"{self._path} is of another version of asyncfin: name another folder"
             )
-        if version == 0:
-            self._rows.execute("PRAGMA journal_mode = WAL")
-            self._rows.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
         # A loss of power may cost the last entries, but for those of `done`; never the journal.
         self._rows.execute("PRAGMA synchronous = NORMAL")
-        if writable:
-            asked = (self._question.hash, self._question.text)
-            self._rows.execute("INSERT OR IGNORE INTO question VALUES (?, ?)", asked)
+        asked = (self._question.hash, self._question.text)
+        self._rows.execute("INSERT OR IGNORE INTO question VALUES (?, ?)", asked)
+
+    def _begin(self) -> None:
+        if self._rows.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise ManifestMismatchError(f"{self._path} is no journal of an extraction: name another folder")
+        self._rows.execute("PRAGMA journal_mode = WAL")
+        self._rows.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
 
     def others(self) -> tuple[str, ...]:
         """Return the entities whose files answer another question; without a publication there is no file."""
@@ -186,6 +193,22 @@ class Journal:
     def _run(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with failing(self._path):
             return self._rows.execute(query, parameters).fetchall()
+
+
+@contextmanager
+def copied(path: Path, question: Question) -> Iterator[Journal]:
+    """Open a copy of a journal, or of none: SQLite writes beside a file even if it only reads it.
+
+    Raises:
+        ManifestMismatchError, OSError: as for `Journal`.
+    """
+    with TemporaryDirectory() as place:
+        copy = Path(place) / path.name
+        for ending in ("", "-wal"):
+            with failing(path), suppress(FileNotFoundError):
+                copyfile(f"{path}{ending}", f"{copy}{ending}")
+        with closing(Journal(copy, question, original=path)) as journal:
+            yield journal
 
 
 def _columns(value: Written | Failure) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from asyncfin.errors import AsyncfinError
 from asyncfin.extraction import files
 from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.journal import Failure, Journal, Written
+from asyncfin.extraction.journal import Failure, Journal, Written, copied
 from asyncfin.extraction.question import Lacking, Question
 from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel
@@ -27,7 +27,7 @@ class Shelf:
     def __init__(self, folder: Folder, question: Question, clock: Callable[[], datetime]) -> None:
         self._folder, self._question, self._clock = folder, question, clock
         self._life = ExitStack()
-        self._journal: Journal | None = None
+        self._journal: Journal  # from `open` or `look` on
 
     def open(self, *, replace: bool) -> None:
         """Take hold of the folder, and clear away what killed runs have left.
@@ -44,26 +44,21 @@ class Shelf:
         self._folder.make()
         self._life.enter_context(self._folder.locked())
         self._folder.sweep()
-        journal = self._kept(Journal(self._folder.journal, self._question))
+        self._journal = self._life.enter_context(closing(Journal(self._folder.journal, self._question)))
         if not replace:
-            journal.refuse_others()
-        for entity_id in journal.others():
+            self._journal.refuse_others()
+        for entity_id in self._journal.others():
             self._folder.file(entity_id).unlink(missing_ok=True)
         files.flush_names(self._folder.data)
-        journal.forget_others()
+        self._journal.forget_others()
 
     def look(self, *, replace: bool) -> None:
-        """Open only the journal, if there is one, and write nothing. Errors as for `open`."""
+        """Open only a copy of the journal, and write nothing here. Errors as for `open`."""
         library("pyarrow.parquet", "arrow")
         self._folder.refuse_unknown()
-        if self._folder.journal.exists():
-            journal = self._kept(Journal(self._folder.journal, self._question, writable=False))
-            if not replace:
-                journal.refuse_others()
-
-    def _kept(self, journal: Journal) -> Journal:
-        self._journal = self._life.enter_context(closing(journal))
-        return journal
+        self._journal = self._life.enter_context(copied(self._folder.journal, self._question))
+        if not replace:
+            self._journal.refuse_others()
 
     def close(self) -> None:
         """Let go of the folder, if it was taken."""
@@ -71,11 +66,11 @@ class Shelf:
 
     def last(self, entity_id: str) -> Written | None:
         """Return what the journal knows of an entity's file."""
-        return self._journal.written(entity_id) if self._journal else None
+        return self._journal.written(entity_id)
 
     def usual_requests(self) -> float | None:
         """Return how many requests an entity of the journal has taken, in the mean; None: there is none."""
-        return self._journal.mean_requests() if self._journal else None
+        return self._journal.mean_requests()
 
     def current(self, entity_id: str, dataset_id: str) -> Written | None:
         """Return an entity's file if it is in place, whole, and of this publication."""
@@ -88,13 +83,8 @@ class Shelf:
         """Return what `current` does, and note it."""
         written = self.current(entity_id, dataset_id)
         if written is not None:
-            self._noted.unchanged(entity_id, began, self._clock())
+            self._journal.unchanged(entity_id, began, self._clock())
         return written
-
-    @property
-    def _noted(self) -> Journal:
-        assert self._journal is not None, "the shelf is not open"
-        return self._journal
 
     def put(self, panel: Panel, lacking: Lacking, *, requests: int, began: datetime) -> Written:
         """Note an entity's file, and put it in place.
@@ -107,7 +97,7 @@ class Shelf:
         part = self._folder.part(entity_id)
         try:
             written = files.write(part, panel, self._question, requests=requests, lacking=lacking)
-            self._noted.done(entity_id, written, began, self._clock())
+            self._journal.done(entity_id, written, began, self._clock())
             files.place(part, self._folder.file(entity_id))
         finally:
             part.unlink(missing_ok=True)
@@ -116,5 +106,5 @@ class Shelf:
     def fail(self, entity_id: str, error: AsyncfinError, began: datetime) -> Failure:
         """Note that an entity failed; its file of before stays."""
         failure = Failure.of(error)
-        self._noted.failed(entity_id, failure, began, self._clock())
+        self._journal.failed(entity_id, failure, began, self._clock())
         return failure

@@ -1,11 +1,15 @@
 """What the journal knows whatever happens, whose file it is, and who may look into it."""
 
 import asyncio
+import os
 import signal
 import sqlite3
 import sys
+import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,3 +107,76 @@ async def test_a_refusal_says_how_to_replace_the_files(client: Client, folder: P
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
     with pytest.raises(ManifestMismatchError, match=r"replace=True.*--replace"):
         await extract(client, IDS[:1], Select(), Quarterly(), to=folder)
+
+
+async def test_a_database_of_something_else_is_refused_and_left_as_it_is(
+    client: Client, folder: Path
+) -> None:
+    """Also one that has no version."""
+    (folder.parent / "night.journal").mkdir()
+    with opened(folder) as other:
+        other.execute("CREATE TABLE mine (name TEXT)")
+    path = folder.parent / "night.journal" / "journal.sqlite"
+    content = path.read_bytes()
+    for ask in (extract, extract_cost):
+        with pytest.raises(ManifestMismatchError, match=r"night\.journal/journal\.sqlite"):
+            await ask(client, IDS[:1], Select(), Annual(), to=folder)
+    assert path.read_bytes() == content
+
+
+def contents(place: Path) -> dict[str, Any]:
+    """Every name below a place, with what is in the file."""
+    return {name: (place / name).read_bytes() if (place / name).is_file() else None for name in names(place)}
+
+
+async def test_an_estimate_beside_a_killed_run_sees_its_entities_and_writes_nothing(
+    client: Client, killed: Path
+) -> None:
+    """What the run had noted is not yet in the journal's one file."""
+    before = contents(killed.parent)
+    assert "night.journal/journal.sqlite-wal" in before
+    cost = await extract_cost(client, IDS, Select(), Annual(), to=killed)
+    assert (cost.unchanged, cost.new) == (1, len(IDS) - 1)
+    assert contents(killed.parent) == before
+
+
+@pytest.mark.parametrize("tables", [False, True])
+async def test_an_estimate_takes_a_journal_that_was_only_begun_for_none(
+    client: Client, folder: Path, tables: bool
+) -> None:
+    """A start that is killed leaves an empty file, or one without tables."""
+    (folder.parent / "night.journal").mkdir()
+    with opened(folder) as journal:
+        journal.execute("PRAGMA journal_mode = WAL" if tables else "PRAGMA user_version")
+    before = contents(folder.parent)
+    cost = await extract_cost(client, IDS, Select(), Annual(), to=folder)
+    assert cost.new == len(IDS)
+    assert contents(folder.parent) == before
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that all users can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+async def test_an_estimate_needs_no_leave_to_write(client: Client, place: Path) -> None:
+    """A folder that may only be read is as good; tests that run as root become someone else meanwhile."""
+    folder = place / "night"
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    everything = [place, *(place / name for name in names(place))]
+    for path in everything:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        cost = await extract_cost(client, IDS, Select(), Annual(), to=folder)
+    finally:
+        if root:
+            os.seteuid(0)
+        for path in everything:
+            path.chmod(0o755)
+    assert cost.unchanged == len(IDS)

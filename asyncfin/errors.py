@@ -25,7 +25,7 @@ Every error can be pickled, and none holds the access token.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Required, TypedDict, Unpack
@@ -116,7 +116,17 @@ class AsyncfinError(Exception):
 
 
 class SelectionError(AsyncfinError, ValueError):
-    """The question itself is wrong. Raised before any request is spent on it."""
+    """The question itself is wrong. Raised before any request is spent on it.
+
+    `lacking` is what was asked for and is not there: ids and words by field, as `Catalogue.lacking`
+    returns them; empty where something else is wrong.
+    """
+
+    def __init__(
+        self, *args: object, lacking: Mapping[str, tuple[str, ...]] | None = None, **facts: Unpack[_Facts]
+    ) -> None:
+        super().__init__(*args, **facts)
+        self.lacking = lacking or {}
 
 
 @cache

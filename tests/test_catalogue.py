@@ -198,6 +198,15 @@ def test_every_unknown_id_is_named_but_only_some_are_explained() -> None:
     assert str(caught.value).count("close: Revenue") == 3
 
 
+def test_an_error_over_unknown_names_has_them_by_field() -> None:
+    """So that a program need not read its text; other errors have none."""
+    select = Select(["Cash", "Revenu"], basis="segments")
+    with pytest.raises(SelectionError) as caught:
+        EXAMPLE.select(select)
+    assert caught.value.lacking == EXAMPLE.lacking(select)
+    assert SelectionError("something else").lacking == {}
+
+
 def test_what_is_no_select_is_refused_by_name() -> None:
     """A metric's id, for instance."""
     wrong: Any = "Revenue"

@@ -1,6 +1,5 @@
 """How a command ends: its exit code, and the one line that says what went wrong and what to do."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -56,8 +55,7 @@ def naming(option: str) -> Iterator[None]:
 
 Failure = CycloptsError | UsageError | AsyncfinError | OSError
 
-# Unknown ids and words; all other selection errors say themselves what would be right.
-_LACKING = re.compile(r"\(O-\S{32}\) has no |^none of the \d+ entities has ")
+# For unknown ids and words; all other selection errors say themselves what would be right.
 _SEE_CATALOGUE = "`asyncfin catalogue` shows what can be asked for"
 
 # The first class that fits decides.
@@ -85,12 +83,9 @@ def ending(failure: Failure) -> tuple[Exit, str]:
     """Return a failed command's exit code and its line for standard error."""
     for kind, code, advice in _ENDINGS:
         if isinstance(failure, kind):
-            return code, _line(failure, _SEE_CATALOGUE if _is_of_unknown(failure) else advice)
+            unknown = isinstance(failure, SelectionError) and failure.lacking
+            return code, _line(failure, _SEE_CATALOGUE if unknown else advice)
     return Exit.FAILED, _line(failure, "run it again")
-
-
-def _is_of_unknown(failure: Failure) -> bool:
-    return isinstance(failure, SelectionError) and _LACKING.search(str(failure)) is not None
 
 
 def _line(failure: Failure, advice: str) -> str:

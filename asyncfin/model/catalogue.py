@@ -186,11 +186,12 @@ class Catalogue(Dataset):
 
         Raises:
             SelectionError: the Select names metrics, groups, paths, series or words (basis, cadence,
-                period meaning) that this catalogue lacks; the message says which, and what comes close.
+                period meaning) that this catalogue lacks: `lacking` has them by field, and the message
+                also what comes close.
         """
         check_kind("select", select, Select)
         if lacking := self.lacking(select):
-            raise SelectionError(self.complaint(lacking))
+            raise SelectionError(self.complaint(lacking), lacking=lacking)
         series = self.series
         for fits in self._predicates(select):
             series = tuple(filter(fits, series))

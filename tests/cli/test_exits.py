@@ -82,6 +82,7 @@ SEE_CATALOGUE = "; `asyncfin catalogue` shows what can be asked for"
         (["query", ENTITY, "--metric", "Revenu"], True),
         (["query", ENTITY, "--basis", "consolidate"], True),
         (["catalogue", ENTITY, "--scope", "company=none"], True),
+        (["extract", "O-1", "--into", "night"], False),
         (["query", ENTITY, "--scope", "company"], False),
         (["query", ENTITY, "--trailing", "0"], False),
         (["dataset", "O-1"], False),
@@ -89,9 +90,10 @@ SEE_CATALOGUE = "; `asyncfin catalogue` shows what can be asked for"
     ],
 )
 def test_only_unknown_ids_and_words_are_referred_to_the_catalogue(
-    command: Command, arguments: list[str], unknown: bool
+    command: Command, arguments: list[str], unknown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every other wrong selection says itself what would be right."""
+    monkeypatch.chdir(tmp_path)
     result = command(*arguments)
     assert result.code == 2
     assert result.line.endswith(SEE_CATALOGUE) == unknown

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
@@ -23,6 +24,9 @@ if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
+
+# File systems take 255 bytes, of which ".parquet" is a part.
+_LONGEST = 247
 
 
 @frozen
@@ -57,23 +61,24 @@ class Folder:
         return self.beside / "journal.sqlite"
 
     def file(self, entity_id: str) -> Path:
-        """Return an entity's Parquet file; what file names can't hold is written %XX."""
-        return self.data / f"{quote(entity_id, safe='')}.parquet"
+        """Return an entity's Parquet file."""
+        return self.data / f"{_named(entity_id)}.parquet"
 
     def part(self, entity_id: str) -> Path:
         """Return where an entity's file stands until it is whole."""
-        return self.beside / f"{quote(entity_id, safe='')}.part"
+        return self.beside / f"{_named(entity_id)}.part"
 
     def refuse_unknown(self) -> None:
-        """Refuse a data folder without a journal that holds Parquet files.
+        """Refuse a data folder without a journal that holds Parquet files, at whatever depth.
 
         Raises:
             ManifestMismatchError: it does.
         """
-        if not self.journal.exists() and self.data.is_dir():
-            for path in self.data.glob("*.parquet"):
+        if not self.journal.exists():
+            for path in self.data.rglob("*.parquet"):
                 raise ManifestMismatchError(
-                    f"{self.data} holds {path.name}, which no journal beside it knows: name another folder"
+                    f"{self.data} holds {path.relative_to(self.data)}, which no journal beside it knows:"
+                    " name another folder"
                 )
 
     def make(self) -> None:
@@ -107,6 +112,15 @@ class Folder:
             if not held:
                 raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
             yield
+
+
+def _named(entity_id: str) -> str:
+    """Return an id as file names can hold it: with %XX, and a long one as its beginning and its hash."""
+    name = quote(entity_id, safe="")
+    if len(name) <= _LONGEST:
+        return name
+    # No other name has a plus sign, so the two kinds stay apart.
+    return f"{name[: _LONGEST - 65]}+{sha256(entity_id.encode()).hexdigest()}"
 
 
 def _held(lock: BinaryIO) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin import Annual, Client, Exact, ManifestMismatchError, Quarterly, Select, extract
+from asyncfin import Annual, Client, Exact, ManifestMismatchError, Quarterly, Select, extract, extract_cost
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, annual, names, rows, stamps
 
@@ -109,13 +109,16 @@ async def test_another_question_can_replace_the_folder(client: Client, folder: P
     assert rows(folder) == annual(*FIRST[:2])
 
 
-async def test_files_that_no_journal_knows_are_refused(client: Client, folder: Path) -> None:
-    """A reader would take them for part of the table."""
-    os.mkdir(folder)
-    (folder / "mine.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ManifestMismatchError, match=r"mine\.parquet"):
-        await extract(client, IDS, Select(), Annual(), to=folder)
-    assert names(folder.parent) == ["night", "night/mine.parquet"]
+@pytest.mark.parametrize("name", ["mine.parquet", "below/it/mine.parquet"])
+async def test_files_that_no_journal_knows_are_refused(client: Client, folder: Path, name: str) -> None:
+    """A reader would take them for part of the table, wherever they stand in it."""
+    os.makedirs((folder / name).parent)
+    (folder / name).write_bytes(b"PAR1")
+    before = names(folder.parent)
+    for ask in (extract, extract_cost):
+        with pytest.raises(ManifestMismatchError, match=rf"night holds {name}"):
+            await ask(client, IDS, Select(), Annual(), to=folder)
+    assert names(folder.parent) == before
 
 
 @pytest.mark.parametrize("content", [b"x" * 5000, b""])

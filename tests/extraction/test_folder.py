@@ -1,0 +1,46 @@
+"""How entities' files are called."""
+
+from pathlib import Path
+from urllib.parse import unquote
+
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncfin import Annual, Client, Select, extract
+from asyncfin.extraction.folder import Folder
+from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import FIRST, names, rows
+
+# One to twelve bytes each in a file name.
+ids = st.text("aA/+%\u00e9\u682a\u682b\U00020bb7", min_size=32, max_size=32).map("O-".__add__)
+
+
+async def test_an_id_too_long_for_a_file_name_is_extracted_all_the_same(tmp_path: Path) -> None:
+    """Spec 2.2 allows any 32 characters; written %XX, these would take 292 bytes."""
+    long = "O-" + "\u682a" * 32
+    publication = evolve(FIRST[0].publications[0], entity_id=long)
+    async with Sandbox(publication) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        await extract(client, [long], Select(), Annual(), to=tmp_path / "night")
+        report = await extract(client, [long], Select(), Annual(), to=tmp_path / "night")
+    assert len(report.unchanged) == 1
+    assert len(names(tmp_path / "night")) == 1
+    assert {row[0] for row in rows(tmp_path / "night")} == {long}
+
+
+@given(st.lists(ids, unique=True, min_size=2))
+def test_no_two_entities_share_a_file(several: list[str]) -> None:
+    """Each name fits a file system, and those that are not shortened say the id."""
+    folder = Folder.at("night")
+    files = {entity_id: folder.file(entity_id).name for entity_id in several}
+    assert len(set(files.values())) == len(several)
+    for entity_id, name in files.items():
+        assert len(name.encode()) <= 255
+        assert "+" in name or unquote(name) == f"{entity_id}.parquet"
+
+
+def test_long_ids_that_begin_alike_have_names_of_their_own() -> None:
+    """A long name is cut, so what tells it apart is a hash of the whole id."""
+    folder, alike = Folder.at("night"), "O-" + "\u682a" * 31
+    assert folder.file(f"{alike}\u682a") != folder.file(f"{alike}\u682b")
+    assert folder.part(f"{alike}\u682a") != folder.part(f"{alike}\u682b")

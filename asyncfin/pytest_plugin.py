@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncfin.sandbox import Sandbox
+if TYPE_CHECKING:
+    from asyncfin.sandbox import Sandbox
 
 
 @pytest.fixture
 def asyncfin_sandbox() -> Iterator[Sandbox]:
     """A running `Sandbox.demo()`: base_url, token, entities, publish, inject."""
+    from asyncfin.sandbox import Sandbox  # every run of pytest loads this module, few need a service
+
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="asyncfin-sandbox", daemon=True)
     thread.start()

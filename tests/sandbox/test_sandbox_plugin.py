@@ -1,6 +1,8 @@
 """The users' fixture, in a synchronous test, an asynchronous one, and a project of its own."""
 
 import json
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -33,6 +35,15 @@ async def test_an_asynchronous_test_has_one_too(asyncfin_sandbox: Sandbox) -> No
     url = f"{asyncfin_sandbox.base_url}/openapi.json"
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         assert response.status == 200
+
+
+def test_a_run_without_the_fixture_loads_no_sandbox() -> None:
+    """Every run of pytest loads the plugin where the package is installed."""
+    code = "import sys, asyncfin.pytest_plugin; print(*sys.modules)"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(child.stdout.split())
+    assert "asyncfin.pytest_plugin" in loaded
+    assert not loaded & {"asyncfin.sandbox", "aiohttp.web", "sqlite3"}
 
 
 def test_the_fixture_comes_with_the_package(pytester: pytest.Pytester) -> None:

@@ -21,7 +21,7 @@ class Dialect:
     """How the sandbox speaks where spec leaves it open. A wrong choice raises ValueError or TypeError.
 
     periods: which of the selected periods a query page lists: those populated in the whole "answer", all
-        that were "asked" for (exact: as sent; otherwise the dataset's in the range), or those populated on
+        that were "asked" for (exact: each once; otherwise the dataset's in the range), or those populated on
         this "page".
     order: of the periods: "oldest" first, "newest" first, or "shuffled" (anew on every page, repeatable).
     empty_series: whether matching series without an observation in the selected periods are listed.

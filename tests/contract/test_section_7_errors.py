@@ -16,6 +16,7 @@ from asyncfin import (
     ValidationFailedError,
 )
 from asyncfin.sandbox import Account, Sandbox, Status
+from asyncfin.wire.events import Retrying
 from tests.contract.conftest import ENTITY, SECOND, asking, query
 
 pytestmark = pytest.mark.virtual
@@ -99,9 +100,7 @@ async def test_row_429_tells_the_seconds(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("operation", ["dataset", "query"])
 @pytest.mark.parametrize("status", [500, 503, 504])
-async def test_rows_500_503_504_are_tried_again_ever_later(
-    sandbox: Sandbox, status: int, operation: str
-) -> None:
+async def test_rows_500_503_504_are_tried_again(sandbox: Sandbox, status: int, operation: str) -> None:
     """The query is a POST that reads, so it is tried again too."""
     sandbox.inject(Status(nth=[1, 2, 3], status=status))
     async with asking(sandbox, retry=Retry()) as client:
@@ -110,7 +109,25 @@ async def test_rows_500_503_504_are_tried_again_ever_later(
         else:
             await anext(client.query_pages(ENTITY, query()))
     assert [sent.status for sent in sandbox.log] == [status] * 3 + [200]
-    assert asyncio.get_running_loop().time() > 0
+
+
+async def test_rows_500_503_504_lengthen_the_delay_while_failures_continue(sandbox: Sandbox) -> None:
+    """Each wait is drawn from twice the span of the one before, and that is really waited."""
+    sandbox.inject(Status(status=503))
+    waits: dict[int, list[float]] = {}
+
+    def observer(event: object) -> None:
+        if isinstance(event, Retrying):
+            waits.setdefault(event.attempt, []).append(event.wait)
+
+    async with asking(sandbox, retry=Retry(attempts=5, wait_initial=1), observers=[observer]) as client:
+        for _ in range(40):
+            with pytest.raises(ServerFailureError):
+                await client.dataset(ENTITY)
+    assert {attempt: len(drawn) for attempt, drawn in waits.items()} == dict.fromkeys((1, 2, 3, 4), 40)
+    for attempt, span in ((1, 1), (2, 2), (3, 4), (4, 8)):
+        assert span / 2 < max(waits[attempt]) <= span
+    assert asyncio.get_running_loop().time() >= sum(map(sum, waits.values()))
 
 
 async def test_rows_500_503_504_that_persist_are_an_error(sandbox: Sandbox) -> None:

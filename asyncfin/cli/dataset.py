@@ -5,9 +5,10 @@ from rich.console import Console
 
 from asyncfin.cli.options import AsJson, Selection, Service
 from asyncfin.cli.output import bare_table, print_json, screen
-from asyncfin.cli.session import connected, counted
+from asyncfin.cli.session import connected
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
 from asyncfin.model.scope import format_path
+from asyncfin.model.words import counted
 
 
 async def dataset(entity_id: str, /, *, json: AsJson = False, service: Service = Service()) -> None:  # noqa: B008
@@ -76,7 +77,7 @@ def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Con
     first, last = (shown.periods[0], shown.periods[-1]) if shown.periods else ("none", "none")
     lines = [
         f"publication {shown.dataset_id} of {shown.created_timestamp:%Y-%m-%d %H:%M} UTC",
-        f"{len(shown):,} of {counted(of, 'series')}: {counted(len(shown.by_metric), 'metric')},"
+        f"{len(shown):,} of {counted(of, 'series', 'series')}: {counted(len(shown.by_metric), 'metric')},"
         f" {counted(len(shown.by_path), 'scope path')}, {counted(len(shown.groups), 'reporting group')}",
         f"{counted(len(shown.periods), 'period')}: {first} to {last}",
     ]

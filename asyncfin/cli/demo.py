@@ -8,13 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from asyncfin.cli.output import GAP, bare_table, screen, spark
-from asyncfin.cli.session import counted, progress
+from asyncfin.cli.session import progress
 from asyncfin.client import Client
 from asyncfin.fanout.plan import Plan
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Annual
 from asyncfin.model.select import Select
 from asyncfin.model.series import Series
+from asyncfin.model.words import counted
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel
 from asyncfin.wire.events import Stats
@@ -97,7 +98,7 @@ def _print_cost(stats: Stats, plan: Plan, console: Console) -> None:
     console.print()
     console.print(
         f"All of it came over HTTP, in {counted(stats.requests, 'request')}: {spent}.\n"
-        f"The question means {counted(len(plan.series), 'series')} and was planned into"
+        f"The question means {counted(len(plan.series), 'series', 'series')} and was planned into"
         f" {counted(plan.requests, 'request')}."
     )
 

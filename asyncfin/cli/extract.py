@@ -16,7 +16,7 @@ from asyncfin.cli.exits import UsageError
 from asyncfin.cli.extract_progress import shown
 from asyncfin.cli.options import STDIN, AsJson, Periods, Selection, Service, opened, refuse_bytes
 from asyncfin.cli.output import print_json, screen
-from asyncfin.cli.session import counted, progress
+from asyncfin.cli.session import progress
 from asyncfin.client import Client
 from asyncfin.errors import AsyncfinError, SelectionError
 from asyncfin.extraction.cost import ExtractCost, extract_cost
@@ -25,6 +25,7 @@ from asyncfin.extraction.question import Question
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import run
 from asyncfin.model.query import ValueVersion
+from asyncfin.model.words import counted
 from asyncfin.table.optional import library
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Observer
@@ -242,7 +243,7 @@ def _end_estimate(cost: ExtractCost, json: bool) -> None:
 
 def _check_failed(failed: int, entities: int) -> None:
     if failed:
-        raise AsyncfinError(f"{failed:,} of {counted(entities, 'entity')} failed")
+        raise AsyncfinError(f"{failed:,} of {counted(entities, 'entity', 'entities')} failed")
 
 
 def _document(report: ExtractReport) -> dict[str, Any]:

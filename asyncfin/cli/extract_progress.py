@@ -8,8 +8,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from asyncfin.cli.session import counted
 from asyncfin.extraction.watch import ExtractProgress, OnProgress
+from asyncfin.model.words import counted
 
 _LINE_SECONDS = 10.0
 
@@ -64,9 +64,8 @@ class _Lines:
             self._console.print(failure)
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_SECONDS
-            self._console.print(
-                f"{_ended(progress):,} of {counted(progress.entities, 'entity')}, {_cost(progress)}"
-            )
+            of = counted(progress.entities, "entity", "entities")
+            self._console.print(f"{_ended(progress):,} of {of}, {_cost(progress)}")
 
 
 class _Bar:

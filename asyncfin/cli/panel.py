@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncfin.cli.output import GAP, bare_table, print_csv
-from asyncfin.cli.session import counted
 from asyncfin.model.scope import format_path
 from asyncfin.model.series import Series
 from asyncfin.model.value import Value
+from asyncfin.model.words import counted
 from asyncfin.table.panel import Panel
 
 _SERIES_FIELDS = (

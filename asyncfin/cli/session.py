@@ -8,6 +8,7 @@ from rich.status import Status
 
 from asyncfin.cli.options import Service
 from asyncfin.client import Client
+from asyncfin.model.words import counted, lasting
 from asyncfin.wire.events import Event, Observer, RequestStarted, Retrying
 
 
@@ -44,21 +45,3 @@ class _Requests:
                 self._status.update(f"{self._title}: {counted(self._sent, 'request')}")
             case Retrying():
                 self._status.update(f"{self._title}: retrying in {lasting(event.wait)}: {event.failure}")
-
-
-def counted(number: int, noun: str) -> str:
-    """Return "1 request", "2 requests", "0 series"."""
-    return f"{number:,} {noun if number == 1 else _plural(noun)}"
-
-
-def _plural(noun: str) -> str:
-    if noun.endswith("s"):
-        return noun
-    if noun.endswith("ty"):
-        return f"{noun[:-1]}ies"
-    return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-
-
-def lasting(seconds: float) -> str:
-    """Return "12 s", and "350 ms" below a second."""
-    return f"{seconds:,.0f} s" if seconds >= 0.9995 else f"{seconds * 1000:.0f} ms"

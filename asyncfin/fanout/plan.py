@@ -105,7 +105,7 @@ class Plan:
             [
                 f"{self.catalogue.name} ({self.catalogue.entity_id})",
                 f"publication {self.catalogue.dataset_id}",
-                f"{len(self.series)} series wanted; {matched - home} foreign, come along and are dropped",
+                f"{len(self.series):,} series wanted; {matched - home:,} foreign, come along and are dropped",
                 f"{batches} (one query each), {requests} (pages of at most {MAX_PAGE_SIZE} series)",
                 f"lower bound {self.lower_bound}: the caps allow no fewer requests",
                 f"periods: {periods}{'' if self.periods else ', of which the catalogue has none'}",
@@ -116,7 +116,7 @@ class Plan:
 
     def __repr__(self) -> str:
         return (
-            f"<Plan for {self.catalogue.name} ({self.catalogue.entity_id}): {len(self.series)} series in"
+            f"<Plan for {self.catalogue.name} ({self.catalogue.entity_id}): {len(self.series):,} series in"
             f" {counted(self.requests, 'request')}>"
         )
 

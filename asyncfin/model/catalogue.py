@@ -281,18 +281,18 @@ class Catalogue(Dataset):
         lines = [
             f"{self.name} ({self.entity_id})",
             f"publication {self.dataset_id} of {self.created_timestamp:%Y-%m-%d %H:%M %Z}",
-            f"{len(self.series)} series: {metrics}, {paths}, {groups}",
+            f"{len(self.series):,} series: {metrics}, {paths}, {groups}",
             periods if self.periods else "no periods",
         ]
         return "\n".join(
-            lines + [f"  {group.reporting_group_id}: {len(group.series)} series" for group in self.groups]
+            lines + [f"  {group.reporting_group_id}: {len(group.series):,} series" for group in self.groups]
         )
 
     def __repr__(self) -> str:
         # asyncio.run writes the result's repr, and throws it away: nothing is gathered here.
         series = sum(len(group.series) for group in self.groups)
         periods = counted(len(self.periods), "period")
-        return f"<Catalogue of {self.name} ({self.entity_id}): {series} series, {periods}>"
+        return f"<Catalogue of {self.name} ({self.entity_id}): {series:,} series, {periods}>"
 
     def _repr_html_(self) -> str:
         from html import escape

@@ -1,13 +1,24 @@
-"""Counts and spans as people write them."""
+"""Counts, spans and durations as people write them."""
 
 from collections.abc import Sequence
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number of things: ``1 request``, ``2 requests``; `many` where the plural is not just an s."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    """Return a number of things: ``1 request``, ``2,000 requests``; `many`: the plural, if not just an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def spanned(ordered: Sequence[object]) -> str:
     """Return the first and the last as a span; the only one as itself; nothing for none."""
     return " to ".join(str(each) for each in dict.fromkeys([*ordered[:1], *ordered[-1:]]))
+
+
+def lasting(seconds: float) -> str:
+    """Return a duration: ``350 ms``, ``12 s``, ``2 min 5 s`` or ``1 h 10 min``."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {minute} min"
+    return f"{minute} min {second} s" if minute else f"{second} s"

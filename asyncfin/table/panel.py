@@ -268,7 +268,7 @@ class Panel:
     def __repr__(self) -> str:
         # asyncio.run writes the result's repr, and throws it away: nothing is counted here.
         return (
-            f"<Panel of {self.catalogue.name} ({self.catalogue.entity_id}): {len(self)} series by"
+            f"<Panel of {self.catalogue.name} ({self.catalogue.entity_id}): {len(self):,} series by"
             f" {counted(len(self.periods), 'period')}>"
         )
 
@@ -283,14 +283,14 @@ class Panel:
         lines = [
             f"{self.catalogue.name} ({self.catalogue.entity_id}), {self.value_version} values",
             f"publication {self.dataset.dataset_id} of {self.dataset.created_timestamp:%Y-%m-%d %H:%M} UTC",
-            f"{len(self)} series by {_span(self.periods)}",
+            f"{len(self):,} series by {_span(self.periods)}",
             counted(count, "value") + (f", {count / cells:.0%} of the cells" if cells else ""),
         ]
         if self.anchor is not None:
             by = f", set by {_listed(self.anchored_by)}" if self.anchored_by else ""
             lines.append(f"the window ends at {self.anchor}{by}")
         if self.unlisted:
-            lines.append(f"{len(self.unlisted)} series were left out by the service")
+            lines.append(f"{len(self.unlisted):,} series were left out by the service")
         return lines
 
 

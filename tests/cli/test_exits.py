@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from asyncfin.cli.exits import Exit, ending
-from asyncfin.cli.session import counted, lasting
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -199,30 +198,6 @@ def test_a_terminal_shows_what_is_tried_again_and_when(service: Sandbox) -> None
     code, text = on_terminal("limits", sandbox=service)
     assert code == 0
     assert re.search(r"Asking: retrying in (\d{1,3} ms|[1-9] s): ConnectionFailedError", text)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.35, "350 ms"), (0.9996, "1 s"), (2.4, "2 s"), (3600, "3,600 s")],
-)
-def test_durations_are_said_in_seconds_or_below_one_in_milliseconds(seconds: float, said: str) -> None:
-    """Whole numbers of either."""
-    assert lasting(seconds) == said
-
-
-@pytest.mark.parametrize(
-    ("number", "noun", "said"),
-    [
-        (1, "batch", "1 batch"),
-        (2, "batch", "2 batches"),
-        (0, "entity", "0 entities"),
-        (1, "series", "1 series"),
-        (1000, "day", "1,000 days"),
-    ],
-)
-def test_what_is_counted_has_its_plural(number: int, noun: str, said: str) -> None:
-    """One thing is no several things."""
-    assert counted(number, noun) == said
 
 
 @pytest.mark.parametrize("arguments", [("dataset", ENTITY), ("sandbox", "--port", "0")])

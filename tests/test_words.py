@@ -1,0 +1,45 @@
+"""Counts, spans and durations as people write them."""
+
+import pytest
+
+from asyncfin.model.words import counted, lasting, spanned
+
+
+@pytest.mark.parametrize(
+    ("number", "names", "said"),
+    [
+        (1, ("batch", "batches"), "1 batch"),
+        (2, ("batch", "batches"), "2 batches"),
+        (0, ("request",), "0 requests"),
+        (1, ("series", "series"), "1 series"),
+        (1000, ("day",), "1,000 days"),
+    ],
+)
+def test_what_is_counted_has_its_plural(number: int, names: tuple[str, ...], said: str) -> None:
+    """One thing is no several things, and thousands are set apart."""
+    assert counted(number, *names) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.35, "350 ms"),
+        (0.9996, "1 s"),
+        (2.4, "2 s"),
+        (59.7, "1 min 0 s"),
+        (125, "2 min 5 s"),
+        (7260, "2 h 1 min"),
+        (3_600_000, "1,000 h 0 min"),
+    ],
+)
+def test_durations_are_said_in_two_units_at_most(seconds: float, said: str) -> None:
+    """A wait below a second is not 0 s, and what lasts for hours has no seconds."""
+    assert lasting(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("ordered", "said"), [([], ""), (["a"], "a"), (["a", "b", "c"], "a to c"), (["a", "a"], "a")]
+)
+def test_a_span_names_its_ends(ordered: list[str], said: str) -> None:
+    """Once, where they are one."""
+    assert spanned(ordered) == said

@@ -48,6 +48,12 @@ async def test_what_all_lines_share_is_in_the_title() -> None:
     assert axes.yaxis.get_major_formatter()(2.5e9, 0) == "2.5 B"
 
 
+async def test_a_duration_without_a_line_sets_nothing_apart() -> None:
+    """Lines that are all of years are not called so because a quarter was asked for."""
+    axes = (await panel_of({"sales.annual": NUMBERS["sales.annual"]}, [FY23, FY24, Q1])).plot()
+    assert [line.get_label() for line in axes.lines] == ["Label of sales"]
+
+
 async def test_it_draws_on_the_axes_it_is_given(pyplot: object) -> None:
     """A panel can be a part of a larger picture."""
     figure, axes = pyplot.subplots()  # type: ignore[attr-defined]

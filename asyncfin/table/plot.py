@@ -5,7 +5,7 @@ year and its quarters are different quantities.
 from collections.abc import Iterator
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Period
@@ -55,13 +55,14 @@ def _lines(grid: Grid) -> list[_Line]:
             f"a plot must have at most {_MOST_LINES} lines, one for each series and duration,"
             f" not {len(lines)}: cut the panel with where() and during()"
         )
+    if len({line.duration for line in lines}) > 1:
+        return [evolve(line, label=f"{line.label}, {line.duration} months") for line in lines]
     return lines
 
 
 def _all_lines(grid: Grid) -> Iterator[_Line]:
     names = _names(grid)
     shared = _shared(names)
-    several = len({period.duration_months for period in grid.periods}) > 1
     for series, parts in zip(grid.series, names, strict=True):
         own = [part for part in parts if part not in shared] or [series.label]
         by_duration: dict[int, list[tuple[Period, float]]] = {}
@@ -69,8 +70,7 @@ def _all_lines(grid: Grid) -> Iterator[_Line]:
             period = grid.periods[index]
             by_duration.setdefault(period.duration_months, []).append((period, number))
         for duration, points in sorted(by_duration.items()):
-            name = ", ".join([*own, f"{duration} months"] if several else own)
-            yield _Line(name, duration, tuple(points))
+            yield _Line(", ".join(own), duration, tuple(points))
 
 
 def _names(grid: Grid) -> list[tuple[str, str, str]]:

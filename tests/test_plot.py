@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from asyncfin.errors import SelectionError
-from asyncfin.model.period import Annual, Period
+from asyncfin.model.period import Annual, Exact, Period
 from tests.answers import panel_of
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -50,8 +50,10 @@ async def test_what_all_lines_share_is_in_the_title() -> None:
 
 async def test_a_duration_without_a_line_sets_nothing_apart() -> None:
     """Lines that are all of years are not called so because a quarter was asked for."""
-    axes = (await panel_of({"sales.annual": NUMBERS["sales.annual"]}, [FY23, FY24, Q1])).plot()
-    assert [line.get_label() for line in axes.lines] == ["Label of sales"]
+    periods, asked = [FY23, FY24, Q1], Exact([FY23, FY24, Q1])
+    panel = await panel_of({"sales.annual": NUMBERS["sales.annual"]}, periods, asked=asked)
+    assert len(panel.periods) == 3
+    assert [line.get_label() for line in panel.plot().lines] == ["Label of sales"]
 
 
 async def test_it_draws_on_the_axes_it_is_given(pyplot: object) -> None:

@@ -204,6 +204,15 @@ def test_wide_columns_can_be_chosen(panel: Panel) -> None:
         panel.to_arrow("wide", columns=["sales"])
 
 
+async def test_an_index_that_no_column_can_hold_is_refused_by_its_series() -> None:
+    """The spec bounds no index, so the panel itself takes it."""
+    panel = await broken_panel("sources", [{"item_id": "a", "row_index": 2**63, "column_index": 0}])
+    panel.check()
+    with pytest.raises(MalformedAnswerError, match=r"sources.*@ \$\.series\[0\] \(a\.annual\)") as caught:
+        panel.to_arrow()
+    assert caught.value.entity_id == ENTITY_ID
+
+
 def test_a_single_column_may_be_given_as_a_text(panel: Panel) -> None:
     """It is one name in every layout, not a list of letters."""
     assert panel.to_arrow(columns="year").column_names == ["year"]

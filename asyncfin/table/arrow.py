@@ -47,7 +47,8 @@ def long_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
     columns = chosen(names)
     rows = _Rows(grid)
     made = {column.name: rows.column(column) for column in columns if not isinstance(column.origin, OfValue)}
-    made.update(rows.decoded([each for each in columns if isinstance(each.origin, OfValue)]))
+    with grid.reading():
+        made.update(rows.decoded([each for each in columns if isinstance(each.origin, OfValue)]))
     schema = pa.schema([(column.name, _type(column.type)) for column in columns])
     arrays = [made[column.name] for column in columns]
     return pa.Table.from_arrays(arrays, schema=schema.with_metadata(_metadata([about])))

@@ -30,6 +30,7 @@ from asyncfin.wire.codec import (
     parse,
     reading_answer,
     refuse_repeated,
+    structure,
 )
 
 T = TypeVar("T")
@@ -279,8 +280,11 @@ def _explained(raw: bytes, at: str, error: Exception) -> MalformedAnswerError:
         return MalformedAnswerError(misshapen)
     from asyncfin.wire.detailed import DetailedValues  # seldom needed
 
-    found = malformed(b'{"values":' + raw + b"}", DetailedValues, error)
-    return MalformedAnswerError(problem.replace("@ $.", f"@ {at}.") for problem in found.problems)
+    try:
+        structure({"values": values}, DetailedValues)
+    except MalformedAnswerError as found:
+        return MalformedAnswerError(problem.replace("@ $.", f"@ {at}.") for problem in found.problems)
+    return MalformedAnswerError(f"{error} @ {at}.values")  # more than a column can hold
 
 
 def _misshapen(values: Any, at: str) -> Iterator[str]:

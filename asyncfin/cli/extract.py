@@ -14,7 +14,16 @@ from cyclopts.validators import Number
 
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.extract_progress import shown
-from asyncfin.cli.options import STDIN, AsJson, Periods, Selection, Service, opened, refuse_bytes
+from asyncfin.cli.options import (
+    STDIN,
+    AsJson,
+    Periods,
+    Selection,
+    Service,
+    opened,
+    refuse_bytes,
+    require,
+)
 from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.session import progress
 from asyncfin.client import Client
@@ -26,7 +35,6 @@ from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import run
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.words import counted
-from asyncfin.table.optional import library
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Observer
 
@@ -103,7 +111,7 @@ def extract(
         restated: The latest restated values in place of those first reported.
         quiet: Show no progress.
     """
-    _require_pyarrow()
+    require("pyarrow.parquet", "arrow", "extract")
     if read_catalogues and not dry_run:
         raise UsageError("--read-catalogues goes with --dry-run: add it")
     if wait and dry_run:
@@ -156,17 +164,6 @@ async def _cost(
                 client, entities, *asked, value_version=question.value_version, **options
             )
     return evolve(cost, budget=pace.daily_budget)
-
-
-def _require_pyarrow() -> None:
-    """Refuse before requests are spent on what can't be written."""
-    try:
-        library("pyarrow.parquet", "arrow")
-    except ImportError as error:
-        missing = str(error)
-    else:
-        return
-    raise UsageError(f"extract needs more: {missing}")
 
 
 def _check_folder(into: Path) -> None:
@@ -225,9 +222,9 @@ def _end(report: ExtractReport, json: bool) -> None:
         print_json(_document(report))
     else:
         screen().print(str(report))
-    if isinstance(report.stopped, AsyncfinError):
-        raise report.stopped
     if report.stopped is not None:
+        raise report.stopped
+    if report.left:
         raise KeyboardInterrupt
     _check_failed(len(report.failed), len(report.entities))
     report.check()

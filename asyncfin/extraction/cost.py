@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterable
 from functools import partial
@@ -10,11 +11,10 @@ from attrs import define, frozen
 
 from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError, AuthenticationError
-from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.journal import Failure
 from asyncfin.extraction.question import Question, narrowed
 from asyncfin.extraction.report import EntityReport, failures, lasting, several
-from asyncfin.extraction.run import FAILURES, checked_ids, utc_now
+from asyncfin.extraction.run import FAILURES, checked_folder, checked_ids, utc_now
 from asyncfin.extraction.shelf import Shelf
 from asyncfin.extraction.thread import Thread
 from asyncfin.fanout.flight import in_flight
@@ -122,7 +122,8 @@ async def extract_cost(
     """
     ids = checked_ids(entity_ids)
     question = Question(select, periods, value_version)
-    shelf = Shelf(Folder.at(to), question, utc_now)
+    folder = checked_folder(client, to, refresh=refresh, replace=replace, read_catalogues=read_catalogues)
+    shelf = Shelf(folder, question, utc_now)
     async with Thread() as thread:
         try:
             await thread.run(partial(shelf.look, replace=replace))
@@ -190,7 +191,7 @@ class _Estimate:
     async def _exact(self, dataset: Dataset) -> int:
         """Return what reading a publication takes when nothing has to be repeated."""
         catalogue = await self._client.catalogue(dataset)
-        select, _ = narrowed(self._question.select, catalogue)
+        select, _ = await asyncio.to_thread(narrowed, self._question.select, catalogue)
         question = self._question
         plan = await self._client.plan(
             catalogue, select, question.periods, value_version=question.value_version

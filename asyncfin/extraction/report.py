@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Literal, TypeAlias, get_args
 
 from attrs import field, frozen
 
@@ -11,7 +12,7 @@ from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, Select
 from asyncfin.extraction.journal import Failure
 from asyncfin.extraction.question import Lacking
 
-STATES = ("done", "unchanged", "failed", "left")
+EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
 
 
 @frozen
@@ -22,15 +23,16 @@ class EntityReport:
         entity_id: which.
         state: ``"done"``: its file was written; ``"unchanged"``: its file is of the current
             publication already; ``"failed"``: see `failure`; ``"left"``: the run ended before it.
-        dataset_id: the publication of its file; None without a file.
-        rows, bytes: of its file; 0 without one.
+        dataset_id: the publication of the file that this run has written or found unchanged; None
+            otherwise, also where a file of before stays.
+        rows, bytes: of that file; 0 otherwise.
         requests: how many this run spent on it.
         lacking: the asked ids and words that its catalogue lacks, by field.
         failure: the error's class, message, status, code and request id.
     """
 
     entity_id: str
-    state: str
+    state: EntityState
     dataset_id: str | None = None
     rows: int = 0
     bytes: int = 0
@@ -47,16 +49,19 @@ class ExtractReport:
         entities: one report each, in the order in which they were given.
         seconds: how long it took.
         waits: seconds that requests have waited, in sum; several wait at once.
-        stopped: why it ended early: the error of a refused token or a used-up allowance, or
-            ``"stopped"`` where it was asked to. None: it came to its end.
-        complaint: what one of the entities says of the names that it lacks, with what comes close;
-            None where no catalogue was read.
+        stopped: the error of a refused token or a used-up allowance that ended it early. None: it
+            came to its end, or was asked to stop if any entity is left.
+        unknown: the asked names that every entity lacks, by field; nothing while an entity is failed
+            or left.
+        complaint: what one of the entities says of those names, with what comes close; None where no
+            catalogue was read.
     """
 
     entities: tuple[EntityReport, ...]
     seconds: float
     waits: float
-    stopped: AuthenticationError | AllowanceExhaustedError | str | None = None
+    stopped: AuthenticationError | AllowanceExhaustedError | None = None
+    unknown: Lacking = field(factory=dict)
     complaint: str | None = None
 
     @property
@@ -79,7 +84,7 @@ class ExtractReport:
         """Those that the run did not come to; the next run goes on with them."""
         return self._of("left")
 
-    def _of(self, state: str) -> tuple[EntityReport, ...]:
+    def _of(self, state: EntityState) -> tuple[EntityReport, ...]:
         return tuple(each for each in self.entities if each.state == state)
 
     @property
@@ -102,19 +107,6 @@ class ExtractReport:
         """When the allowance returns, aware UTC, if it was used up."""
         return self.stopped.resume_at if isinstance(self.stopped, AllowanceExhaustedError) else None
 
-    @property
-    def unknown(self) -> Lacking:
-        """The asked names that every entity lacks, by field; nothing while an entity is failed or left."""
-        known = (*self.done, *self.unchanged)
-        if not known or len(known) < len(self.entities):
-            return {}
-        first, *rest = (each.lacking for each in known)
-        common = {
-            name: tuple(i for i in ids if all(i in r.get(name, ()) for r in rest))
-            for name, ids in first.items()
-        }
-        return {name: ids for name, ids in common.items() if ids}
-
     def check(self) -> None:
         """Refuse ids and words that no entity has.
 
@@ -124,10 +116,12 @@ class ExtractReport:
         if unknown := self.unknown:
             named = "; ".join(f"{name} {', '.join(map(repr, ids))}" for name, ids in unknown.items())
             near = f"; {self.complaint}" if self.complaint else ""
-            raise SelectionError(f"none of the {len(self.entities)} entities has {named}{near}")
+            count = len(self.entities)
+            who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
+            raise SelectionError(f"{who} {named}{near}", lacking=unknown)
 
     def __str__(self) -> str:
-        counts = {state: len(self._of(state)) for state in STATES}
+        counts = {state: len(self._of(state)) for state in get_args(EntityState)}
         lines = [
             "entities: " + ", ".join(f"{count:,} {state}" for state, count in counts.items()),
             f"{several(self.requests, 'request')} in {lasting(self.seconds)}",
@@ -140,6 +134,22 @@ class ExtractReport:
         if self.stopped is not None:
             lines.append(f"ended early: {self.stopped}")
         return "\n".join(lines)
+
+
+def unknown_to_all(entities: Sequence[EntityReport]) -> Lacking:
+    """Return the names that every entity lacks, by field, in order; nothing while one is failed or left."""
+    if any(each.state in ("failed", "left") for each in entities):
+        return {}
+    first, *rest = (each.lacking for each in entities)
+    found = {
+        field: set(names).intersection(*(each.get(field, ()) for each in rest))
+        for field, names in first.items()
+    }
+    return {
+        field: tuple(filter(found[field].__contains__, names))
+        for field, names in first.items()
+        if found[field]
+    }
 
 
 def several(number: int, noun: str) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any, Literal, TypeAlias, get_args
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from asyncfin.client import Client
 from asyncfin.errors import (
@@ -25,13 +26,14 @@ from asyncfin.errors import (
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.journal import Failure, Written
 from asyncfin.extraction.question import Lacking, Question, narrowed
-from asyncfin.extraction.report import EntityReport, ExtractReport
+from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, unknown_to_all
 from asyncfin.extraction.shelf import Shelf
 from asyncfin.extraction.thread import Thread
 from asyncfin.extraction.watch import OnProgress, Watch
 from asyncfin.fanout.catalogues import MAX_RESTARTS
 from asyncfin.fanout.flight import in_flight
 from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.kind import check_kind
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
@@ -40,7 +42,11 @@ from asyncfin.wire.protocol import check_entity_id
 
 # What can be wrong with one entity alone.
 FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResultError, SelectionError)
-_ON_ERROR = ("continue", "raise")
+OnError: TypeAlias = Literal["continue", "raise"]
+# What is half read when the allowance ends is lost. If all of a small allowance were spread over many
+# entities none would ever be done: so two are read at once at first, and one more for every eight done.
+_READ_AT_FIRST = 2
+_DONE_FOR_ONE_MORE = 8
 # A sleeping machine's monotonic clock may stand still, so the wall clock is looked at again.
 _LOOK_SECONDS = 60.0
 
@@ -58,7 +64,7 @@ async def extract(
     *,
     to: str | os.PathLike[str],
     value_version: ValueVersion = "original",
-    on_error: str = "continue",
+    on_error: OnError = "continue",
     refresh: bool = False,
     replace: bool = False,
     wait: bool = False,
@@ -74,7 +80,9 @@ async def extract(
 
     Requests: one an entity; where there is a new publication also one for each 100 series of its
     catalogue, and those of the planned question. At most `client.max_in_flight` entities are in
-    progress at once; a run that is killed repeats the requests of those and no others.
+    progress at once; a run that is killed, or ends with the allowance, repeats the requests of those
+    and no others. At first two of them go beyond their metadata at once, and one more for every
+    eight that are done, so that an allowance for two is enough to come further.
 
     Args:
         client: what to ask; its bucket sets the pace.
@@ -95,7 +103,8 @@ async def extract(
 
     Raises:
         SelectionError: an argument is not as said, before a request is spent; or an id or word is
-            asked for that no entity has, after everything else is done.
+            asked for that no entity has, after everything else is done: no entity is failed or left
+            then, and the same call again says it again.
         ManifestMismatchError: the folder belongs to another question, or another run is at work in it.
         OSError: the folder can't be written; all files in place stay.
         ImportError: pyarrow is not installed (extra ``arrow``).
@@ -124,7 +133,7 @@ async def run(
     question: Question,
     *,
     to: str | os.PathLike[str],
-    on_error: str = "continue",
+    on_error: OnError = "continue",
     refresh: bool = False,
     replace: bool = False,
     wait: bool = False,
@@ -134,10 +143,16 @@ async def run(
 ) -> ExtractReport:
     """Return the report of an extraction, as `extract` does, also where an id is unknown to all entities."""
     ids = checked_ids(entity_ids)
-    if on_error not in _ON_ERROR:
-        raise SelectionError(f"on_error must be {' or '.join(map(repr, _ON_ERROR))}, not {on_error!r}")
-    shelf = Shelf(Folder.at(to), question, clock)
-    watch = Watch(frozenset(ids), progress, asyncio.get_running_loop().time)
+    folder = checked_folder(client, to, refresh=refresh, replace=replace, wait=wait)
+    if on_error not in (allowed := get_args(OnError)):
+        raise SelectionError(f"on_error must be {' or '.join(map(repr, allowed))}, not {on_error!r}")
+    if stop is not None:
+        check_kind("stop", stop, asyncio.Event)
+    if progress is not None:
+        _check_callable("progress", progress)
+    _check_callable("clock", clock)
+    shelf = Shelf(folder, question, clock)
+    watch = Watch(len(ids), progress, asyncio.get_running_loop().time)
     async with Thread() as thread:
         try:
             await thread.run(partial(shelf.open, replace=replace))
@@ -166,12 +181,33 @@ def checked_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     """
     if isinstance(entity_ids, str):
         entity_ids = (entity_ids,)
-    ids = tuple(dict.fromkeys(entity_ids))
+    if not isinstance(entity_ids, Iterable):
+        raise SelectionError(f"entity_ids must be a collection of entity ids, not {entity_ids!r}")
+    ids = tuple(entity_ids)
     for each in ids:
         check_entity_id(each)
     if not ids:
         raise SelectionError("entity_ids must name at least one entity")
-    return ids
+    return tuple(dict.fromkeys(ids))
+
+
+def checked_folder(client: Client, to: str | os.PathLike[str], **flags: bool) -> Folder:
+    """Return the places of an extraction, if it is asked for rightly.
+
+    Raises:
+        SelectionError: an argument is not as said.
+    """
+    check_kind("client", client, Client)
+    for name, flag in flags.items():
+        check_kind(name, flag, bool)
+    if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
+        raise SelectionError(f"to must be the path of a folder, not {to!r}")
+    return Folder.at(to)
+
+
+def _check_callable(name: str, value: Any) -> None:
+    if not callable(value):
+        raise SelectionError(f"{name} must be callable, not {value!r}")
 
 
 @define
@@ -188,46 +224,54 @@ class _Course:
     _refresh: bool = field(kw_only=True)
     _wait: bool = field(kw_only=True)
     _stop: asyncio.Event = field(kw_only=True)
+    _reading: asyncio.Semaphore = field(factory=partial(asyncio.Semaphore, _READ_AT_FIRST))
+    _done: int = 0
     _ended_by: AuthenticationError | AllowanceExhaustedError | None = None
     _example: Catalogue | None = None  # the last one that lacked something
 
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:
         """Return how all entities fared."""
         jobs = [partial(self._entity, entity_id) for entity_id in ids]
-        with self._client.observed(self._watch):
+        with self._client.observed(self._watch), self._watch.at_work():
             async with in_flight(jobs, self._client.max_in_flight) as reports:
                 by_id = {report.entity_id: report async for report in reports}
         entities = tuple(by_id[entity_id] for entity_id in ids)
-        left = any(each.state == "left" for each in entities)
-        report = ExtractReport(
-            entities, self._watch.seconds, self._watch.waits, self._ended_by or ("stopped" if left else None)
+        unknown = await self._thread.run(partial(unknown_to_all, entities))
+        complaint = self._example.complaint(unknown) if self._example and unknown else None
+        return ExtractReport(
+            entities, self._watch.seconds, self._watch.waits, self._ended_by, unknown, complaint
         )
-        if self._example is None or not report.unknown:
-            return report
-        return evolve(report, complaint=self._example.complaint(report.unknown))
+
+    @property
+    def _ending(self) -> bool:
+        return self._ended_by is not None or self._stop.is_set()
 
     async def _entity(self, entity_id: str) -> EntityReport:
         """Return how one entity fared; one that the end of the run comes before is left."""
-        while self._ended_by is None and not self._stop.is_set():
+        while not self._ending:
             began = self._clock()
             try:
-                return self._watch.ends(await self._read(entity_id, began))
+                if (report := await self._read(entity_id, began)) is not None:
+                    return self._watch.ends(report)
             except AuthenticationError as error:
                 self._ended_by = self._ended_by or error
             except AllowanceExhaustedError as error:
                 if not self._wait:
                     self._ended_by = self._ended_by or error
                 else:
-                    await self._sleep(error.resume_at)
+                    await self._sleep(entity_id, error.resume_at)
             except FAILURES as error:
                 if self._raises:
                     raise
                 failure = await self._thread.run(partial(self._shelf.fail, entity_id, error, began))
                 return self._watch.ends(self._report(entity_id, "failed", failure=failure))
-        return self._report(entity_id, "left")
+        return self._watch.ends(self._report(entity_id, "left"))
 
-    async def _read(self, entity_id: str, began: datetime) -> EntityReport:
-        """Read an entity if it has changed, and start over if it changes meanwhile."""
+    async def _read(self, entity_id: str, began: datetime) -> EntityReport | None:
+        """Read an entity if it has changed, and start over if it changes meanwhile.
+
+        None: the run is ending, and its turn had not come.
+        """
         restarts = 0
         while True:
             dataset = await self._client.dataset(entity_id)
@@ -235,21 +279,29 @@ class _Course:
                 keep = partial(self._shelf.keep, entity_id, dataset.dataset_id, began)
                 if (written := await self._thread.run(keep)) is not None:
                     return self._report(entity_id, "unchanged", written)
-            try:
-                panel, lacking = await self._answer(dataset)
-            except DatasetChangedError:
-                if restarts == MAX_RESTARTS:
-                    raise
-                restarts += 1
-            else:
-                requests = self._watch.spent(entity_id)
-                put = partial(self._shelf.put, panel, lacking, requests=requests, began=began)
-                return self._report(entity_id, "done", await self._thread.run(put))
+            async with self._reading:
+                if self._ending:
+                    return None
+                try:
+                    panel, lacking = await self._answer(dataset)
+                except DatasetChangedError:
+                    if restarts == MAX_RESTARTS:
+                        raise
+                    restarts += 1
+                else:
+                    requests = self._watch.spent(entity_id)
+                    put = partial(self._shelf.put, panel, lacking, requests=requests, began=began)
+                    written = await self._thread.run(put)
+                    self._done += 1
+                    if self._done % _DONE_FOR_ONE_MORE == 0:
+                        self._reading.release()
+                    return self._report(entity_id, "done", written)
 
     async def _answer(self, dataset: Dataset) -> tuple[Panel, Lacking]:
-        """Return what a publication has of the question, and the asked ids that it lacks."""
+        """Return what a publication has of the question, and the asked ids and words that it lacks."""
         catalogue = await self._client.catalogue(dataset)
-        select, lacking = narrowed(self._question.select, catalogue)
+        # In a thread: the catalogue's indexes are built there, which takes long for thousands of series.
+        select, lacking = await asyncio.to_thread(narrowed, self._question.select, catalogue)
         if lacking:
             self._example = catalogue
         question = self._question
@@ -259,7 +311,11 @@ class _Course:
         return panel, lacking
 
     def _report(
-        self, entity_id: str, state: str, written: Written | None = None, failure: Failure | None = None
+        self,
+        entity_id: str,
+        state: EntityState,
+        written: Written | None = None,
+        failure: Failure | None = None,
     ) -> EntityReport:
         requests = self._watch.spent(entity_id)
         if written is None:
@@ -274,10 +330,10 @@ class _Course:
             written.lacking,
         )
 
-    async def _sleep(self, until: datetime) -> None:
+    async def _sleep(self, entity_id: str, until: datetime) -> None:
         """Wait for the allowance, or for the order to stop."""
         while True:
-            self._watch.sleeps(until)
+            self._watch.sleeps(entity_id, until)
             seconds = (until - self._clock()).total_seconds()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(max(seconds, 1.0), _LOOK_SECONDS)):

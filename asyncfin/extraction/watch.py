@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Protocol
 
 from attrs import define, field, frozen
 
-from asyncfin.extraction.report import EntityReport
+from asyncfin.extraction.report import EntityReport, lasting
 from asyncfin.wire.events import Event, RequestAnswered, RequestStarted, Retrying, Waited
 
 _log = logging.getLogger("asyncfin")
+# The run that a task works for: events are announced in the task of their request.
+_run: ContextVar[Watch | None] = ContextVar("asyncfin_extraction", default=None)
 
 
 @frozen
@@ -26,7 +30,8 @@ class ExtractProgress:
         requests: how many were spent so far.
         rows, bytes: of the files written so far.
         seconds: since the run began.
-        waiting: why nothing moves, for people; None while it does.
+        waiting: what an entity that waits is waiting for, for people: the one that waits since last;
+            None while none does.
         ended: the entity that has just ended; None where something else has happened.
     """
 
@@ -53,12 +58,12 @@ class Watch:
     """Watches a client while a run uses it, and tells how far the run has come.
 
     Args:
-        entities: the ids of those to read; others may use the client too.
+        entities: how many there are to read.
         tell: who is told; None: nobody.
         time: the loop's clock.
     """
 
-    entities: frozenset[str]
+    entities: int
     tell: OnProgress | None
     time: Callable[[], float]
     waits: float = 0.0
@@ -68,7 +73,7 @@ class Watch:
     _requests: int = 0
     _rows: int = 0
     _bytes: int = 0
-    _waiting: str | None = None
+    _waiting: dict[str, str] = field(factory=dict)  # by entity
 
     @_began.default
     def _now(self) -> float:
@@ -83,29 +88,45 @@ class Watch:
         """Return how many requests an entity has cost in this run."""
         return self._spent[entity_id]
 
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Count what this task and the tasks that it makes send while the block lasts."""
+        token = _run.set(self)
+        try:
+            yield
+        finally:
+            _run.reset(token)
+
     def __call__(self, event: Event) -> None:
-        if event.entity_id not in self.entities:
+        entity_id = event.entity_id
+        if _run.get() is not self or entity_id is None:
             return
         match event:
             case RequestStarted():
-                self._spent[event.entity_id] += 1
+                self._spent[entity_id] += 1
                 self._requests += 1
+                self._waiting.pop(entity_id, None)
             case Waited():
                 self.waits += event.seconds
             case Retrying():
-                self._waiting = f"{event.failure}, again in {event.wait:.0f} s"
-                self._say()
+                self._waits(entity_id, f"{event.failure}, again in {lasting(event.wait)}")
             case RequestAnswered(status=200):
-                self._waiting = None
                 self._say()
 
-    def sleeps(self, until: datetime) -> None:
+    def sleeps(self, entity_id: str, until: datetime) -> None:
         """Take in that nothing is sent until the allowance returns."""
-        self._waiting = f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC"
+        self._waits(entity_id, f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC")
+
+    def _waits(self, entity_id: str, reason: str) -> None:
+        self._waiting.pop(entity_id, None)
+        self._waiting[entity_id] = reason
         self._say()
 
     def ends(self, report: EntityReport) -> EntityReport:
-        """Take in that an entity has ended."""
+        """Take in that an entity has ended, or is left."""
+        self._waiting.pop(report.entity_id, None)
+        if report.state == "left":
+            return report
         self._states[report.state] += 1
         if report.state == "done":
             self._rows += report.rows
@@ -117,7 +138,7 @@ class Watch:
         if self.tell is None:
             return
         progress = ExtractProgress(
-            len(self.entities),
+            self.entities,
             self._states["done"],
             self._states["unchanged"],
             self._states["failed"],
@@ -125,10 +146,13 @@ class Watch:
             self._rows,
             self._bytes,
             self.seconds,
-            self._waiting,
+            next(reversed(self._waiting.values()), None),
             ended,
         )
+        token = _run.set(None)  # what the callback begins is not of the run
         try:
             self.tell(progress)
         except Exception:  # noqa: BLE001  whoever looks on does not disturb the run
             _log.exception("the progress callback failed")
+        finally:
+            _run.reset(token)

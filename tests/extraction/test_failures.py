@@ -140,6 +140,34 @@ async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: P
     assert rows(folder) == annual(*FIRST)
 
 
+LARGE = tuple(generate(seed, series=400, publications=1) for seed in range(20, 28))
+
+
+async def test_a_small_allowance_comes_further_every_day(tmp_path: Path) -> None:
+    """One for the metadata of all and for two entities: some are done each day, few requests twice."""
+    ids, today = [each.entity_id for each in LARGE], datetime(2026, 1, 1, tzinfo=UTC)
+
+    def clock() -> datetime:
+        return today
+
+    async with Sandbox(*LARGE) as sandbox:
+        async with Client(sandbox.base_url, sandbox.token) as client:
+            calm = await extract(client, ids, Select(), Annual(), to=tmp_path / "calm")
+        since = len(sandbox.log)
+        largest = max(each.requests for each in calm.entities)
+        bucket = TokenBucket(daily_budget=len(ids) + 2 * largest, clock=clock)
+        async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as client:
+            for _ in ids:
+                report = await extract(client, ids, Select(), Annual(), to=tmp_path / "night", clock=clock)
+                if not report.left:
+                    break
+                assert report.done
+                today += timedelta(days=1)
+    assert (len(report.left), rows(tmp_path / "night")) == (0, rows(tmp_path / "calm"))
+    read = sum(served.operation != "dataset" for served in sandbox.log[since:])
+    assert read < 1.5 * (calm.requests - len(ids))
+
+
 @pytest.mark.virtual
 async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtual_clock: Any) -> None:
     """With wait=True a run over several midnights ends with everything done, in one call."""
@@ -214,15 +242,26 @@ async def test_an_account_without_access_to_some_entities_gets_the_others(
         ({"value_version": "newest"}, "value_version"),
         ({"on_error": "ignore"}, "on_error"),
         ({"to": "/"}, "to"),
+        ({"to": ""}, "to must be the path of a folder, not ''"),
+        ({"to": None}, "to must be the path of a folder, not None"),
+        ({"client": None}, "client must be a Client"),
+        ({"entity_ids": None}, "entity_ids"),
+        ({"entity_ids": [["a"]]}, "entity_id"),
+        ({"refresh": 1}, "refresh must be a bool"),
+        ({"replace": None}, "replace must be a bool"),
+        ({"wait": "no"}, "wait must be a bool"),
+        ({"stop": 5}, "stop must be a Event"),
+        ({"progress": 5}, "progress must be callable"),
+        ({"clock": None}, "clock must be callable"),
     ],
 )
 async def test_a_wrong_argument_is_refused_before_anything_happens(
     sandbox: Sandbox, client: Client, folder: Path, options: dict[str, Any], named: str
 ) -> None:
     """One error names it; no request is spent and no folder made."""
-    right: dict[str, Any] = {"entity_ids": IDS, "select": Select(), "periods": Annual(), "to": folder}
+    right: dict[str, Any] = {"client": client, "entity_ids": IDS, "select": Select(), "periods": Annual()}
     with pytest.raises(SelectionError, match=named):
-        await extract(client, **(right | options))
+        await extract(**({"to": folder} | right | options))
     assert (sandbox.log, names(folder.parent)) == ([], [])
 
 

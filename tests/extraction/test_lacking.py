@@ -1,11 +1,15 @@
 """Ids that the catalogues of some entities, or of all, do not have."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extract
 from asyncfin.extraction.question import narrowed
+from asyncfin.extraction.report import EntityReport, unknown_to_all
 from asyncfin.model.catalogue import Catalogue, triple
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, NOBODY, annual, rows
@@ -86,11 +90,30 @@ async def test_what_no_entity_knows_is_told_with_what_comes_close(
     """By an example from a catalogue that this run has read; a run that reads none has no example."""
     metric = catalogues[0].series[0].metric_id
     asked = Select(f"{metric}x")
-    told = rf"metric_ids '{metric}x'; metric_ids: {catalogues[0].name} .*'{metric}x' \(close: {metric}\b"
+    told = (
+        rf"^the entity does not have metric_ids '{metric}x';"
+        rf" metric_ids: {catalogues[0].name} .*'{metric}x' \(close: {metric}\b"
+    )
     with pytest.raises(SelectionError, match=told):
         await extract(client, IDS[:1], asked, Annual(), to=folder)
     with pytest.raises(SelectionError, match=rf"metric_ids '{metric}x'$"):
         await extract(client, IDS[:1], asked, Annual(), to=folder)
+
+
+NAMES = st.lists(st.sampled_from("abc"), unique=True).map(tuple)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["metric_ids", "series"]), NAMES), min_size=1, max_size=4))
+def test_unknown_is_what_all_lack_in_the_order_of_asking(lacking: list[dict[str, tuple[str, ...]]]) -> None:
+    """Field by field; fields of which nothing is left are not there."""
+    expected = {
+        field: left
+        for field, names in lacking[0].items()
+        if (left := tuple(name for name in names if all(name in each.get(field, ()) for each in lacking)))
+    }
+    entities = [EntityReport(NOBODY, "done", lacking=each) for each in lacking]
+    assert unknown_to_all(entities) == expected
+    assert unknown_to_all([*entities, EntityReport(NOBODY, "left")]) == {}
 
 
 async def test_nothing_is_called_unknown_while_an_entity_has_failed(client: Client, folder: Path) -> None:
@@ -132,7 +155,7 @@ async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue
     """Ids, paths, words and hand-picked series; what is left selects what it did."""
     catalogue, other = catalogues[:2]
     series = catalogue.series[0]
-    asked = {
+    asked: dict[str, Any] = {
         "metric_ids": [series.metric_id, "x"],
         "reporting_group_ids": [series.reporting_group_id, "x"],
         "scope_combinations": [series.scopes, (("x", "y"),)],

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin import Annual, Catalogue, Client, ExtractProgress, Select, extract
-from asyncfin.sandbox import Sandbox, Status
+from asyncfin import Annual, Catalogue, Client, ExtractProgress, Retry, Select, extract, extract_cost
+from asyncfin.sandbox import Latency, Sandbox, Status
 from tests.extraction.conftest import IDS, NOBODY
 
 
@@ -35,6 +35,35 @@ async def test_progress_says_what_is_waited_for(client: Client, sandbox: Sandbox
     assert told[-1].waiting is None
 
 
+@pytest.mark.virtual
+async def test_progress_says_that_others_wait_while_some_are_answered(
+    client: Client, sandbox: Sandbox, folder: Path
+) -> None:
+    """The refused one waits on, whatever becomes of requests that were under way before."""
+    sandbox.inject(Status(operation="dataset", nth=1, status=429, retry_after=30))
+    sandbox.inject(Latency(operation="dataset", nth=(2, 3), seconds=5))
+    told: list[ExtractProgress] = []
+    await extract(client, IDS, Select(), Annual(), to=folder, progress=told.append)
+    paused = [progress.waiting for progress in told if 4 < progress.seconds < 30]
+    assert len(paused) == 2
+    assert all(waiting and waiting.startswith("RateLimitedError") for waiting in paused)
+    assert told[-1].waiting is None
+
+
+@pytest.mark.virtual
+async def test_who_has_failed_for_good_waits_no_more(sandbox: Sandbox, folder: Path) -> None:
+    """And short waits are told as such, not as none."""
+    sandbox.inject(Status(operation="query", status=503))
+    told: list[ExtractProgress] = []
+    async with Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=3)) as client:
+        report = await extract(client, IDS, Select(), Annual(), to=folder, progress=told.append)
+    assert len(report.failed) == len(IDS)
+    assert told[-1].waiting is None
+    waits = [progress.waiting for progress in told if progress.waiting]
+    assert any(" ms" in waiting for waiting in waits)
+    assert not any(waiting.endswith(" 0 s") for waiting in waits)
+
+
 async def test_a_callback_that_fails_does_not_disturb_the_run(
     client: Client, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -50,14 +79,26 @@ async def test_a_callback_that_fails_does_not_disturb_the_run(
 
 
 async def test_others_who_use_the_client_are_not_counted(client: Client, folder: Path) -> None:
-    """Requests for entities that are not of the run belong to somebody else."""
-
+    """Requests that the run does not make belong to somebody else, also those for its entities."""
     others: list[asyncio.Task[Catalogue]] = []
 
     def watch(progress: ExtractProgress) -> None:
         if not others:
-            others.append(asyncio.ensure_future(client.catalogue(IDS[1])))
+            others.append(asyncio.ensure_future(client.catalogue(IDS[0])))
 
     report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=watch)
     await others[0]
     assert (report.requests, client.stats.requests) == (3, 5)
+
+
+async def test_two_runs_on_one_client_count_their_own_requests(client: Client, folder: Path) -> None:
+    """Both ask the same entities at once, and the journals know what each took."""
+    beside = folder.parent / "beside"
+    one, other = await asyncio.gather(
+        extract(client, IDS, Select(), Annual(), to=folder),
+        extract(client, IDS, Select("gen:Metric1"), Annual(), to=beside),
+    )
+    assert [each.requests for each in (*one.entities, *other.entities)] == [3] * 2 * len(IDS)
+    assert client.stats.requests == one.requests + other.requests
+    cost = await extract_cost(client, IDS, Select(), Annual(), to=folder, refresh=True)
+    assert cost.requests == one.requests

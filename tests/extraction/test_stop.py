@@ -21,13 +21,26 @@ async def test_a_stop_finishes_what_is_in_progress(sandbox: Sandbox, folder: Pat
 
     async with Client(sandbox.base_url, sandbox.token, max_in_flight=2) as client:
         report = await extract(client, IDS, Select(), Annual(), to=folder, stop=stop, progress=watch)
-        assert report.stopped == "stopped"
+        assert report.stopped is None
         assert 1 <= len(report.done) <= 2
         assert len(report.done) + len(report.left) == len(IDS)
         assert len(rows(folder)) == report.rows
         after = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(after.unchanged) == len(report.done)
     assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_stop_leaves_those_that_have_only_been_looked_at(client: Client, folder: Path) -> None:
+    """Two are read at first; the others have spent the request for their metadata, and no more."""
+    stop = asyncio.Event()
+
+    def watch(progress: ExtractProgress) -> None:
+        if progress.done:
+            stop.set()
+
+    report = await extract(client, IDS, Select(), Annual(), to=folder, stop=stop, progress=watch)
+    assert [each.state for each in report.entities] == ["done"] * 2 + ["left"] * 4
+    assert [each.requests for each in report.left] == [1] * 4
 
 
 async def test_a_stop_before_the_beginning_spends_nothing(
@@ -56,7 +69,7 @@ async def test_a_stop_ends_the_sleep_for_the_allowance(tmp_path: Path) -> None:
         report = await extract(
             client, IDS, Select(), Annual(), to=tmp_path / "night", wait=True, stop=stop, progress=watch
         )
-    assert report.stopped == "stopped"
+    assert report.stopped is None
     assert report.seconds < 100
 
 

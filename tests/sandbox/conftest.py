@@ -1,15 +1,19 @@
-"""A small dataset written out by hand, and a desk that puts requests to the rules without any network."""
+"""A small dataset written out by hand, and a desk that puts requests to the rules without any network.
+
+Beside the desk there is a caller, who asks a running sandbox over HTTP.
+"""
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import aiohttp
 import pytest
 from attrs import evolve
 
-from asyncfin.sandbox import Account, Dialect, Publication
+from asyncfin.sandbox import Account, Dialect, Publication, Sandbox
 from asyncfin.sandbox.accounts import PERMISSIONS, Token
 from asyncfin.sandbox.meter import Meter
 from asyncfin.sandbox.request import Reply, Request
@@ -180,3 +184,41 @@ def desk(publication: Publication) -> Iterator[Desk]:
     desk = Desk(publication)
     yield desk
     desk.store.close()
+
+
+class Caller:
+    """Asks a sandbox over HTTP."""
+
+    def __init__(self, session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+        self.session, self.sandbox = session, sandbox
+
+    async def get(self, path: str = "/dataset", **params: str) -> tuple[int, bytes]:
+        url = f"{self.sandbox.base_url}/v1/entities/{ENTITY}{path}"
+        headers = {"Authorization": f"Bearer {self.sandbox.token}"}
+        async with self.session.get(url, params=params, headers=headers) as response:
+            return response.status, await response.read()
+
+    async def post(self) -> None:
+        """Any POST: aiohttp would send a dropped GET again."""
+        async with self.session.post(f"{self.sandbox.base_url}/v1/limits") as response:
+            await response.read()
+
+    async def statuses(self, count: int, path: str = "/dataset") -> list[int]:
+        return [(await self.get(path))[0] for _ in range(count)]
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout()) as session:
+        yield session
+
+
+@pytest.fixture
+async def sandbox(publication: Publication) -> AsyncIterator[Sandbox]:
+    async with Sandbox(publication) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def caller(session: aiohttp.ClientSession, sandbox: Sandbox) -> Caller:
+    return Caller(session, sandbox)

@@ -1,0 +1,166 @@
+"""Faults on demand: what goes wrong, at which requests, and which faults are refused."""
+
+import asyncio
+import json
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import pytest
+from attrs import evolve
+
+from asyncfin.sandbox import (
+    Account,
+    Drop,
+    Fault,
+    Hang,
+    Latency,
+    Publication,
+    Sandbox,
+    Slow,
+    Status,
+    Switch,
+    Truncate,
+)
+
+from .conftest import ENTITY, FIRST, SECOND, Caller
+
+
+@pytest.mark.virtual
+async def test_latency_and_slow_bodies_take_virtual_time(sandbox: Sandbox, caller: Caller) -> None:
+    """The answer is right all the same."""
+    started = asyncio.get_running_loop().time()
+    sandbox.inject(Latency(seconds=1000), Slow(seconds=500))
+    assert (await caller.get())[0] == 200
+    assert 1500 <= asyncio.get_running_loop().time() - started < 1501
+
+
+async def test_a_status_replaces_the_nth_answer(sandbox: Sandbox, caller: Caller) -> None:
+    """Counted by operation, or over all; it does not count against the allowance."""
+    sandbox.inject(Status(status=503, operation="catalogue", nth=2), Status(status=500, nth=[5, 6]))
+    assert await caller.statuses(1) == [200]
+    assert await caller.statuses(3, "/dataset/catalogue") == [200, 503, 200]
+    assert await caller.statuses(3) == [500, 500, 200]
+    assert sum(entry.status == 200 for entry in sandbox.log) == 4
+    assert sandbox._store.requests("sandbox", datetime.now(UTC).date()) == 4
+
+
+async def test_a_429_can_be_had_with_any_retry_after(sandbox: Sandbox, caller: Caller) -> None:
+    """Seconds or a date, and a code."""
+    sandbox.inject(Status(status=429, retry_after=7, code="busy"))
+    headers = {"Authorization": f"Bearer {sandbox.token}"}
+    async with caller.session.get(f"{sandbox.base_url}/v1/limits", headers=headers) as response:
+        assert (response.status, response.headers["Retry-After"]) == (429, "7")
+        assert (await response.json())["error"]["code"] == "busy"
+    sandbox.clear_faults()
+    assert await caller.statuses(1) == [200]
+
+
+@pytest.mark.parametrize("limited", [True, False])
+async def test_a_status_brings_nothing_of_the_answer_it_replaces(
+    sandbox: Sandbox, session: aiohttp.ClientSession, limited: bool
+) -> None:
+    """No wait of a 429 and no challenge of a 401: a client would go by them."""
+    sandbox.put_account(Account("sandbox", allowance=0))
+    sandbox.inject(Status(status=503))
+    url = f"{sandbox.base_url}/v1/entities/{ENTITY}/dataset"
+    headers = {"Authorization": f"Bearer {sandbox.token if limited else 'wrong'}"}
+    async with session.get(url, headers=headers) as response:
+        assert (response.status, response.content_type) == (503, "application/json")
+        assert set(response.headers) == {"Content-Type", "Content-Length", "Date", "Server"}
+
+
+async def test_a_body_can_be_anything(sandbox: Sandbox, caller: Caller) -> None:
+    """As from a proxy in between."""
+    sandbox.inject(Status(status=200, body=b"<html>"))
+    assert await caller.get() == (200, b"<html>")
+
+
+async def test_a_share_of_all_requests_meets_a_fault_by_its_seed(sandbox: Sandbox, caller: Caller) -> None:
+    """The same requests for the same seed."""
+    runs = []
+    for seed in (1, 1, 2):
+        sandbox.clear_faults()
+        sandbox.inject(Status(status=500, share=0.5, seed=seed))
+        runs.append(await caller.statuses(40))
+    assert runs[0] == runs[1] != runs[2]
+    assert 10 < runs[0].count(500) < 30
+
+
+async def test_a_publication_can_be_switched_at_a_request(
+    sandbox: Sandbox, caller: Caller, later: Publication
+) -> None:
+    """The nth request is the first to see it."""
+    sandbox.inject(Switch(publication=later, operation="catalogue", nth=2))
+    got = [json.loads((await caller.get("/dataset/catalogue"))[1])["dataset_id"] for _ in range(3)]
+    assert got == [FIRST, SECOND, SECOND]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Drop(), aiohttp.ServerDisconnectedError),
+        (Drop(after=0), aiohttp.ClientError),
+        (Drop(after=0.5), aiohttp.ClientError),
+        (Truncate(after=0.5), aiohttp.ClientPayloadError),
+    ],
+)
+async def test_a_connection_can_end_before_or_within_the_body(
+    sandbox: Sandbox, caller: Caller, fault: Fault, error: type[Exception]
+) -> None:
+    """The request was answered all the same, and stands in the log."""
+    sandbox.inject(evolve(fault, nth=1))
+    with pytest.raises(error):
+        await caller.post()
+    assert [(entry.status, entry.faults) for entry in sandbox.log] == [(405, (type(fault).__name__,))]
+    assert await caller.statuses(1) == [200]
+
+
+@pytest.mark.parametrize("fault", [Hang(), Latency(seconds=1e6), Slow(seconds=1e6)])
+async def test_closing_cuts_off_whoever_waits(
+    publication: Publication, session: aiohttp.ClientSession, fault: Fault
+) -> None:
+    """And leaves nothing of it."""
+    before = asyncio.all_tasks()
+    sandbox = Sandbox(publication, faults=[fault])
+    await sandbox.start()
+    waiting = asyncio.create_task(Caller(session, sandbox).get())
+    while not sandbox._armed[0]._seen:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await sandbox.aclose()
+        await asyncio.wait([waiting])
+    assert isinstance(waiting.exception(), aiohttp.ClientError)
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (Hang, {"operation": "querys"}),
+        *((Hang, {"share": share}) for share in (2, -0.1, math.nan, None, "0.5", True)),
+        *((Hang, {"nth": nth}) for nth in (0, -1, [], [1, 0], "12", 1.5, [1.5], True, {"first"})),
+        *((Drop, {"after": after}) for after in (1.1, -1, "0.5")),
+        *((Truncate, {"after": after}) for after in (None, 2, "0.5")),
+        *((Status, {"status": status}) for status in (0, 99, 199, 600, None, "503", 503.0, True)),
+        *((Latency, {"seconds": seconds}) for seconds in (-1, None, math.nan)),
+        *((Slow, {"seconds": seconds}) for seconds in (0, None)),
+    ],
+)
+def test_a_wrong_fault_is_refused_when_it_is_made(kind: type[Fault], wrong: dict[str, Any]) -> None:
+    """By field, value and what would be right: one that meets nothing would make a test pass for nothing."""
+    ((name, value),) = wrong.items()
+    with pytest.raises((ValueError, TypeError)) as caught:
+        kind(**wrong)
+    said = str(caught.value.args[0])
+    assert name in said
+    assert repr(value) in said
+    assert "must be" in said
+
+
+def test_the_requests_that_a_fault_meets_may_be_one_or_several() -> None:
+    """In any collection, in any order."""
+    faults = [Hang(nth=nth) for nth in (2, [2], (2, 2), {2}, range(2, 3), iter([2]))]
+    assert all(fault == faults[0] for fault in faults)
+    assert Hang(nth=[3, 1]) == Hang(nth=(1, 3))

@@ -22,6 +22,7 @@ from asyncfin.model.period import (
     Trailing,
 )
 from asyncfin.model.select import Select
+from asyncfin.table.optional import library
 
 Several = tuple[str, ...]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
@@ -123,6 +124,17 @@ class Selection:
             period_meaning=self.period_meaning or None,
             label=self.label,
         )
+
+
+def require(name: str, extra: str, what: str) -> None:
+    """Refuse, before requests are spent, what can't be done without a module of an extra."""
+    try:
+        library(name, extra)
+    except ImportError as error:
+        missing = str(error)
+    else:
+        return
+    raise UsageError(f"{what} needs more: {missing}")
 
 
 def refuse_bytes(option: str, given: Several | str | None) -> None:

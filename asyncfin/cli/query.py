@@ -6,13 +6,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import AsJson, Periods, Selection, Service
+from asyncfin.cli.options import AsJson, Periods, Selection, Service, require
 from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.panel import Unit, panel_document, print_panel, print_panel_csv
 from asyncfin.cli.session import connected
 from asyncfin.errors import SelectionError
 from asyncfin.model.query import ValueVersion
-from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel
 
 
@@ -49,7 +48,7 @@ async def query(
         csv: Print comma-separated values instead.
     """
     if plot is not None:
-        _require_matplotlib()
+        require("matplotlib", "plot", "--plot")
     others = {"--json": json, "--csv": csv, "--explain": explain, "--plot": plot is not None}
     _refuse_several([name for name, given in others.items() if given], unit)
     question = (entity_id, selection.select(), periods.selection())
@@ -88,14 +87,3 @@ def _refuse_several(asked: list[str], unit: Unit | None) -> None:
         raise UsageError(f"{' and '.join(asked)} exclude each other: choose one")
     if asked and unit is not None:
         raise UsageError(f"--unit is for the table, and {asked[0]} prints none: leave out one of them")
-
-
-def _require_matplotlib() -> None:
-    """Refuse before requests are spent on what can't be drawn."""
-    try:
-        library("matplotlib", "plot")
-    except ImportError as error:
-        missing = str(error)
-    else:
-        return
-    raise UsageError(f"--plot needs more: {missing}")

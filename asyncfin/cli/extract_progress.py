@@ -48,9 +48,11 @@ def _cost(progress: ExtractProgress) -> str:
         facts.append(f"{progress.unchanged:,} unchanged")
     if progress.failed:
         facts.append(f"{progress.failed:,} failed")
-    if progress.waiting:
-        facts.append(f"waiting: {progress.waiting}")
     return ", ".join(facts)
+
+
+def _waiting(progress: ExtractProgress, before: str) -> str:
+    return f"{before}waiting: {progress.waiting}" if progress.waiting else ""
 
 
 class _Lines:
@@ -65,11 +67,11 @@ class _Lines:
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_SECONDS
             of = counted(progress.entities, "entity", "entities")
-            self._console.print(f"{_ended(progress):,} of {of}, {_cost(progress)}")
+            self._console.print(f"{_ended(progress):,} of {of}, {_cost(progress)}{_waiting(progress, ', ')}")
 
 
 class _Bar:
-    """Shows a bar of the entities, and below it the requests and what is waited for."""
+    """Shows a bar of the entities, and below it the requests, and what is waited for."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._below = console, Text(style="dim", no_wrap=True, overflow="ellipsis")
@@ -88,7 +90,7 @@ class _Bar:
         if failure := _failure(progress):
             self._console.print(failure)
         self._bar.update(self._task, completed=_ended(progress), total=progress.entities)
-        self._below.plain = _cost(progress)
+        self._below.plain = _cost(progress) + _waiting(progress, "\n")
 
     def __rich__(self) -> Group:
         return Group(self._bar.get_renderable(), self._below)

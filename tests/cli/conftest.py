@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -201,32 +202,53 @@ def finish(process: "subprocess.Popen[str]") -> Result:
     return Result(process.returncode, out, err)
 
 
-def on_terminal(*arguments: str, sandbox: Sandbox | None = None) -> tuple[int, str]:
-    """Run a command in a pseudo-terminal of 80 columns; return its exit code and all that it wrote there."""
-    import fcntl
-    import pty
-    import struct
-    import termios
+class Terminal:
+    """A command in a pseudo-terminal of 80 columns."""
 
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "asyncfin", *arguments],
-        env=environment(sandbox) | {"TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    shown = b""
-    while part := _read(ours):
-        shown += part
-    os.close(ours)
-    return process.wait(timeout=60), shown.decode()
+    def __init__(self, *arguments: str, sandbox: Sandbox | None = None) -> None:
+        import fcntl
+        import pty
+        import struct
+        import termios
 
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "asyncfin", *arguments],
+            env=environment(sandbox) | {"TERM": "xterm"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        self.written = b""
 
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # what Linux says at the end of a pseudo-terminal
-        return b""
+    @property
+    def shown(self) -> str:
+        """All that was written so far, without colours and movements of the cursor."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.written.decode(errors="replace")).replace("\r\n", "\n")
+
+    @property
+    def width(self) -> int:
+        """The length of the longest line so far, where what was written over counts by itself."""
+        return max(len(line.rpartition("\r")[2]) for line in self.shown.splitlines())
+
+    def read_until(self, text: str) -> None:
+        """Return when a text was written."""
+        while text not in self.shown:
+            assert self._read(), self.shown
+
+    def end(self) -> int:
+        """Read all that is still written, and return the exit code."""
+        while self._read():
+            pass
+        os.close(self._ours)
+        return self.process.wait(timeout=60)
+
+    def _read(self) -> bool:
+        try:
+            part = os.read(self._ours, 65536)
+        except OSError:  # what Linux says at the end of a pseudo-terminal
+            return False
+        self.written += part
+        return bool(part)

@@ -8,7 +8,7 @@ import pytest
 
 from asyncfin.cli.demo import print_next
 from asyncfin.cli.output import screen
-from tests.cli.conftest import Result, finish, on_terminal, start
+from tests.cli.conftest import Result, Terminal, finish, start
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,8 @@ def test_what_to_run_next_can_be_run(
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
 def test_the_demo_fits_a_terminal_of_80_columns() -> None:
     """There it has colours and shows progress, and no line is wider than the terminal."""
-    code, text = on_terminal("demo")
-    assert code == 0
-    assert "Reading from the sandbox: 11 requests" in text
-    assert "\x1b[36m" in text
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-    assert max(len(line.rpartition("\r")[2]) for line in plain.replace("\r\n", "\n").splitlines()) <= 80
+    terminal = Terminal("demo")
+    assert terminal.end() == 0
+    assert "Reading from the sandbox: 11 requests" in terminal.shown
+    assert b"\x1b[36m" in terminal.written
+    assert terminal.width <= 80

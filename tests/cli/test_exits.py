@@ -22,7 +22,7 @@ from asyncfin.errors import (
     ServiceError,
 )
 from asyncfin.sandbox import Account, Drop, Hang, Sandbox, Status, Truncate
-from tests.cli.conftest import ENTITY, NOBODY, Command, environment, finish, on_terminal, start
+from tests.cli.conftest import ENTITY, NOBODY, Command, Terminal, environment, finish, start
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,29 @@ def test_only_unknown_ids_and_words_are_referred_to_the_catalogue(
     result = command(*arguments)
     assert result.code == 2
     assert result.line.endswith(SEE_CATALOGUE) == unknown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package", "extra"),
+    [
+        (("query", ENTITY, "--plot", "figure.png"), "matplotlib", "plot"),
+        (("extract", ENTITY, "--into", "night"), "pyarrow", "arrow"),
+    ],
+)
+def test_a_missing_extra_is_named_before_a_request(
+    command: Command,
+    service: Sandbox,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    package: str,
+    extra: str,
+) -> None:
+    """The line says what to install."""
+    monkeypatch.setitem(sys.modules, package, None)
+    before = len(service.log)
+    result = command(*arguments)
+    assert (result.code, len(service.log)) == (2, before)
+    assert f"{package} is not installed: pip install 'asyncfin[{extra}]'" in result.line
 
 
 def test_an_extraction_without_entities_says_how_to_name_them(command: Command, tmp_path: Path) -> None:
@@ -195,9 +218,9 @@ def test_a_service_that_cannot_be_reached_ends_with_1() -> None:
 def test_a_terminal_shows_what_is_tried_again_and_when(service: Sandbox) -> None:
     """A wait below a second is not 0 s."""
     service.inject(Drop(nth=(1, 2)))
-    code, text = on_terminal("limits", sandbox=service)
-    assert code == 0
-    assert re.search(r"Asking: retrying in (\d{1,3} ms|[1-9] s): ConnectionFailedError", text)
+    terminal = Terminal("limits", sandbox=service)
+    assert terminal.end() == 0
+    assert re.search(r"Asking: retrying in (\d{1,3} ms|[1-9] s): ConnectionFailedError", terminal.shown)
 
 
 @pytest.mark.parametrize("arguments", [("dataset", ENTITY), ("sandbox", "--port", "0")])

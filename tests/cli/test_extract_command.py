@@ -8,11 +8,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
+from attrs import evolve
 
+from asyncfin.cli.extract_progress import shown
+from asyncfin.extraction.journal import Failure
 from asyncfin.extraction.report import EntityReport, ExtractReport
+from asyncfin.extraction.watch import ExtractProgress
 from asyncfin.sandbox import Hang, Sandbox, Slow, Status
 from tests.cli.conftest import (
     ENTITY,
@@ -20,7 +25,7 @@ from tests.cli.conftest import (
     NOBODY,
     RATIOS_ENTITY,
     Command,
-    environment,
+    Terminal,
     finish,
     start,
 )
@@ -243,30 +248,56 @@ def _await_query(service: Sandbox, process: "subprocess.Popen[str]") -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
 def test_a_terminal_of_80_columns_shows_a_bar(service: Sandbox, night: str) -> None:
     """No line is wider, a failure stands above the bar, and the bar is gone at the end."""
-    import fcntl
-    import pty
-    import struct
-    import termios
-
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    command = [sys.executable, "-m", "asyncfin", "extract", ENTITY, NOBODY, "--into", night, "--annual"]
-    terminal = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    process = subprocess.Popen(command, env=environment(service) | {"TERM": "xterm"}, **terminal)
-    os.close(theirs)
-    shown = b""
-    while part := _read(ours):
-        shown += part
-    os.close(ours)
-    assert process.wait(60) == 1
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).replace("\r\n", "\n")
-    assert re.search(r"entities +2/2 ━+", text)
-    assert max(len(line.rpartition("\r")[2]) for line in text.splitlines()) <= 80
-    assert text.splitlines()[-1] == "asyncfin: 1 of 2 entities failed; run it again"
+    terminal = Terminal("extract", ENTITY, NOBODY, "--into", night, "--annual", sandbox=service)
+    assert terminal.end() == 1
+    assert re.search(r"entities +2/2 ━+", terminal.shown)
+    assert terminal.width <= 80
+    assert terminal.shown.splitlines()[-1] == "asyncfin: 1 of 2 entities failed; run it again"
 
 
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # what Linux says at the end of a pseudo-terminal
-        return b""
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
+def test_a_used_up_allowance_is_waited_for_if_asked(service: Sandbox, night: str) -> None:
+    """The terminal says until when, in whole; Ctrl-C ends the wait, and the next run does what is left."""
+    service.inject(Status(operation="catalogue", status=429, retry_after=5000))
+    terminal = Terminal("extract", ENTITY, "--into", night, "--annual", "--wait", sandbox=service)
+    terminal.read_until("waiting: the allowance is used up")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 130
+    assert re.search(r"^\r?waiting: the allowance is used up until \S+ \S+ UTC", terminal.shown, re.MULTILINE)
+    assert "1 left" in terminal.shown
+
+
+def test_unchanged_entities_are_read_again_if_asked(command: Command, night: str) -> None:
+    """With --refresh, for what the first time took."""
+    arguments = ("extract", ENTITY, "--into", night, "--annual", "--json")
+    command(*arguments)
+    asked = [json.loads(command(*arguments, *options).out) for options in ([], ["--refresh"])]
+    assert [(each["done"], each["unchanged"], each["requests"]) for each in asked] == [(0, 1, 1), (1, 0, 3)]
+
+
+def test_elsewhere_a_line_says_every_ten_seconds_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """However much happens in between; a failure has its line at once."""
+    failed = EntityReport(NOBODY, "failed", failure=Failure("NotFoundError", "404"))
+    course: list[dict[str, Any]] = [
+        {"seconds": 9.9, "done": 1},
+        {"seconds": 9.95, "ended": failed, "failed": 1},
+        {"seconds": 10.0, "requests": 20},
+        {"seconds": 19.9, "done": 2},
+        {"seconds": 20.5, "done": 1000, "requests": 1, "unchanged": 1, "waiting": "a reason"},
+    ]
+    none = ExtractProgress(2000, done=0, unchanged=0, failed=0, requests=0, rows=0, bytes=0, seconds=0.0)
+    with shown(quiet=False) as tell:
+        assert tell is not None
+        for facts in course:
+            tell(evolve(none, **facts))
+    assert capsys.readouterr().err.splitlines() == [
+        f"{NOBODY} failed: NotFoundError: 404",
+        "0 of 2,000 entities, 20 requests, 2.0 a second",
+        "1,001 of 2,000 entities, 1 request, 0.0 a second, 1 unchanged, waiting: a reason",
+    ]
+
+
+def test_quiet_shows_no_progress() -> None:
+    """There is nobody to tell."""
+    with shown(quiet=True) as tell:
+        assert tell is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from asyncfin.sandbox import Sandbox
-from tests.cli.conftest import ENTITY, ODD_PATH, RATIOS_ENTITY, Command, on_terminal
+from tests.cli.conftest import ENTITY, ODD_PATH, RATIOS_ENTITY, Command, Terminal
 
 
 def test_dataset_shows_the_metadata_of_the_current_publication(command: Command) -> None:
@@ -106,9 +106,10 @@ def test_days_stay_whole_in_a_terminal_of_80_columns(service: Sandbox, command: 
     for operation in ("catalogue", "query", "dataset"):
         assert command(operation, ENTITY).code == 0
     assert command("limits").code == 0
-    code, text = on_terminal("usage", sandbox=service)
-    assert code == 0
-    assert re.search(rf"^{datetime.now(UTC).year}-\d\d-\d\d +\d+ ", text.rpartition("days")[0], re.MULTILINE)
+    terminal = Terminal("usage", sandbox=service)
+    assert terminal.end() == 0
+    day = rf"^{datetime.now(UTC).year}-\d\d-\d\d +\d+ "
+    assert re.search(day, terminal.shown.rpartition("days")[0], re.MULTILINE)
 
 
 def test_usage_of_quiet_days_is_a_total_of_nothing(command: Command) -> None:

@@ -11,12 +11,13 @@ from attrs import define, frozen
 
 from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError, AuthenticationError
-from asyncfin.extraction.journal import Failure
+from asyncfin.extraction.journal import Failure, Written
 from asyncfin.extraction.question import Question, narrowed
 from asyncfin.extraction.report import EntityReport, failures, lasting, several
 from asyncfin.extraction.run import FAILURES, checked_folder, checked_ids, utc_now
 from asyncfin.extraction.shelf import Shelf
 from asyncfin.extraction.thread import Thread
+from asyncfin.extraction.watch import Watch
 from asyncfin.fanout.flight import in_flight
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.period import PeriodSelection
@@ -39,7 +40,8 @@ class ExtractCost:
         unchanged: how many will be skipped.
         failed: reports of those that can't be read now.
         requests: how many requests it will take, one for each entity's metadata included.
-        guessed: for how many entities that is a guess: nothing is known of them.
+        guessed: for how many entities that is a guess: nothing is known of them, or the bucket's
+            budget does not suffice to ask whether they have changed.
         spent: how many requests the estimate itself took.
         rate: requests a second, by the client's bucket; None: not known.
         budget: what is left of the bucket's daily budget; None: it has none.
@@ -110,7 +112,8 @@ async def extract_cost(
     """Return what `extract` would take with the same arguments. Nothing is written.
 
     Requests: one for each entity that has a file; none for the others, whose count is what the
-    folder's entities have taken in the mean.
+    folder's entities have taken in the mean. They count against the bucket's daily budget. Where less
+    is left of it than there are entities, the run does not fit, and none is spent to learn more.
 
     Args:
         read_catalogues: whether to read the catalogue of each new or changed entity, and to plan its
@@ -118,7 +121,7 @@ async def extract_cost(
 
     Raises:
         SelectionError, ManifestMismatchError, ImportError: as for `extract`.
-        AuthenticationError, AllowanceExhaustedError: the estimate itself was refused.
+        AuthenticationError, AllowanceExhaustedError: the service refused the estimate itself.
     """
     ids = checked_ids(entity_ids)
     question = Question(select, periods, value_version)
@@ -143,15 +146,18 @@ class _Estimate:
     _usual: float | None
     _refresh: bool
     _read_catalogues: bool
+    _asks: bool = True
 
     async def over(self, ids: tuple[str, ...]) -> ExtractCost:
         """Return the cost of all entities."""
         jobs = [partial(self._entity, entity_id) for entity_id in ids]
-        before = self._client.stats.requests
-        async with in_flight(jobs, self._client.max_in_flight) as found:
-            expected = [each async for each in found]
+        left = self._left()
+        self._asks = left is None or len(ids) <= left
+        watch = Watch(len(ids), None, asyncio.get_running_loop().time)
+        with self._client.observed(watch), watch.at_work():
+            async with in_flight(jobs, self._client.max_in_flight) as found:
+                expected = [each async for each in found]
         states = [each.state for each in expected]
-        bucket = self._client.bucket.stats()
         return ExtractCost(
             entities=len(ids),
             new=states.count("new"),
@@ -160,33 +166,45 @@ class _Estimate:
             failed=tuple(each.report for each in expected if each.report is not None),
             requests=sum(each.requests for each in expected),
             guessed=sum(each.guessed for each in expected),
-            spent=self._client.stats.requests - before,
-            rate=bucket.rate,
-            budget=None if bucket.daily_budget is None else bucket.daily_budget - bucket.spent_today,
+            spent=watch.requests,
+            rate=self._client.bucket.stats().rate,
+            budget=self._left(),
         )
 
-    async def _entity(self, entity_id: str) -> _Expected:
-        try:
-            return await self._expected(entity_id)
-        except (AuthenticationError, AllowanceExhaustedError):
-            raise
-        except FAILURES as error:
-            report = EntityReport(entity_id, "failed", failure=Failure.of(error))
-            return _Expected("failed", 1, report=report)
+    def _left(self) -> float | None:
+        """Return what is left of the bucket's daily budget; None: it has none."""
+        bucket = self._client.bucket.stats()
+        return None if bucket.daily_budget is None else bucket.daily_budget - bucket.spent_today
 
-    async def _expected(self, entity_id: str) -> _Expected:
+    async def _entity(self, entity_id: str) -> _Expected:
         last = await self._thread.run(partial(self._shelf.last, entity_id))
-        state = "new" if last is None else "changed"
-        if self._read_catalogues or (last is not None and not self._refresh):
-            dataset = await self._client.dataset(entity_id)
-            current = partial(self._shelf.current, entity_id, dataset.dataset_id)
-            if not self._refresh and await self._thread.run(current) is not None:
-                return _Expected("unchanged", 1)
-            if self._read_catalogues:
-                return _Expected(state, await self._exact(dataset))
+        doubtful = last is None or not self._refresh
+        if self._asks and (self._read_catalogues or (last is not None and doubtful)):
+            try:
+                return await self._expected(entity_id, last)
+            except AuthenticationError:
+                raise
+            except AllowanceExhaustedError:
+                left = self._left()
+                if left is None or left >= 1:
+                    raise
+            except FAILURES as error:
+                report = EntityReport(entity_id, "failed", failure=Failure.of(error))
+                return _Expected("failed", 1, report=report)
         if last is not None:
-            return _Expected(state, last.requests)
-        return _Expected(state, round(self._usual or _GUESS), guessed=True)
+            return _Expected("changed", last.requests, guessed=doubtful)
+        return _Expected("new", round(self._usual or _GUESS), guessed=True)
+
+    async def _expected(self, entity_id: str, last: Written | None) -> _Expected:
+        """Return what asking the service shows."""
+        dataset = await self._client.dataset(entity_id)
+        current = partial(self._shelf.current, entity_id, dataset.dataset_id)
+        if not self._refresh and await self._thread.run(current) is not None:
+            return _Expected("unchanged", 1)
+        state = "new" if last is None else "changed"
+        if last is None or self._read_catalogues:
+            return _Expected(state, await self._exact(dataset))
+        return _Expected(state, last.requests)
 
     async def _exact(self, dataset: Dataset) -> int:
         """Return what reading a publication takes when nothing has to be repeated."""

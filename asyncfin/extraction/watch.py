@@ -67,10 +67,10 @@ class Watch:
     tell: OnProgress | None
     time: Callable[[], float]
     waits: float = 0.0
+    requests: int = 0
     _began: float = field(init=False)
     _spent: Counter[str] = field(factory=Counter)
     _states: Counter[str] = field(factory=Counter)
-    _requests: int = 0
     _rows: int = 0
     _bytes: int = 0
     _waiting: dict[str, str] = field(factory=dict)  # by entity
@@ -104,7 +104,7 @@ class Watch:
         match event:
             case RequestStarted():
                 self._spent[entity_id] += 1
-                self._requests += 1
+                self.requests += 1
                 self._waiting.pop(entity_id, None)
             case Waited():
                 self.waits += event.seconds
@@ -142,7 +142,7 @@ class Watch:
             self._states["done"],
             self._states["unchanged"],
             self._states["failed"],
-            self._requests,
+            self.requests,
             self._rows,
             self._bytes,
             self.seconds,

@@ -1,10 +1,12 @@
 """What an extraction will cost, before it is begun."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from asyncfin import (
+    AllowanceExhaustedError,
     Annual,
     Client,
     ManifestMismatchError,
@@ -14,7 +16,7 @@ from asyncfin import (
     extract,
     extract_cost,
 )
-from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox import Sandbox, Status
 from tests.extraction.conftest import COMPANIES, IDS, NOBODY, names
 
 
@@ -72,6 +74,47 @@ async def test_time_and_budget_follow_from_the_bucket(sandbox: Sandbox, folder: 
     assert cost.budget == 20 - 3 - 1
     assert cost.fits == (cost.requests <= 16)
     assert "2 requests a second" in str(cost)
+
+
+async def test_an_estimate_spends_nothing_of_a_budget_that_cannot_suffice(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """Each entity takes a request at least; what the last run took is a guess then."""
+    first = await extract(client, IDS, Select(), Annual(), to=folder)
+    bucket = TokenBucket(daily_budget=len(IDS) - 1)
+    async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as small:
+        cost = await extract_cost(small, IDS, Select(), Annual(), to=folder)
+    assert (cost.fits, cost.spent, cost.budget) == (False, 0, len(IDS) - 1)
+    assert (cost.requests, cost.changed, cost.guessed) == (first.requests, len(IDS), len(IDS))
+
+
+async def test_an_estimate_that_uses_up_the_budget_says_that_the_run_does_not_fit(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    """Entities that could not be asked any more are a guess."""
+    bucket = TokenBucket(daily_budget=len(IDS) + 1)
+    async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as client:
+        cost = await extract_cost(client, IDS, Select(), Annual(), to=folder, read_catalogues=True)
+    assert (cost.fits, cost.spent, cost.budget) == (False, len(IDS) + 1, 0)
+    assert 0 < cost.guessed <= len(IDS)
+
+
+async def test_an_estimate_that_the_service_refuses_is_its_error(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """Until when, nobody can tell better."""
+    sandbox.inject(Status(operation="dataset", status=429, retry_after=5000))
+    with pytest.raises(AllowanceExhaustedError):
+        await extract_cost(client, IDS, Select(), Annual(), to=folder, read_catalogues=True)
+
+
+async def test_an_estimate_counts_its_own_requests(client: Client, folder: Path) -> None:
+    """Not those that others send over the client meanwhile."""
+    cost, _ = await asyncio.gather(
+        extract_cost(client, IDS, Select(), Annual(), to=folder, read_catalogues=True),
+        extract(client, IDS, Select(), Annual(), to=folder.parent / "other"),
+    )
+    assert cost.spent == 2 * len(IDS)
 
 
 async def test_an_estimate_refuses_and_spares_the_folder_of_another_question(

@@ -285,7 +285,7 @@ except OSError as error:
 async def test_a_disk_that_takes_no_more_ends_the_run_and_spoils_nothing(
     sandbox: Sandbox, client: Client, folder: Path, limit: int
 ) -> None:
-    """Writing fails in the lock, the journal or a file: the error names it, and a later run goes on."""
+    """Writing fails in the journal or a file: the error names it, and a later run goes on."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

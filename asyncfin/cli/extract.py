@@ -74,7 +74,7 @@ class Pace:
 
 def extract(
     *entity_ids: str,
-    into: Path,
+    into: str,
     ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     dry_run: bool = False,
     read_catalogues: bool = False,
@@ -166,13 +166,15 @@ async def _cost(
     return evolve(cost, budget=pace.daily_budget)
 
 
-def _check_folder(into: Path) -> None:
+def _check_folder(into: str) -> None:
     """Refuse what no files can be put into, in the words of the option."""
-    refuse_bytes("--into", str(into))
+    refuse_bytes("--into", into)
+    if not into:
+        raise UsageError("--into must be the path of a folder, not ''")
     try:
         Folder.at(into)
     except SelectionError:
-        right = into.resolve() / "extraction"
+        right = Path(into).resolve() / "extraction"
     else:
         return
     raise UsageError(

@@ -226,7 +226,9 @@ class Terminal:
     @property
     def shown(self) -> str:
         """All that was written so far, without colours and movements of the cursor."""
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.written.decode(errors="replace")).replace("\r\n", "\n")
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.written.decode(errors="replace")).replace(
+            "\r\n", "\n"
+        )
 
     @property
     def width(self) -> int:

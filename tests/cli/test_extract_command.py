@@ -121,7 +121,7 @@ def test_standard_input_is_not_both_the_ids_and_the_token(
         ([ENTITY, "--annual", "--read-catalogues"], "--dry-run"),
         ([ENTITY, "--annual", "--dry-run", "--wait"], "--wait is not for a --dry-run"),
         ([ENTITY, "--ids", "/nonexistent"], "--ids"),
-        ([ENTITY, "--metric", "Nonsense"], "Nonsense"),
+        ([ENTITY, "--metric", "Revenu"], "close: Revenue); `asyncfin catalogue` shows what can be asked for"),
         (["O-1"], "entity_id"),
         ([ENTITY, "--rate", "0"], "--rate"),
     ],
@@ -143,12 +143,20 @@ def test_a_folder_that_nothing_can_stand_beside_is_refused_by_the_name_of_its_op
     assert not re.search(r"\bto must\b", result.line)
 
 
+def test_no_name_is_not_the_current_folder(command: Command) -> None:
+    """A shell's empty variable comes so."""
+    result = command("extract", ENTITY, "--into", "", "--annual")
+    assert (result.code, result.out) == (2, "")
+    assert result.line == "asyncfin: --into must be the path of a folder, not ''"
+
+
 def test_another_question_is_refused_unless_it_replaces_the_files(command: Command, night: str) -> None:
     """Exit code 2, and the line says what to do."""
     command("extract", ENTITY, "--into", night, "--annual")
     refused = command("extract", ENTITY, "--into", night, "--quarterly")
     assert refused.code == 2
     assert "another question" in refused.line
+    assert "--replace" in refused.line
     assert command("extract", ENTITY, "--into", night, "--quarterly", "--replace").code == 0
     assert count(night) == 1
 

@@ -13,7 +13,7 @@ from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError, AuthenticationError
 from asyncfin.extraction.journal import Failure, Written
 from asyncfin.extraction.question import Question, narrowed
-from asyncfin.extraction.report import EntityReport, failures, lasting, several
+from asyncfin.extraction.report import EntityReport, failures
 from asyncfin.extraction.run import FAILURES, checked_folder, checked_ids, utc_now
 from asyncfin.extraction.shelf import Shelf
 from asyncfin.extraction.thread import Thread
@@ -23,6 +23,7 @@ from asyncfin.model.catalogue import Dataset
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
 from asyncfin.model.select import Select
+from asyncfin.model.words import counted, lasting
 
 # What all series of a company of the usual size (1,171) take, when nothing better is known.
 _GUESS = 26
@@ -72,7 +73,7 @@ class ExtractCost:
         lines = [
             f"entities: {self.new:,} new, {self.changed:,} changed, {self.unchanged:,} unchanged,"
             f" {len(self.failed):,} failed",
-            f"{'about ' if self.guessed else ''}{several(self.requests, 'request')} will be sent"
+            f"{'about ' if self.guessed else ''}{counted(self.requests, 'request')} will be sent"
             + (f"; for {self.guessed:,} of the entities that is a guess" if self.guessed else ""),
         ]
         if self.seconds is None:
@@ -83,7 +84,7 @@ class ExtractCost:
             verdict = "it fits" if self.fits else "it does not fit"
             lines.append(f"left of the daily budget: {self.budget:,.0f}; {verdict}")
         return "\n".join(
-            [*lines, *failures(self.failed), f"the estimate took {several(self.spent, 'request')}"]
+            [*lines, *failures(self.failed), f"the estimate took {counted(self.spent, 'request')}"]
         )
 
 

@@ -11,6 +11,7 @@ from attrs import field, frozen
 from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, SelectionError
 from asyncfin.extraction.journal import Failure
 from asyncfin.extraction.question import Lacking
+from asyncfin.model.words import counted, lasting
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
 
@@ -124,8 +125,8 @@ class ExtractReport:
         counts = {state: len(self._of(state)) for state in get_args(EntityState)}
         lines = [
             "entities: " + ", ".join(f"{count:,} {state}" for state, count in counts.items()),
-            f"{several(self.requests, 'request')} in {lasting(self.seconds)}",
-            f"{several(self.rows, 'row')}, {_sized(self.bytes)}",
+            f"{counted(self.requests, 'request')} in {lasting(self.seconds)}",
+            f"{counted(self.rows, 'row')}, {_sized(self.bytes)}",
         ]
         lacks = sum(bool(each.lacking) for each in self.entities)
         if lacks:
@@ -150,22 +151,6 @@ def unknown_to_all(entities: Sequence[EntityReport]) -> Lacking:
         for field, names in first.items()
         if found[field]
     }
-
-
-def several(number: int, noun: str) -> str:
-    """Return "1 request", "2,000 requests"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def lasting(seconds: float) -> str:
-    """Return "350 ms", "12 s", "2 min 5 s" or "1 h 10 min"."""
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    if hours:
-        return f"{hours:,} h {minute} min"
-    return f"{minute} min {second} s" if minute else f"{second} s"
 
 
 def _sized(size: int) -> str:

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
-from asyncfin.extraction.report import EntityReport, lasting
+from asyncfin.extraction.report import EntityReport
+from asyncfin.model.words import lasting
 from asyncfin.wire.events import Event, RequestAnswered, RequestStarted, Retrying, Waited
 
 _log = logging.getLogger("asyncfin")

@@ -3,13 +3,13 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 from attrs import asdict, evolve, frozen
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
 from asyncfin.cli.exits import UsageError
@@ -72,9 +72,27 @@ class Pace:
         )
 
 
+def _folder(_: Any, tokens: Sequence[Token]) -> Path:
+    """Return the folder that --into names; refuse, in the words of the option, where no files can be put."""
+    text = tokens[-1].value
+    refuse_bytes("--into", text)
+    if not text:  # as a path it would be the current folder
+        raise UsageError("--into must be the path of a folder, not ''")
+    try:
+        Folder.at(text)
+    except SelectionError:
+        right = Path(text).resolve() / "extraction"
+    else:
+        return Path(text)
+    raise UsageError(
+        f"--into {text} is no place for files: name a folder within, such as {right};"
+        " the journal stands beside it, on the same file system"
+    )
+
+
 def extract(
     *entity_ids: str,
-    into: str,
+    into: Annotated[Path, Parameter(converter=_folder)],
     ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     dry_run: bool = False,
     read_catalogues: bool = False,
@@ -118,7 +136,6 @@ def extract(
         raise UsageError("--wait is not for a --dry-run, which waits for nothing: leave out one of them")
     if ids == service.token_file == STDIN:
         raise UsageError("--ids and --token-file can't both be standard input: name a file for one of them")
-    _check_folder(into)
     value_version: ValueVersion = "latest_restated" if restated else "original"
     question = Question(selection.select(), periods.selection(), value_version)
     # Before the loop runs: in it, Ctrl-C would not end a wait for standard input.
@@ -164,23 +181,6 @@ async def _cost(
                 client, entities, *asked, value_version=question.value_version, **options
             )
     return evolve(cost, budget=pace.daily_budget)
-
-
-def _check_folder(into: str) -> None:
-    """Refuse what no files can be put into, in the words of the option."""
-    refuse_bytes("--into", into)
-    if not into:
-        raise UsageError("--into must be the path of a folder, not ''")
-    try:
-        Folder.at(into)
-    except SelectionError:
-        right = Path(into).resolve() / "extraction"
-    else:
-        return
-    raise UsageError(
-        f"--into {into} is no place for files: name a folder within, such as {right};"
-        " the journal stands beside it, on the same file system"
-    )
 
 
 def _listed(path: Path) -> list[str]:

@@ -75,6 +75,12 @@ class Cells:
         places = Places([several[0].metric_id for several in rows], list(catalogue.by_path), cells)
         return cls(chain.from_iterable(rows), wanted, places)
 
+    def crossed_by(self, wanted: Several) -> "Cells":
+        """Return the cells that matter for some of the wanted series."""
+        metrics = dict.fromkeys(self.places.cells[series.series_id][0] for series in wanted)
+        rows = (several for metric in metrics for several in self.known[metric].values())
+        return Cells(chain.from_iterable(rows), wanted, self.places)
+
     @cached_property
     def lower_bound(self) -> int:
         """How many requests the wanted series take at least."""

@@ -14,7 +14,7 @@ from math import ceil
 from attrs import field, frozen
 
 from asyncfin.fanout.blocks import grids
-from asyncfin.fanout.cells import Cells, Part, Places, Several, lower_bound
+from asyncfin.fanout.cells import Cells, Part, Several, lower_bound
 from asyncfin.fanout.pack import pack
 from asyncfin.fanout.views import Views
 from asyncfin.model.catalogue import Catalogue
@@ -185,7 +185,7 @@ def _fewest(views: Views) -> list[Part]:
         return parts
     rivals = [list(map(cells.part, blocks)) for blocks in grids(cells, fewer_than=_requests(parts))]
     best = min([parts, *rivals], key=_requests)
-    return parts if best is parts else [page for block in best for page in _pages(block, cells.places)]
+    return parts if best is parts else [page for block in best for page in _pages(block, cells)]
 
 
 def _packed(views: Views) -> list[Part]:
@@ -197,11 +197,11 @@ def _packed(views: Views) -> list[Part]:
     return parts if other is None else min(parts, other, key=_requests)
 
 
-def _pages(block: Part, places: Places) -> list[Part]:
+def _pages(block: Part, cells: Cells) -> list[Part]:
     """Return a block in parts of a page each, or as it is where that takes fewer requests."""
     if block.requests == 1:
         return [block]
-    return min(_packed(Views(Cells(block.matched, block.home, places))), [block], key=_requests)
+    return min(_packed(Views(cells.crossed_by(block.home))), [block], key=_requests)
 
 
 def _requests(parts: Iterable[Part]) -> int:

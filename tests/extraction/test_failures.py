@@ -195,6 +195,31 @@ async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtu
 
 
 @pytest.mark.virtual
+async def test_a_run_that_sleeps_comes_further_every_day_by_a_small_allowance(
+    tmp_path: Path, virtual_clock: Any
+) -> None:
+    """With all connections in use: each midnight lets at least one entity be done."""
+    bucket = TokenBucket(daily_budget=30, clock=virtual_clock)
+    ids, stop = [each.entity_id for each in LARGE], asyncio.Event()
+    asyncio.get_running_loop().call_later(len(ids) * 86_400, stop.set)
+    async with (
+        Sandbox(*LARGE) as sandbox,
+        Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
+    ):
+        report = await extract(
+            client,
+            ids,
+            Select(),
+            Annual(),
+            to=tmp_path / "night",
+            wait=True,
+            stop=stop,
+            clock=virtual_clock,
+        )
+    assert (report.stopped, len(report.done)) == (None, len(ids))
+
+
+@pytest.mark.virtual
 async def test_passing_failures_are_not_seen(tmp_path: Path) -> None:
     """Retries are the client's; the report counts their requests."""
     async with (

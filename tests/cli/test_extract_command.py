@@ -305,7 +305,11 @@ def test_elsewhere_a_line_says_every_ten_seconds_how_far_it_is(capsys: pytest.Ca
     ]
 
 
-def test_quiet_shows_no_progress() -> None:
-    """There is nobody to tell."""
-    with shown(quiet=True) as tell:
-        assert tell is None
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_quiet_shows_nothing_but_the_end(service: Sandbox, night: str, options: tuple[str, ...]) -> None:
+    """A terminal gets what a file would get."""
+    arguments = ("extract", ENTITY, "--into", night, "--annual", "--quiet", *options)
+    terminal = Terminal(*arguments, sandbox=service)
+    assert terminal.end() == 0
+    assert terminal.shown.startswith("entities: 1 ")

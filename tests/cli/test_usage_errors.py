@@ -1,0 +1,149 @@
+"""Wrong usage: one line that names what is wrong and what would be right, and exit code 2."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncfin.sandbox import Sandbox
+from tests.cli.conftest import ENTITY, Command, finish, start
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], 'Unknown command "nonsense"'),
+        (["dataset"], "requires an argument"),
+        (["dataset", ENTITY, "--nonsense"], "--nonsense"),
+        (["dataset", "O-1"], "entity_id"),
+        (["query", ENTITY, "--metric", "Revenu"], "Revenue"),
+        (["query", ENTITY, "--scope", "company"], "group=scope"),
+        (["query", ENTITY, "--annual", "--quarterly"], "--annual and --quarterly"),
+        (["query", ENTITY, "--json", "--csv"], "--json and --csv"),
+        (["query", ENTITY, "--last", "2"], "--annual"),
+        (["query", ENTITY, "--annual", "--last", "0"], "--last: last must be"),
+        (["query", ENTITY, "--trailing", "12", "--from", "2023"], "--from"),
+        (["query", ENTITY, "--trailing", "0"], "--trailing: months must be"),
+        (["query", ENTITY, "--trailing", "some"], "--trailing"),
+        (["query", ENTITY, "--from", "soon"], "--from"),
+        (["query", ENTITY, "--from", "0000"], "--from: year must be"),
+        (["query", ENTITY, "--to", "2024-13"], "--to: end_month must be"),
+        (["query", ENTITY, "--to", "2024-Q5"], "--to: period must be"),
+        (
+            ["query", ENTITY, "--from", "FY2024", "--to", "2024-Q3"],
+            "--to must not be before --from: 2024-Q3 is",
+        ),
+        (["query", ENTITY, "--exact", "Q3"], "--exact: period must be a label such as FY2024"),
+        (["query", ENTITY, "--exact", "FY2024", "--exact", "FY2024"], "--exact: periods must be distinct"),
+        (
+            ["usage", "--from", "2026-02-01", "--to", "2026-01-01"],
+            "--to must not be before --from: 2026-01-01",
+        ),
+        (["usage", "--from", "yesterday"], "--from"),
+        (["limits", "--token-file", "/nonexistent"], "--token-file"),
+        (["limits", "--base-url", "http://example.org"], "https"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_names_it_before_any_query(
+    command: Command, service: Sandbox, arguments: list[str], said: str
+) -> None:
+    """Exit code 2, nothing on standard output, and no query was spent."""
+    before = len(service.log)
+    result = command(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.line
+    assert result.line.startswith("asyncfin: ")
+    assert "query" not in {served.operation for served in service.log[before:]}
+
+
+SEE_CATALOGUE = "; `asyncfin catalogue` shows what can be asked for"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unknown"),
+    [
+        (["query", ENTITY, "--metric", "Revenu"], True),
+        (["query", ENTITY, "--basis", "consolidate"], True),
+        (["catalogue", ENTITY, "--scope", "company=none"], True),
+        (["extract", "O-1", "--into", "night"], False),
+        (["query", ENTITY, "--scope", "company"], False),
+        (["query", ENTITY, "--trailing", "0"], False),
+        (["dataset", "O-1"], False),
+        (["limits", "--base-url", "http://example.org"], False),
+    ],
+)
+def test_only_unknown_ids_and_words_are_referred_to_the_catalogue(
+    command: Command, arguments: list[str], unknown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every other wrong selection says itself what would be right."""
+    monkeypatch.chdir(tmp_path)
+    result = command(*arguments)
+    assert result.code == 2
+    assert result.line.endswith(SEE_CATALOGUE) == unknown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package", "extra"),
+    [
+        (("query", ENTITY, "--plot", "figure.png"), "matplotlib", "plot"),
+        (("extract", ENTITY, "--into", "night"), "pyarrow", "arrow"),
+    ],
+)
+def test_a_missing_extra_is_named_before_a_request(
+    command: Command,
+    service: Sandbox,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    package: str,
+    extra: str,
+) -> None:
+    """The line says what to install."""
+    monkeypatch.setitem(sys.modules, package, None)
+    before = len(service.log)
+    result = command(*arguments)
+    assert (result.code, len(service.log)) == (2, before)
+    assert f"{package} is not installed: pip install 'asyncfin[{extra}]'" in result.line
+
+
+def test_an_extraction_without_entities_says_how_to_name_them(command: Command, tmp_path: Path) -> None:
+    """Entity ids, or a file of them."""
+    pytest.importorskip("pyarrow")
+    result = command("extract", "--into", str(tmp_path / "out"))
+    assert result.code == 2
+    assert result.line == "asyncfin: no entity is named: give entity ids, or a file of them as --ids FILE"
+
+
+@pytest.mark.parametrize("missing", ["ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN"])
+def test_a_missing_environment_variable_is_named(
+    command: Command, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """The line says which variable to set, and its option."""
+    monkeypatch.delenv(missing)
+    result = command("limits")
+    assert result.code == 2
+    assert re.search(rf"set {missing} or give --(base-url|token-file)", result.line)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="arguments are no bytes on Windows")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((b"\xff",), "Unknown command"),
+        (("query", ENTITY, "--metric", b"\xff"), "--metric must be text in UTF-8, not '\\udcff'"),
+        (
+            ("extract", ENTITY, "--into", "night", "--scope-group", b"\xff"),
+            "--scope-group must be text in UTF-8",
+        ),
+        (("extract", ENTITY, "--into", "night", "--label", b"\xff"), "--label must be text in UTF-8"),
+        (("extract", b"\xff", "--into", "night"), "entity_id must be"),
+        (("extract", ENTITY, "--into", b"\xff"), "--into"),
+    ],
+)
+def test_bytes_that_are_no_text_are_refused_in_one_line(
+    service: Sandbox, arguments: tuple[str | bytes, ...], said: str
+) -> None:
+    """They are shown in plain characters, whatever standard error is."""
+    result = finish(start(*arguments, sandbox=service))
+    assert (result.code, result.out) == (2, "")
+    assert said in result.line

@@ -1,0 +1,114 @@
+"""An account's allowance ends before the run does."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin import AllowanceExhaustedError, Annual, Client, Select, TokenBucket, extract
+from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox.generate import generate
+from tests.extraction.conftest import FIRST, IDS, annual, rows
+
+LARGE = tuple(generate(seed, series=400, publications=1) for seed in range(20, 28))
+
+
+async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: Path) -> None:
+    """What is done is kept; the run of the next day goes on with what is left."""
+    folder = tmp_path / "night"
+    later = timedelta(0)
+
+    def clock() -> datetime:
+        return datetime.now(UTC) + later
+
+    async with (
+        Sandbox(*FIRST, allowance=11, clock=clock) as sandbox,
+        Client(sandbox.base_url, sandbox.token, max_in_flight=1, bucket=TokenBucket(clock=clock)) as client,
+    ):
+        report = await extract(client, IDS, Select(), Annual(), to=folder)
+        assert isinstance(report.stopped, AllowanceExhaustedError)
+        assert report.resume_at is not None
+        assert f"{report.resume_at:%H:%M}" == "00:00"
+        assert [each.state for each in report.entities] == ["done"] * 3 + ["left"] * 3
+        assert rows(folder) == annual(*FIRST[:3])
+        later = timedelta(days=1)
+        await extract(client, IDS[3:], Select(), Annual(), to=folder)
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_small_allowance_comes_further_every_day(tmp_path: Path) -> None:
+    """One for the metadata of all and for two entities: some are done each day, few requests twice."""
+    ids, today = [each.entity_id for each in LARGE], datetime(2026, 1, 1, tzinfo=UTC)
+
+    def clock() -> datetime:
+        return today
+
+    async with Sandbox(*LARGE) as sandbox:
+        async with Client(sandbox.base_url, sandbox.token) as client:
+            calm = await extract(client, ids, Select(), Annual(), to=tmp_path / "calm")
+        since = len(sandbox.log)
+        largest = max(each.requests for each in calm.entities)
+        bucket = TokenBucket(daily_budget=len(ids) + 2 * largest, clock=clock)
+        async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as client:
+            for _ in ids:
+                report = await extract(client, ids, Select(), Annual(), to=tmp_path / "night", clock=clock)
+                if not report.left:
+                    break
+                assert report.done
+                today += timedelta(days=1)
+    assert (len(report.left), rows(tmp_path / "night")) == (0, rows(tmp_path / "calm"))
+    read = sum(served.operation != "dataset" for served in sandbox.log[since:])
+    assert read < 1.5 * (calm.requests - len(ids))
+
+
+@pytest.mark.virtual
+async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtual_clock: Any) -> None:
+    """With wait=True a run over several midnights ends with everything done, in one call."""
+    folder = tmp_path / "night"
+    bucket = TokenBucket(daily_budget=9, clock=virtual_clock)
+    async with (
+        Sandbox(*FIRST) as sandbox,
+        Client(sandbox.base_url, sandbox.token, bucket=bucket, max_in_flight=2) as client,
+    ):
+        waiting = set()
+        report = await extract(
+            client,
+            IDS,
+            Select(),
+            Annual(),
+            to=folder,
+            wait=True,
+            clock=virtual_clock,
+            progress=lambda progress: waiting.add(progress.waiting),
+        )
+    assert (report.stopped, len(report.done)) == (None, len(IDS))
+    assert any("00:00 UTC" in reason for reason in waiting if reason)
+    assert report.seconds > 86_400
+    assert rows(folder) == annual(*FIRST)
+
+
+@pytest.mark.virtual
+async def test_a_run_that_sleeps_comes_further_every_day_by_a_small_allowance(
+    tmp_path: Path, virtual_clock: Any
+) -> None:
+    """With all connections in use: each midnight lets at least one entity be done."""
+    bucket = TokenBucket(daily_budget=30, clock=virtual_clock)
+    ids, stop = [each.entity_id for each in LARGE], asyncio.Event()
+    asyncio.get_running_loop().call_later(len(ids) * 86_400, stop.set)
+    async with (
+        Sandbox(*LARGE) as sandbox,
+        Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
+    ):
+        report = await extract(
+            client,
+            ids,
+            Select(),
+            Annual(),
+            to=tmp_path / "night",
+            wait=True,
+            stop=stop,
+            clock=virtual_clock,
+        )
+    assert (report.stopped, len(report.done)) == (None, len(ids))

@@ -20,8 +20,9 @@ def grids(cells: Cells, fewer_than: int) -> Iterator[list[Several]]:
     """Return the wanted series by block, for each of the usual grids with fewer blocks than so many."""
     ids = cells.places.metric_ids
     paths_by_id = [[(ref.scope_group_id, ref.scope_id) for ref in path] for path in cells.places.paths]
-    metrics = _blocks([metric for metric, _ in cells.wanted], ids.__getitem__, MAX_METRIC_IDS)
-    paths = _blocks([path for _, path in cells.wanted], paths_by_id.__getitem__, MAX_SCOPE_COMBINATIONS)
+    crossings = [cell for cell, several in cells.wanted.items() for _ in several]
+    metrics = _blocks([metric for metric, _ in crossings], ids.__getitem__, MAX_METRIC_IDS)
+    paths = _blocks([path for _, path in crossings], paths_by_id.__getitem__, MAX_SCOPE_COMBINATIONS)
     for of_metric, of_path in product(metrics, paths):
         if _fewer(cells, of_metric, of_path, fewer_than):
             yield _cut(cells, of_metric, of_path)
@@ -30,7 +31,8 @@ def grids(cells: Cells, fewer_than: int) -> Iterator[list[Several]]:
 def _blocks(crossed: Iterable[int], by_id: Callable[[int], Any], size: int) -> list[Blocks]:
     """Return the block of each line: in catalogue order, by id, and the most crossed lines first."""
     crossings = Counter(crossed)
-    orders = (crossings, sorted(crossings, key=by_id), sorted(crossings, key=lambda line: -crossings[line]))
+    sorted_by_id = sorted(crossings, key=by_id)
+    orders = (crossings, sorted_by_id, sorted(sorted_by_id, key=lambda line: -crossings[line]))
     return [{line: rank // size for rank, line in enumerate(order)} for order in orders]
 
 

@@ -171,6 +171,7 @@ def test_batches_match_what_they_say_on_one_page(case: Case, periods: Resolved) 
 
 
 @given(cases(), PERIODS)
+@example(case_of(3945), FiscalRange(2023, 2024))  # the best grid counts series, not cells
 def test_never_more_requests_than_the_best_grid_nor_fewer_than_the_bound(
     case: Case, periods: Resolved
 ) -> None:

@@ -1,5 +1,7 @@
 """Counts, spans and durations as people write them."""
 
+import math
+
 import pytest
 
 from asyncfin.model.words import counted, lasting, spanned
@@ -30,6 +32,8 @@ def test_what_is_counted_has_its_plural(number: int, names: tuple[str, ...], sai
         (125, "2 min 5 s"),
         (7260, "2 h 1 min"),
         (3_600_000, "1,000 h 0 min"),
+        (1e300, "more than 100 years"),
+        (math.inf, "more than 100 years"),
     ],
 )
 def test_durations_are_said_in_two_units_at_most(seconds: float, said: str) -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+_CENTURY = 100 * 365.25 * 86_400
+
 
 def counted(number: int, one: str, many: str = "") -> str:
     """Return a number of things: ``1 request``, ``2,000 requests``; `many`: the plural, if not just an s."""
@@ -14,7 +16,9 @@ def spanned(ordered: Sequence[object]) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """Return a duration: ``350 ms``, ``12 s``, ``2 min 5 s`` or ``1 h 10 min``."""
+    """Return a duration: ``350 ms``, ``12 s``, ``2 min 5 s`` or ``1 h 10 min``; beyond a century no figure."""
+    if seconds > _CENTURY:  # infinity is a number of seconds too
+        return "more than 100 years"
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     minutes, second = divmod(round(seconds), 60)

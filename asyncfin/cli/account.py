@@ -2,7 +2,7 @@
 
 import json as text
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -35,7 +35,7 @@ async def usage(
         final: The last day. [today, UTC, if left out]
     """
     end = final or datetime.now(UTC).date()
-    start = first or end - timedelta(days=_DEFAULT_DAYS - 1)
+    start = first or date.fromordinal(max(1, end.toordinal() - _DEFAULT_DAYS + 1))
     if end < start:
         raise UsageError(f"--to must not be before --from: {end} is before {start}")
     async with connected(service, "Asking") as client:

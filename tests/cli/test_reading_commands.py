@@ -84,6 +84,12 @@ def test_usage_covers_thirty_days_unless_told_otherwise(command: Command) -> Non
     )
 
 
+def test_usage_up_to_the_first_of_all_days_begins_there(command: Command) -> None:
+    """There are no 29 days before it."""
+    (window,) = json.loads(command("usage", "--to", "0001-01-05", "--json").out)
+    assert (window["start_date"], window["end_date"]) == ("0001-01-01", "0001-01-05")
+
+
 def test_usage_shows_the_days_as_a_table(command: Command) -> None:
     """A list of objects becomes a table with a total; days without any request are counted, not shown."""
     assert command("dataset", ENTITY).code == 0

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,11 +81,10 @@ class Service:
 def opened(path: Path, option: str, advice: str) -> Iterator[TextIO]:
     """Give a text file that an option names, or standard input. Reading it blocks: not for the loop."""
     try:
-        if path == STDIN:
-            yield sys.stdin
-        else:
-            with path.open(encoding="utf-8-sig") as file:
-                yield file
+        # Not sys.stdin: that goes by the locale, and is None where standard input is closed.
+        source = 0 if path == STDIN else path
+        with open(source, encoding="utf-8-sig", closefd=source != 0) as file:
+            yield file
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
     else:

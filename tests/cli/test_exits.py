@@ -169,9 +169,9 @@ def test_a_bare_install_names_the_extra(name: str, way: str) -> None:
 
 
 def test_the_token_file_may_be_standard_input(service: Sandbox) -> None:
-    """`--token-file -` reads the first line of standard input."""
+    """`--token-file -` reads the first line of standard input, as it would of a file."""
     process = start("limits", "--base-url", service.base_url, "--token-file", "-", stdin=subprocess.PIPE)
-    out, err = process.communicate(f"{service.token}\n", timeout=60)
+    out, err = process.communicate(f"\ufeff{service.token}\n", timeout=60)
     assert (process.returncode, err) == (0, "")
     assert "credits" in out
 

@@ -1,6 +1,5 @@
 """`asyncfin extract`: its report, its exit codes, its interruption, and what a terminal shows."""
 
-import io
 import json
 import os
 import re
@@ -95,7 +94,7 @@ def test_ids_come_from_a_file_or_standard_input(
     ids.write_text(f"{ENTITY}  # the only one\n\n# all\n", encoding="utf-8-sig")
     assert "1 done" in command("extract", "--ids", str(ids), "--into", night, "--annual").out
     reading, writing = os.pipe()
-    os.write(writing, f"# all\n{ENTITY}\n".encode())
+    os.write(writing, f"# all\n{ENTITY}\n".encode("utf-8-sig"))
     os.close(writing)
     result = finish(
         start("extract", "--ids", "-", "--into", night, "--annual", sandbox=service, stdin=reading)
@@ -104,12 +103,10 @@ def test_ids_come_from_a_file_or_standard_input(
     assert "1 unchanged" in result.out
 
 
-def test_standard_input_is_not_both_the_ids_and_the_token(
-    command: Command, service: Sandbox, night: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_standard_input_is_not_both_the_ids_and_the_token(service: Sandbox, night: str) -> None:
     """The line names both options."""
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{service.token}\n{ENTITY}\n"))
-    result = command("extract", "--into", night, "--ids", "-", "--token-file", "-")
+    arguments = ("extract", "--into", night, "--ids", "-", "--token-file", "-")
+    result = finish(start(*arguments, sandbox=service, stdin=subprocess.DEVNULL))
     assert result.code == 2
     assert "--ids and --token-file can't both be standard input" in result.line
 

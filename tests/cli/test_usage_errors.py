@@ -1,13 +1,14 @@
 """Wrong usage: one line that names what is wrong and what would be right, and exit code 2."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from asyncfin.sandbox import Sandbox
-from tests.cli.conftest import ENTITY, Command, finish, start
+from tests.cli.conftest import ENTITY, Command, environment, finish, start
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,34 @@ def test_an_extraction_without_entities_says_how_to_name_them(command: Command, 
     result = command("extract", "--into", str(tmp_path / "out"))
     assert result.code == 2
     assert result.line == "asyncfin: no entity is named: give entity ids, or a file of them as --ids FILE"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such shell on Windows")
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("extract", "--into", "night", "--ids", "-"), "--ids -"),
+        (("limits", "--token-file", "-"), "--token-file -"),
+    ],
+)
+def test_a_closed_standard_input_is_refused_in_one_line(
+    service: Sandbox, arguments: tuple[str, ...], named: str
+) -> None:
+    """Daemons close it."""
+    shell = ["sh", "-c", 'exec "$0" -m asyncfin "$@" <&-', sys.executable, *arguments]
+    done = subprocess.run(shell, capture_output=True, text=True, env=environment(service))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"asyncfin: {named} can't be read (Bad file descriptor): name a file")
+
+
+def test_standard_input_that_is_no_text_is_refused_as_a_file_of_it_is(service: Sandbox) -> None:
+    """Whatever the locale."""
+    process = start("limits", "--token-file", "-", sandbox=service, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.buffer.write(b"\xff\n")
+    result = finish(process)
+    assert result.code == 2
+    assert "--token-file - can't be read (it is no text)" in result.line
 
 
 @pytest.mark.parametrize("missing", ["ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN"])

@@ -51,6 +51,7 @@ def long_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
         made.update(rows.decoded([each for each in columns if isinstance(each.origin, OfValue)]))
     schema = pa.schema([(column.name, _type(column.type)) for column in columns])
     arrays = [made[column.name] for column in columns]
+    pa.default_memory_pool().release_unused()  # what putting the rows in order took, as much as the table
     return pa.Table.from_arrays(arrays, schema=schema.with_metadata(_metadata([about])))
 
 
@@ -109,7 +110,10 @@ class _Rows:
             for column in columns:
                 assert isinstance(column.origin, OfValue)
                 chunks[column.name].append(_array(list(map(column.origin.read, some)), column.type))
-        return {column.name: self._ordered(chunks.pop(column.name), column.type) for column in columns}
+        return {
+            column.name: self._ordered(_combined(chunks.pop(column.name), column.type), column.type)
+            for column in columns
+        }
 
     def _portions(self, columns: list[Column]) -> Iterator[list[Any]]:
         """Yield the decoded observations, in the order of reading, some at a time."""
@@ -124,12 +128,16 @@ class _Rows:
         if some:
             yield some
 
-    def _ordered(self, chunks: list[Any], type_name: str) -> Any:
-        """Return as one array what was read in chunks; the words of a dictionary stand as they come up."""
-        pa = library("pyarrow", "arrow")
-        read = pa.chunked_array(chunks, _type(type_name)).unify_dictionaries().combine_chunks()
+    def _ordered(self, read: Any, type_name: str) -> Any:
+        """Return a column in order; the words of a dictionary stand as they come up."""
         entries = read.take(self._order)
         return entries.dictionary_decode().dictionary_encode() if type_name == "word" else entries
+
+
+def _combined(chunks: list[Any], type_name: str) -> Any:
+    """Return as one array what was read in chunks, which are not held any longer."""
+    pa = library("pyarrow", "arrow")
+    return pa.chunked_array(chunks, _type(type_name)).unify_dictionaries().combine_chunks()
 
 
 def _order(series: Any, periods: Any) -> Any:

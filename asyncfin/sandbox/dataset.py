@@ -109,6 +109,17 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
     raise broken
 
 
+def publication_of(source: Any) -> Publication:
+    """The publication that a source is, or the last one of a DatasetFile or of what `load` takes.
+
+    Raises BrokenDatasetError as `load` does.
+    """
+    if isinstance(source, Publication):
+        return source
+    dataset = source if isinstance(source, DatasetFile) else load(source)
+    return dataset.publications[-1]
+
+
 def dump(dataset: DatasetFile) -> bytes:
     """The dataset as a gzip'd file of the format `asyncfin-dataset/1`: the same bytes for the same dataset.
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from attrs import Attribute, define, evolve, field, frozen
 from attrs.validators import in_, optional
 
-from asyncfin.sandbox.dataset import DatasetFile, Publication
+from asyncfin.sandbox.dataset import Publication, publication_of
 from asyncfin.sandbox.request import RefusedError, Reply
 from asyncfin.sandbox.rules import OPERATIONS
 
@@ -95,9 +95,13 @@ class Status(Fault):
 
 @frozen(kw_only=True)
 class Switch(Fault):
-    """A publication becomes the current one just before the request is answered."""
+    """A publication becomes the current one just before the request is answered.
 
-    publication: DatasetFile | Publication
+    publication: given as to `Sandbox.publish`, and refused as there: if broken at once, and if the current
+        publication has its dataset_id and other content, as an answer 500 with the code "sandbox_error".
+    """
+
+    publication: Publication = field(converter=publication_of)
 
 
 @frozen(kw_only=True)

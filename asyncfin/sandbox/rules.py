@@ -89,6 +89,13 @@ def answer(request: Request, service: Service) -> Reply:
     return _reply(request, service, status, body, headers, operation, account, charged)
 
 
+def own_failure(request: Request, service: Service, problem: str) -> Reply:
+    """The answer to a request at which the sandbox could not do what a fault asks for."""
+    call = find_call(request.path)
+    body = RefusedError(500, "sandbox_error", problem).body(request.request_id)
+    return _reply(request, service, 500, body, {}, call.operation if call else None)
+
+
 def _allowed_call(call: Call | None, request: Request) -> Call:
     if call is None:
         raise RefusedError(404, "not_found", "There is nothing at this path.")

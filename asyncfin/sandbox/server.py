@@ -20,13 +20,13 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from asyncfin.sandbox.accounts import PERMISSIONS, Account, Token
-from asyncfin.sandbox.dataset import DatasetFile, Publication, load
+from asyncfin.sandbox.dataset import DatasetFile, Publication, publication_of
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.errors import PortInUseError, SandboxError
 from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver
 from asyncfin.sandbox.meter import Meter
 from asyncfin.sandbox.request import Reply, Request
-from asyncfin.sandbox.rules import Service, answer, find_call
+from asyncfin.sandbox.rules import Service, answer, find_call, own_failure
 from asyncfin.sandbox.store import Store
 
 DEFAULT_ACCOUNT = "sandbox"
@@ -153,7 +153,7 @@ class Sandbox:
         """
         if self._runner is not None:
             raise SandboxError("the sandbox runs already: start it once")
-        datasets = [_publication(source) for source in self._datasets]
+        datasets = [publication_of(source) for source in self._datasets]
         self._store = self._filled(datasets)
         self._meter = Meter(self._store, self._clock, asyncio.get_running_loop().time)
         try:
@@ -230,7 +230,7 @@ class Sandbox:
         Raises BrokenDatasetError for a broken dataset, SandboxError when the current publication of the
         entity has its dataset_id and other content; then nothing has changed.
         """
-        publication = _publication(source)
+        publication = publication_of(source)
         with self._lock:
             self._check_running()
             self._store.publish(publication)
@@ -283,10 +283,14 @@ class Sandbox:
 
     def _answer(self, request: Request, faults: list[Fault]) -> Reply:
         """The reply, counted and logged."""
-        for fault in faults:
-            if isinstance(fault, Switch):
-                self._store.publish(_publication(fault.publication))
-        reply = answer(request, Service(self._store, self._meter, self.dialect, self._base_url))
+        service = Service(self._store, self._meter, self.dialect, self._base_url)
+        try:
+            for fault in faults:
+                if isinstance(fault, Switch):
+                    self._store.publish(fault.publication)
+            reply = answer(request, service)
+        except SandboxError as error:
+            reply = own_failure(request, service, str(error))
         for fault in faults:
             if isinstance(fault, Status):
                 reply = fault.reply(reply, request.request_id)
@@ -307,13 +311,6 @@ def _demo() -> tuple[DatasetFile, ...]:
     from asyncfin.sandbox.demo import demo_datasets
 
     return demo_datasets()
-
-
-def _publication(source: Any) -> Publication:
-    if isinstance(source, Publication):
-        return source
-    dataset = source if isinstance(source, DatasetFile) else load(source)
-    return dataset.publications[-1]
 
 
 async def _read(http: web.BaseRequest) -> Request:

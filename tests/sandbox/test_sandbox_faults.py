@@ -12,6 +12,7 @@ from attrs import evolve
 
 from asyncfin.sandbox import (
     Account,
+    BrokenDatasetError,
     Drop,
     Fault,
     Hang,
@@ -95,6 +96,28 @@ async def test_a_publication_can_be_switched_at_a_request(
     sandbox.inject(Switch(publication=later, operation="catalogue", nth=2))
     got = [json.loads((await caller.get("/dataset/catalogue"))[1])["dataset_id"] for _ in range(3)]
     assert got == [FIRST, SECOND, SECOND]
+
+
+async def test_other_content_under_the_same_id_is_an_answer_that_says_so(
+    sandbox: Sandbox, caller: Caller, publication: Publication, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stands in the log, what was served before is served on, and no traceback is left behind."""
+    sandbox.inject(Switch(publication=evolve(publication, name="Other"), nth=1))
+    status, body = await caller.get()
+    error = json.loads(body)["error"]
+    assert (status, error["code"]) == (500, "sandbox_error")
+    assert "stands for other content already: give it a new dataset_id" in error["message"]
+    assert [(each.operation, each.status, each.faults) for each in sandbox.log] == [
+        ("dataset", 500, ("Switch",))
+    ]
+    assert json.loads((await caller.get())[1])["name"] == publication.name
+    assert caplog.records == []
+
+
+def test_a_broken_publication_is_refused_when_the_fault_is_made() -> None:
+    """By its place in the document; else it would come up within a request."""
+    with pytest.raises(BrokenDatasetError, match=r"\$.*format"):
+        Switch(publication={"format": "none"})
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def spanned(ordered: Sequence[object]) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """Return a duration: ``350 ms``, ``12 s``, ``2 min 5 s`` or ``1 h 10 min``; beyond a century no figure."""
+    """Return a duration: ``350 ms``, ``12 s``, ``2 min 5 s`` or ``1 h 10 min``; no more than a century."""
     if seconds > _CENTURY:  # infinity is a number of seconds too
         return "more than 100 years"
     if seconds < 0.9995:

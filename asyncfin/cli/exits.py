@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, MissingArgumentError
 
 from asyncfin.errors import (
     AllowanceExhaustedError,
@@ -90,4 +90,6 @@ def ending(failure: Failure) -> tuple[Exit, str]:
 
 def _line(failure: Failure, advice: str) -> str:
     said = " ".join(str(failure).split()).rstrip(".")
+    if isinstance(failure, MissingArgumentError) and failure.argument and failure.keyword is None:
+        said = f"{failure.argument.name} is missing"  # cyclopts says that it requires an argument
     return f"asyncfin: {said}; {advice}" if advice else f"asyncfin: {said}"

@@ -12,7 +12,7 @@ from attrs import asdict, evolve, frozen
 from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
-from asyncfin.cli.exits import UsageError
+from asyncfin.cli.exits import UsageError, naming
 from asyncfin.cli.extract_progress import shown
 from asyncfin.cli.options import (
     STDIN,
@@ -37,6 +37,7 @@ from asyncfin.model.query import ValueVersion
 from asyncfin.model.words import counted
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Observer
+from asyncfin.wire.protocol import check_entity_id
 
 _PACE = Group("Pace", sort_key=4)
 
@@ -141,7 +142,11 @@ def extract(
     # Before the loop runs: in it, Ctrl-C would not end a wait for standard input.
     entities = [*entity_ids, *(_listed(ids) if ids else ())]
     if not entities:
-        raise UsageError("no entity is named: give entity ids, or a file of them as --ids FILE")
+        raise UsageError(
+            f"--ids {ids} names no entity: name a file of entity ids, one a line"
+            if ids
+            else "no entity is named: give entity ids, or a file of them as --ids FILE"
+        )
     options: dict[str, Any] = {"to": into, "refresh": refresh, "replace": replace}
     if dry_run:
         options["read_catalogues"] = read_catalogues
@@ -185,9 +190,14 @@ async def _cost(
 
 def _listed(path: Path) -> list[str]:
     """Return the ids of a file, one a line; empty lines and those after # are skipped."""
+    found = []
     with opened(path, "--ids", "name a file of entity ids, one a line") as file:
-        lines = [line.partition("#")[0].strip() for line in file]
-    return [line for line in lines if line]
+        for number, line in enumerate(file, 1):
+            if entity_id := line.partition("#")[0].strip():
+                with naming(f"--ids {path}, line {number}"):
+                    check_entity_id(entity_id)
+                found.append(entity_id)
+    return found
 
 
 @asynccontextmanager

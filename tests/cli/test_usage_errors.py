@@ -15,7 +15,9 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
     ("arguments", "said"),
     [
         (["nonsense"], 'Unknown command "nonsense"'),
-        (["dataset"], "requires an argument"),
+        (["dataset"], "ENTITY_ID is missing; see --help"),
+        (["extract", ENTITY], "asyncfin: --into is missing; see --help"),
+        (["extract", ENTITY, "--into"], "--into requires an argument"),
         (["dataset", ENTITY, "--nonsense"], "--nonsense"),
         (["dataset", "O-1"], "entity_id"),
         (["query", ENTITY, "--metric", "Revenu"], "Revenue"),
@@ -141,6 +143,25 @@ def test_standard_input_that_is_no_text_is_refused_as_a_file_of_it_is(service: S
     result = finish(process)
     assert result.code == 2
     assert "--token-file - can't be read (it is no text)" in result.line
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (f"# all\n\n{ENTITY}\nO-1  # short\n", ", line 4: entity_id must be 'O-' followed by 32 characters"),
+        ("# none yet\n\n", " names no entity: name a file of entity ids, one a line"),
+    ],
+)
+def test_a_wrong_file_of_ids_is_named_with_its_wrong_line(
+    command: Command, tmp_path: Path, content: str, said: str
+) -> None:
+    """Among thousands of lines nobody would find it."""
+    pytest.importorskip("pyarrow")
+    ids = tmp_path / "ids.txt"
+    ids.write_text(content)
+    result = command("extract", "--ids", str(ids), "--into", str(tmp_path / "night"))
+    assert result.code == 2
+    assert result.line.startswith(f"asyncfin: --ids {ids}{said}")
 
 
 @pytest.mark.parametrize("missing", ["ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN"])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Parameter
 
-from asyncfin.cli.exits import Exit, Failure, UsageError, ending
+from asyncfin.cli.exits import EntitiesFailedError, Exit, Failure, UsageError, ending
 from asyncfin.errors import AsyncfinError, own_version
 
 # A new command: a module with a function, and its line here. It is imported when it is called.
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         _discard_output()
         return Exit.BROKEN_PIPE
-    except (CycloptsError, UsageError, AsyncfinError, OSError) as failure:
+    except (CycloptsError, UsageError, EntitiesFailedError, AsyncfinError, OSError) as failure:
         return _failed(failure)
     return Exit.OK
 

@@ -1,11 +1,12 @@
 """How a command ends: its exit code, and the one line that says what went wrong and what to do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 
 from cyclopts import CycloptsError, MissingArgumentError
 
+from asyncfin import errors
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -22,6 +23,7 @@ from asyncfin.errors import (
     TransportError,
     ValidationFailedError,
 )
+from asyncfin.model.words import counted
 
 
 class Exit(IntEnum):
@@ -41,6 +43,20 @@ class UsageError(Exception):
     """The command line, or a file that it names, is wrong; the message says what to do."""
 
 
+class EntitiesFailedError(Exception):
+    """Some of many entities failed, or all of them.
+
+    Args:
+        failed: the class of each failed one's error, by name.
+        entities: how many there are in all.
+    """
+
+    def __init__(self, failed: Sequence[str], entities: int) -> None:
+        super().__init__(f"{len(failed):,} of {counted(entities, 'entity', 'entities')} failed")
+        self.kinds = tuple(getattr(errors, name) for name in dict.fromkeys(failed))
+        self.all = len(failed) == entities
+
+
 @contextmanager
 def naming(option: str) -> Iterator[None]:
     """Let a wrong selection be said of the option that it came from: the library knows no options."""
@@ -53,7 +69,7 @@ def naming(option: str) -> Iterator[None]:
     raise UsageError(f"{option}: {complaint}")
 
 
-Failure = CycloptsError | UsageError | AsyncfinError | OSError
+Failure = CycloptsError | UsageError | EntitiesFailedError | AsyncfinError | OSError
 
 # For unknown ids and words; all other selection errors say themselves what would be right.
 _SEE_CATALOGUE = "`asyncfin catalogue` shows what can be asked for"
@@ -81,11 +97,25 @@ _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
 
 def ending(failure: Failure) -> tuple[Exit, str]:
     """Return a failed command's exit code and its line for standard error."""
-    for kind, code, advice in _ENDINGS:
-        if isinstance(failure, kind):
-            unknown = isinstance(failure, SelectionError) and failure.lacking
-            return code, _line(failure, _SEE_CATALOGUE if unknown else advice)
-    return Exit.FAILED, _line(failure, "run it again")
+    if isinstance(failure, EntitiesFailedError):
+        return _ending_of_several(failure)
+    code, advice = _verdict(type(failure))
+    unknown = isinstance(failure, SelectionError) and failure.lacking
+    return code, _line(failure, _SEE_CATALOGUE if unknown else advice)
+
+
+def _ending_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
+    verdicts = [_verdict(kind) for kind in failure.kinds]
+    codes = {code for code, _ in verdicts}
+    advice = dict.fromkeys(advice or "the report says what to correct" for _, advice in verdicts)
+    return codes.pop() if failure.all and len(codes) == 1 else Exit.FAILED, _line(failure, "; ".join(advice))
+
+
+def _verdict(kind: type[Exception]) -> tuple[Exit, str]:
+    for each, code, advice in _ENDINGS:
+        if issubclass(kind, each):
+            return code, advice
+    return Exit.FAILED, "run it again"
 
 
 def _line(failure: Failure, advice: str) -> str:

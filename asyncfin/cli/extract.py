@@ -12,7 +12,7 @@ from attrs import asdict, evolve, frozen
 from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
-from asyncfin.cli.exits import UsageError, naming
+from asyncfin.cli.exits import EntitiesFailedError, UsageError, naming
 from asyncfin.cli.extract_progress import shown
 from asyncfin.cli.options import (
     STDIN,
@@ -27,14 +27,13 @@ from asyncfin.cli.options import (
 from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.session import progress
 from asyncfin.client import Client
-from asyncfin.errors import AsyncfinError, SelectionError
+from asyncfin.errors import SelectionError
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.question import Question
-from asyncfin.extraction.report import ExtractReport
+from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.extraction.run import run
 from asyncfin.model.query import ValueVersion
-from asyncfin.model.words import counted
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Observer
 from asyncfin.wire.protocol import check_entity_id
@@ -238,7 +237,7 @@ def _end(report: ExtractReport, json: bool) -> None:
         raise report.stopped
     if report.left:
         raise KeyboardInterrupt
-    _check_failed(len(report.failed), len(report.entities))
+    _check_failed(report.failed, len(report.entities))
     report.check()
 
 
@@ -247,12 +246,12 @@ def _end_estimate(cost: ExtractCost, json: bool) -> None:
         print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
     else:
         screen().print(str(cost))
-    _check_failed(len(cost.failed), cost.entities)
+    _check_failed(cost.failed, cost.entities)
 
 
-def _check_failed(failed: int, entities: int) -> None:
+def _check_failed(failed: Sequence[EntityReport], entities: int) -> None:
     if failed:
-        raise AsyncfinError(f"{failed:,} of {counted(entities, 'entity', 'entities')} failed")
+        raise EntitiesFailedError([each.failure.error for each in failed if each.failure], entities)
 
 
 def _document(report: ExtractReport) -> dict[str, Any]:

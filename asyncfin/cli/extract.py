@@ -236,6 +236,7 @@ def _end(report: ExtractReport, json: bool) -> None:
     if report.stopped is not None:
         raise report.stopped
     if report.left:
+        sys.stderr.write("asyncfin: ended by Ctrl-C; the same command goes on from there\n")
         raise KeyboardInterrupt
     _check_failed(report.failed, len(report.entities))
     report.check()

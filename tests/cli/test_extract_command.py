@@ -230,6 +230,7 @@ def test_ctrl_c_finishes_what_is_in_progress_and_a_second_one_ends_at_once(
     result = finish(once)
     assert result.code == 130
     assert "1 done, 0 unchanged, 0 failed, 1 left" in result.out
+    assert result.err.splitlines()[1:] == ["asyncfin: ended by Ctrl-C; the same command goes on from there"]
 
 
 def _await_query(service: Sandbox, process: "subprocess.Popen[str]") -> None:

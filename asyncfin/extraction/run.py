@@ -43,8 +43,8 @@ from asyncfin.wire.protocol import check_entity_id
 # What can be wrong with one entity alone.
 FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResultError, SelectionError)
 OnError: TypeAlias = Literal["continue", "raise"]
-# What is half read when the allowance ends is lost. If all of a small allowance were spread over many
-# entities none would ever be done: so two are read at once at first, and one more for every eight done.
+# What is half read when the allowance ends is lost. If a small allowance were spread over many entities,
+# none would ever be done: so two are read at once at first, and one more for every eight done.
 _READ_AT_FIRST = 2
 _DONE_FOR_ONE_MORE = 8
 # A sleeping machine's monotonic clock may stand still, so the wall clock is looked at again.
@@ -81,8 +81,8 @@ async def extract(
     Requests: one an entity; where there is a new publication also one for each 100 series of its
     catalogue, and those of the planned question. At most `client.max_in_flight` entities are in
     progress at once; a run that is killed, or ends with the allowance, repeats the requests of those
-    and no others. At first two of them go beyond their metadata at once, and one more for every
-    eight that are done, so that an allowance for two is enough to come further.
+    and no others. Entities without a file come first; of each allowance two are read at once at
+    first, and one more for every eight that are done: an allowance for any two of them gets further.
 
     Args:
         client: what to ask; its bucket sets the pace.
@@ -225,16 +225,20 @@ class _Course:
     _wait: bool = field(kw_only=True)
     _stop: asyncio.Event = field(kw_only=True)
     _reading: asyncio.Semaphore = field(factory=partial(asyncio.Semaphore, _READ_AT_FIRST))
-    _done: int = 0
+    _done: int = 0  # since the allowance was last used up
     _ended_by: AuthenticationError | AllowanceExhaustedError | None = None
     _example: Catalogue | None = None  # the last one that lacked something
 
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:
         """Return how all entities fared."""
-        jobs = [partial(self._entity, entity_id) for entity_id in ids]
+        known = await self._thread.run(partial(self._shelf.known, ids))
+        by_id: dict[str, EntityReport] = {}
         with self._client.observed(self._watch), self._watch.at_work():
-            async with in_flight(jobs, self._client.max_in_flight) as reports:
-                by_id = {report.entity_id: report async for report in reports}
+            # Else asking whether files are current could use up an allowance before the others' turn.
+            for has_file in (False, True):
+                jobs = [partial(self._entity, each, has_file) for each in ids if (each in known) == has_file]
+                async with in_flight(jobs, self._client.max_in_flight) as reports:
+                    by_id |= {report.entity_id: report async for report in reports}
         entities = tuple(by_id[entity_id] for entity_id in ids)
         unknown = await self._thread.run(partial(unknown_to_all, entities))
         complaint = self._example.complaint(unknown) if self._example and unknown else None
@@ -246,12 +250,12 @@ class _Course:
     def _ending(self) -> bool:
         return self._ended_by is not None or self._stop.is_set()
 
-    async def _entity(self, entity_id: str) -> EntityReport:
+    async def _entity(self, entity_id: str, has_file: bool) -> EntityReport:
         """Return how one entity fared; one that the end of the run comes before is left."""
         while not self._ending:
             began = self._clock()
             try:
-                if (report := await self._read(entity_id, began)) is not None:
+                if (report := await self._read(entity_id, has_file, began)) is not None:
                     return self._watch.ends(report)
             except AuthenticationError as error:
                 self._ended_by = self._ended_by or error
@@ -267,35 +271,36 @@ class _Course:
                 return self._watch.ends(self._report(entity_id, "failed", failure=failure))
         return self._watch.ends(self._report(entity_id, "left"))
 
-    async def _read(self, entity_id: str, began: datetime) -> EntityReport | None:
-        """Read an entity if it has changed, and start over if it changes meanwhile.
+    async def _read(self, entity_id: str, has_file: bool, began: datetime) -> EntityReport | None:
+        """Read an entity, unless its file is of the current publication.
 
         None: the run is ending, and its turn had not come.
         """
-        restarts = 0
-        while True:
+        dataset = None
+        if has_file and not self._refresh:
             dataset = await self._client.dataset(entity_id)
-            if not self._refresh:
-                keep = partial(self._shelf.keep, entity_id, dataset.dataset_id, began)
-                if (written := await self._thread.run(keep)) is not None:
-                    return self._report(entity_id, "unchanged", written)
-            async with self._reading:
-                if self._ending:
-                    return None
-                try:
-                    panel, lacking = await self._answer(dataset)
-                except DatasetChangedError:
-                    if restarts == MAX_RESTARTS:
-                        raise
-                    restarts += 1
-                else:
-                    requests = self._watch.spent(entity_id)
-                    put = partial(self._shelf.put, panel, lacking, requests=requests, began=began)
-                    written = await self._thread.run(put)
-                    self._done += 1
-                    if self._done % _DONE_FOR_ONE_MORE == 0:
-                        self._reading.release()
-                    return self._report(entity_id, "done", written)
+            keep = partial(self._shelf.keep, entity_id, dataset.dataset_id, began)
+            if (written := await self._thread.run(keep)) is not None:
+                return self._report(entity_id, "unchanged", written)
+        async with self._reading:
+            if self._ending:
+                return None
+            panel, lacking = await self._current(entity_id, dataset)
+            requests = self._watch.spent(entity_id)
+            put = partial(self._shelf.put, panel, lacking, requests=requests, began=began)
+            written = await self._thread.run(put)
+        self._done += 1
+        if self._done % _DONE_FOR_ONE_MORE == 0:
+            self._reading.release()
+        return self._report(entity_id, "done", written)
+
+    async def _current(self, entity_id: str, dataset: Dataset | None) -> tuple[Panel, Lacking]:
+        """Return the answer of the current publication, starting over if it changes meanwhile."""
+        for _ in range(MAX_RESTARTS):
+            with suppress(DatasetChangedError):
+                return await self._answer(dataset or await self._client.dataset(entity_id))
+            dataset = None
+        return await self._answer(await self._client.dataset(entity_id))
 
     async def _answer(self, dataset: Dataset) -> tuple[Panel, Lacking]:
         """Return what a publication has of the question, and the asked ids and words that it lacks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from datetime import datetime
 
@@ -67,6 +67,10 @@ class Shelf:
     def last(self, entity_id: str) -> Written | None:
         """Return what the journal knows of an entity's file."""
         return self._journal.written(entity_id)
+
+    def known(self, entity_ids: Iterable[str]) -> frozenset[str]:
+        """Return those of the entities of whose files the journal knows."""
+        return frozenset(each for each in entity_ids if self.last(each) is not None)
 
     def usual_requests(self) -> float | None:
         """Return how many requests an entity of the journal has taken, in the mean; None: there is none."""

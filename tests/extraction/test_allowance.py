@@ -10,9 +10,10 @@ import pytest
 from asyncfin import AllowanceExhaustedError, Annual, Client, Select, TokenBucket, extract
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.generate import generate
-from tests.extraction.conftest import FIRST, IDS, annual, rows
+from tests.extraction.conftest import FIRST, IDS, annual, names, rows
 
 LARGE = tuple(generate(seed, series=400, publications=1) for seed in range(20, 28))
+MANY = tuple(generate(seed, series=10, publications=1) for seed in range(100, 160))
 
 
 async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: P
 
 
 async def test_a_small_allowance_comes_further_every_day(tmp_path: Path) -> None:
-    """One for the metadata of all and for two entities: some are done each day, few requests twice."""
+    """One for two entities: some are done each day, few requests twice."""
     ids, today = [each.entity_id for each in LARGE], datetime(2026, 1, 1, tzinfo=UTC)
 
     def clock() -> datetime:
@@ -50,7 +51,7 @@ async def test_a_small_allowance_comes_further_every_day(tmp_path: Path) -> None
             calm = await extract(client, ids, Select(), Annual(), to=tmp_path / "calm")
         since = len(sandbox.log)
         largest = max(each.requests for each in calm.entities)
-        bucket = TokenBucket(daily_budget=len(ids) + 2 * largest, clock=clock)
+        bucket = TokenBucket(daily_budget=2 * largest, clock=clock)
         async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as client:
             for _ in ids:
                 report = await extract(client, ids, Select(), Annual(), to=tmp_path / "night", clock=clock)
@@ -63,11 +64,27 @@ async def test_a_small_allowance_comes_further_every_day(tmp_path: Path) -> None
     assert read < 1.5 * (calm.requests - len(ids))
 
 
+async def test_a_run_repeated_daily_comes_to_every_entity(tmp_path: Path) -> None:
+    """Those without a file are first, so that asking for changes does not use up each day's allowance."""
+    companies, today = MANY[:20], datetime(2026, 1, 1, tzinfo=UTC)
+    ids = [each.entity_id for each in companies]
+    bucket = TokenBucket(daily_budget=12, clock=lambda: today)
+    async with (
+        Sandbox(*companies) as sandbox,
+        Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
+    ):
+        for _ in range(-(-len(ids) // 3)):
+            report = await extract(client, ids, Select(), Annual(), to=tmp_path / "night")
+            assert [each.entity_id for each in report.entities] == ids
+            today += timedelta(days=1)
+    assert len(names(tmp_path / "night")) == len(ids)
+
+
 @pytest.mark.virtual
 async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtual_clock: Any) -> None:
     """With wait=True a run over several midnights ends with everything done, in one call."""
     folder = tmp_path / "night"
-    bucket = TokenBucket(daily_budget=9, clock=virtual_clock)
+    bucket = TokenBucket(daily_budget=8, clock=virtual_clock)
     async with (
         Sandbox(*FIRST) as sandbox,
         Client(sandbox.base_url, sandbox.token, bucket=bucket, max_in_flight=2) as client,

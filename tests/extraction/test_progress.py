@@ -40,11 +40,12 @@ async def test_progress_says_that_others_wait_while_some_are_answered(
     client: Client, sandbox: Sandbox, folder: Path
 ) -> None:
     """The refused one waits on, whatever becomes of requests that were under way before."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
     sandbox.inject(Status(operation="dataset", nth=1, status=429, retry_after=30))
     sandbox.inject(Latency(operation="dataset", nth=(2, 3), seconds=5))
     told: list[ExtractProgress] = []
     await extract(client, IDS, Select(), Annual(), to=folder, progress=told.append)
-    paused = [progress.waiting for progress in told if 4 < progress.seconds < 30]
+    paused = [progress.waiting for progress in told if 4 < progress.seconds < 30 and not progress.ended]
     assert len(paused) == 2
     assert all(waiting and waiting.startswith("RateLimitedError") for waiting in paused)
     assert told[-1].waiting is None

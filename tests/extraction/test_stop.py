@@ -8,7 +8,7 @@ import pytest
 
 from asyncfin import Annual, Client, ExtractProgress, ManifestMismatchError, Select, extract
 from asyncfin.sandbox import Hang, Sandbox
-from tests.extraction.conftest import FIRST, IDS, annual, names, rows
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, annual, names, rows
 
 
 async def test_a_stop_finishes_what_is_in_progress(sandbox: Sandbox, folder: Path) -> None:
@@ -30,8 +30,15 @@ async def test_a_stop_finishes_what_is_in_progress(sandbox: Sandbox, folder: Pat
     assert rows(folder) == annual(*FIRST)
 
 
-async def test_a_stop_leaves_those_that_have_only_been_looked_at(client: Client, folder: Path) -> None:
-    """Two are read at first; the others have spent the request for their metadata, and no more."""
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_stop_leaves_those_whose_turn_has_not_come(
+    sandbox: Sandbox, client: Client, folder: Path, again: bool
+) -> None:
+    """Two are read at first; the others have been asked for their metadata if they have a file."""
+    if again:
+        await extract(client, IDS, Select(), Annual(), to=folder)
+        for company in COMPANIES:
+            sandbox.publish(company)
     stop = asyncio.Event()
 
     def watch(progress: ExtractProgress) -> None:
@@ -40,7 +47,7 @@ async def test_a_stop_leaves_those_that_have_only_been_looked_at(client: Client,
 
     report = await extract(client, IDS, Select(), Annual(), to=folder, stop=stop, progress=watch)
     assert [each.state for each in report.entities] == ["done"] * 2 + ["left"] * 4
-    assert [each.requests for each in report.left] == [1] * 4
+    assert [each.requests for each in report.left] == [int(again)] * 4
 
 
 async def test_a_stop_before_the_beginning_spends_nothing(

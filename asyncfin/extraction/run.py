@@ -337,6 +337,8 @@ class _Course:
 
     async def _sleep(self, entity_id: str, until: datetime) -> None:
         """Wait for the allowance, or for the order to stop."""
+        # Who waits for the old one has it soon: those that hold it are refused too, and sleep.
+        self._reading, self._done = asyncio.Semaphore(_READ_AT_FIRST), 0
         while True:
             self._watch.sleeps(entity_id, until)
             seconds = (until - self._clock()).total_seconds()

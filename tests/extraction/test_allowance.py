@@ -129,3 +129,32 @@ async def test_a_run_that_sleeps_comes_further_every_day_by_a_small_allowance(
             clock=virtual_clock,
         )
     assert (report.stopped, len(report.done)) == (None, len(ids))
+
+
+@pytest.mark.virtual
+async def test_a_run_that_sleeps_never_spreads_an_allowance_over_too_many(tmp_path: Path) -> None:
+    """However many were done before: little is asked twice. A day takes 24 minutes here."""
+    loop, began = asyncio.get_running_loop(), datetime(2026, 1, 1, tzinfo=UTC)
+
+    def clock() -> datetime:
+        return began + timedelta(minutes=loop.time())
+
+    bucket = TokenBucket(daily_budget=12, clock=clock)
+    ids, stop = [each.entity_id for each in MANY], asyncio.Event()
+    loop.call_later(20 * 24 * 60, stop.set)
+    async with (
+        Sandbox(*MANY) as sandbox,
+        Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
+    ):
+        report = await extract(
+            client,
+            ids,
+            Select(),
+            Annual(),
+            to=tmp_path / "night",
+            wait=True,
+            stop=stop,
+            clock=clock,
+        )
+    assert len(report.done) == len(ids)
+    assert report.requests < 1.1 * 3 * len(ids)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -46,9 +47,12 @@ class Folder:
         """Return the places for a data folder, which need not exist.
 
         Raises:
-            SelectionError: a folder can't stand beside this one, on the same file system.
+            SelectionError: it is something other than a folder, or none can stand beside it on the same
+                file system.
         """
-        data = Path(to).resolve()
+        data = Path(os.path.realpath(to))
+        if os.path.lexists(data) and not data.is_dir():
+            raise SelectionError(f"to must be a folder, or a path where nothing stands yet, not {data}")
         if os.path.ismount(data):
             raise SelectionError(
                 f"to must be a folder within {data}, such as {data / 'extraction'}:"
@@ -90,6 +94,14 @@ class Folder:
         self.refuse_unknown()
         self.data.mkdir(parents=True, exist_ok=True)
         self.beside.mkdir(exist_ok=True)
+
+    def try_out(self) -> None:
+        """Find out whether a file can be put into the data folder, before requests are spent on one.
+
+        Raises:
+            OSError: it can't.
+        """
+        TemporaryFile(dir=self.data).close()
 
     def sweep(self) -> None:
         """Delete what runs that were killed have left unfinished."""

@@ -44,6 +44,7 @@ class Shelf:
         self._folder.make()
         self._life.enter_context(self._folder.locked())
         self._folder.sweep()
+        self._folder.try_out()
         self._journal = self._life.enter_context(closing(Journal(self._folder.journal, self._question)))
         if not replace:
             self._journal.refuse_others()

@@ -1,16 +1,17 @@
-"""How entities' files are called."""
+"""Where an extraction may stand, and how entities' files are called."""
 
 from pathlib import Path
 from urllib.parse import unquote
 
+import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncfin import Annual, Client, Select, extract
+from asyncfin import Annual, Client, Select, SelectionError, extract, extract_cost
 from asyncfin.extraction.folder import Folder
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import FIRST, names, rows
+from tests.extraction.conftest import FIRST, IDS, names, rows
 
 # One to twelve bytes each in a file name.
 ids = st.text("aA/+%\u00e9\u682a\u682b\U00020bb7", min_size=32, max_size=32).map("O-".__add__)
@@ -26,6 +27,19 @@ async def test_an_id_too_long_for_a_file_name_is_extracted_all_the_same(tmp_path
     assert len(report.unchanged) == 1
     assert len(names(tmp_path / "night")) == 1
     assert {row[0] for row in rows(tmp_path / "night")} == {long}
+
+
+async def test_what_is_no_folder_is_refused_before_anything_happens(
+    sandbox: Sandbox, client: Client, tmp_path: Path
+) -> None:
+    """By the estimate too: a plain file, and a link that leads nowhere but to itself."""
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("file", "loop"):
+        for ask in (extract, extract_cost):
+            with pytest.raises(SelectionError, match=rf"to must be a folder.*{name}"):
+                await ask(client, IDS, Select(), Annual(), to=tmp_path / name)
+    assert (sandbox.log, names(tmp_path)) == ([], ["file", "loop"])
 
 
 @given(st.lists(ids, unique=True, min_size=2))

@@ -8,12 +8,13 @@ there. There are no cursors: an entity is done as a whole or not at all.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -24,6 +25,9 @@ from asyncfin.extraction.disk import failing
 from asyncfin.extraction.question import Lacking, Question, differences
 
 _VERSION = 1
+# The two files of a journal are copied again if one has changed meanwhile; a busy run must not hold that up.
+_PARTS = ("", "-wal")
+_COPIES = 5
 _TABLES = """
 CREATE TABLE question (hash TEXT PRIMARY KEY, text TEXT NOT NULL);
 CREATE TABLE entity (
@@ -154,8 +158,8 @@ class Journal:
         return _written(*found[0]) if found else None
 
     def mean_requests(self) -> float | None:
-        """Return how many requests an entity has taken, in the mean; None: no file is known."""
-        ((mean,),) = self._run("SELECT avg(requests) FROM entity")
+        """Return how many requests an entity has taken for the question, in the mean; None: no file."""
+        ((mean,),) = self._run("SELECT avg(requests) FROM entity WHERE question = ?", self._question.hash)
         return None if mean is None else float(mean)
 
     def done(self, entity_id: str, written: Written, began: datetime, ended: datetime) -> None:
@@ -204,11 +208,33 @@ def copied(path: Path, question: Question) -> Iterator[Journal]:
     """
     with TemporaryDirectory() as place:
         copy = Path(place) / path.name
-        for ending in ("", "-wal"):
-            with failing(path), suppress(FileNotFoundError):
-                copyfile(f"{path}{ending}", f"{copy}{ending}")
+        for _ in range(_COPIES):
+            before = _stamps(path)
+            _copy(path, copy)
+            if _stamps(path) == before:
+                break
         with closing(Journal(copy, question, original=path)) as journal:
             yield journal
+
+
+def _copy(path: Path, copy: Path) -> None:
+    for ending in _PARTS:
+        Path(f"{copy}{ending}").unlink(missing_ok=True)
+        with failing(path), suppress(FileNotFoundError):
+            shutil.copyfile(f"{path}{ending}", f"{copy}{ending}")
+
+
+def _stamps(path: Path) -> list[tuple[int, int] | None]:
+    """Return what shows that a run at work has changed one of a journal's files; None: it is not there."""
+    stamps: list[tuple[int, int] | None] = []
+    for ending in _PARTS:
+        try:
+            found = os.stat(f"{path}{ending}")
+        except FileNotFoundError:
+            stamps.append(None)
+        else:
+            stamps.append((found.st_size, found.st_mtime_ns))
+    return stamps
 
 
 def _columns(value: Written | Failure) -> dict[str, Any]:

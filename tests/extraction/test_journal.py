@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import sys
@@ -138,6 +139,24 @@ async def test_an_estimate_beside_a_killed_run_sees_its_entities_and_writes_noth
     cost = await extract_cost(client, IDS, Select(), Annual(), to=killed)
     assert (cost.unchanged, cost.new) == (1, len(IDS) - 1)
     assert contents(killed.parent) == before
+
+
+async def test_an_estimate_sees_what_a_run_folds_into_the_journal_meanwhile(
+    client: Client, killed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal's two files are of one moment, also if a run ends while they are copied."""
+    copyfile, ended = shutil.copyfile, []
+
+    def copy(source: str, target: str) -> None:
+        copyfile(source, target)
+        if not ended:
+            ended.append(source)
+            with opened(killed) as journal:
+                journal.execute("SELECT * FROM entity").fetchall()
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    cost = await extract_cost(client, IDS, Select(), Annual(), to=killed)
+    assert (cost.unchanged, cost.new) == (1, len(IDS) - 1)
 
 
 @pytest.mark.parametrize("tables", [False, True])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 
 from attrs import define, frozen
 
 from asyncfin.client import Client
-from asyncfin.errors import AllowanceExhaustedError, AuthenticationError
+from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, DatasetChangedError
 from asyncfin.extraction.journal import Failure, Written
 from asyncfin.extraction.question import Question, narrowed
 from asyncfin.extraction.report import EntityReport, failures
@@ -18,6 +19,7 @@ from asyncfin.extraction.run import FAILURES, checked_folder, checked_ids, utc_n
 from asyncfin.extraction.shelf import Shelf
 from asyncfin.extraction.thread import Thread
 from asyncfin.extraction.watch import Watch
+from asyncfin.fanout.catalogues import MAX_RESTARTS
 from asyncfin.fanout.flight import in_flight
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.period import PeriodSelection
@@ -182,7 +184,7 @@ class _Estimate:
         doubtful = last is None or not self._refresh
         if self._asks and (self._read_catalogues or (last is not None and doubtful)):
             try:
-                return await self._expected(entity_id, last)
+                return await self._settled(entity_id, last)
             except AuthenticationError:
                 raise
             except AllowanceExhaustedError:
@@ -195,6 +197,13 @@ class _Estimate:
         if last is not None:
             return _Expected("changed", last.requests, guessed=doubtful)
         return _Expected("new", round(self._usual or _GUESS), guessed=True)
+
+    async def _settled(self, entity_id: str, last: Written | None) -> _Expected:
+        """Return what is expected, starting over if the publication changes meanwhile, as the run does."""
+        for _ in range(MAX_RESTARTS):
+            with suppress(DatasetChangedError):
+                return await self._expected(entity_id, last)
+        return await self._expected(entity_id, last)
 
     async def _expected(self, entity_id: str, last: Written | None) -> _Expected:
         """Return what asking the service shows."""

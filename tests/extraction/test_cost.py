@@ -16,7 +16,7 @@ from asyncfin import (
     extract,
     extract_cost,
 )
-from asyncfin.sandbox import Sandbox, Status
+from asyncfin.sandbox import Sandbox, Status, Switch
 from tests.extraction.conftest import COMPANIES, IDS, NOBODY, names
 
 
@@ -135,3 +135,13 @@ async def test_an_estimate_does_not_guess_from_another_question(client: Client, 
     await extract(client, IDS, Select(), Annual(), to=folder)
     cost = await extract_cost(client, IDS, Select(), Quarterly(), to=folder, replace=True)
     assert cost.requests == unknown.requests
+
+
+async def test_a_publication_that_changes_during_an_estimate_is_counted_anew(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """As the run reads it anew: it is no failure."""
+    sandbox.inject(Switch(operation="catalogue", nth=1, publication=COMPANIES[0]))
+    cost = await extract_cost(client, IDS[:1], Select(), Annual(), to=folder, read_catalogues=True)
+    report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    assert (cost.failed, cost.new, cost.requests) == ((), 1, report.requests)

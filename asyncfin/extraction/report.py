@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Literal, TypeAlias, get_args
@@ -131,10 +132,23 @@ class ExtractReport:
         lacks = sum(bool(each.lacking) for each in self.entities)
         if lacks:
             lines.append(f"entities that lack some of what was asked for: {lacks:,}")
+            lines += _lacked(self.entities)
         lines += failures(self.failed)
         if self.stopped is not None:
             lines.append(f"ended early: {self.stopped}")
         return "\n".join(lines)
+
+
+def _lacked(entities: Iterable[EntityReport], most: int = 5) -> list[str]:
+    """Return a line for each id or word that entities lack, those that most of them lack first."""
+    counts = Counter(
+        (field, name) for each in entities for field, names in each.lacking.items() for name in names
+    )
+    lines = [
+        f"lacking: {field} {name!r} in {counted(count, 'entity', 'entities')}"
+        for (field, name), count in counts.most_common(most)
+    ]
+    return lines + ([f"and {len(counts) - most:,} more ids and words"] if len(counts) > most else [])
 
 
 def unknown_to_all(entities: Sequence[EntityReport]) -> Lacking:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extract
 from asyncfin.extraction.question import narrowed
-from asyncfin.extraction.report import EntityReport, unknown_to_all
+from asyncfin.extraction.report import EntityReport, ExtractReport, unknown_to_all
 from asyncfin.model.catalogue import Catalogue, triple
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, NOBODY, annual, rows
@@ -170,3 +170,17 @@ async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue
     foreign = next(each for each in other if each.metric_id == uneven(catalogues)[1])
     select, lacking = narrowed(Select.of([series, foreign]), catalogue)
     assert (catalogue.select(select), dict(lacking)) == ((series,), {"series": (foreign.series_id,)})
+
+
+def test_a_report_names_what_most_entities_lack() -> None:
+    """Each id or word with the number of entities, and no more than a few of them."""
+    few = EntityReport(IDS[0], "done", lacking={"metric_ids": ("gen:A", "gen:B")})
+    more = EntityReport(IDS[1], "unchanged", lacking={"basis": ("segments",), "metric_ids": ("gen:B",)})
+    assert str(ExtractReport((few, more), 1.0, 0.0)).splitlines()[3:] == [
+        "entities that lack some of what was asked for: 2",
+        "lacking: metric_ids 'gen:B' in 2 entities",
+        "lacking: metric_ids 'gen:A' in 1 entity",
+        "lacking: basis 'segments' in 1 entity",
+    ]
+    many = EntityReport(IDS[2], "done", lacking={"metric_ids": tuple(f"gen:{at}" for at in range(1000))})
+    assert str(ExtractReport((many,), 1.0, 0.0)).splitlines()[-1] == "and 995 more ids and words"

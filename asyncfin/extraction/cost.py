@@ -112,7 +112,7 @@ async def extract_cost(
     replace: bool = False,
     read_catalogues: bool = False,
 ) -> ExtractCost:
-    """Return what `extract` would take with the same arguments. Nothing is written.
+    """Return what `extract` would take with these arguments, which mean the same there. Nothing is written.
 
     Requests: one for each entity that has a file; none for the others, whose count is what the
     folder's entities have taken in the mean. They count against the bucket's daily budget. Where less

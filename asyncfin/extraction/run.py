@@ -105,7 +105,7 @@ async def extract(
         SelectionError: an argument is not as said, before a request is spent; or an id or word is
             asked for that no entity has, after everything else is done: no entity is failed or left
             then, and the same call again says it again.
-        ManifestMismatchError: the folder belongs to another question, or another run is at work in it.
+        ManifestMismatchError: the folder is of another question or an unknown journal, or in use by a run.
         OSError: the folder can't be written; all files in place stay.
         ImportError: pyarrow is not installed (extra ``arrow``).
         AsyncfinError: an entity failed, with ``on_error="raise"``.

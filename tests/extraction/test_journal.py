@@ -145,7 +145,8 @@ async def test_an_estimate_sees_what_a_run_folds_into_the_journal_meanwhile(
     client: Client, killed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The journal's two files are of one moment, also if a run ends while they are copied."""
-    copyfile, ended = shutil.copyfile, []
+    copyfile = shutil.copyfile
+    ended: list[str] = []
 
     def copy(source: str, target: str) -> None:
         copyfile(source, target)

@@ -275,4 +275,4 @@ class IncompleteResultError(AsyncfinError):
 
 
 class ManifestMismatchError(AsyncfinError):
-    """The extraction's folder belongs to another question."""
+    """The folder of an extraction belongs to another question or run, or holds what is not ours."""

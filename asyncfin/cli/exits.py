@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from cyclopts import CycloptsError, MissingArgumentError
 
-from asyncfin import errors
+import asyncfin.errors
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -53,7 +53,7 @@ class EntitiesFailedError(Exception):
 
     def __init__(self, failed: Sequence[str], entities: int) -> None:
         super().__init__(f"{len(failed):,} of {counted(entities, 'entity', 'entities')} failed")
-        self.kinds = tuple(getattr(errors, name) for name in dict.fromkeys(failed))
+        self.kinds = tuple(getattr(asyncfin.errors, name) for name in dict.fromkeys(failed))
         self.all = len(failed) == entities
 
 

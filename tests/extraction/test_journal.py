@@ -175,8 +175,9 @@ async def test_an_estimate_takes_a_journal_that_was_only_begun_for_none(
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """A folder that all users can reach."""
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that all users can reach, and a place for temporary files that all can write to."""
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # TMPDIR may lie in one user's own folders
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)

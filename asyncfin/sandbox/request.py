@@ -65,12 +65,19 @@ class RefusedError(Exception):
         """The JSON of the answer: an `error` object with code, message and request_id."""
         error: dict[str, Any] = {
             "code": self.code,
-            "message": self.message,
+            "message": _encodable(self.message),
             "request_id": request_id,
         }
         if self.issues:
-            error["issues"] = [{"field": field, "message": text} for field, text in self.issues]
+            error["issues"] = [
+                {"field": _encodable(field), "message": _encodable(text)} for field, text in self.issues
+            ]
         return encode({"error": error})
+
+
+def _encodable(text: str) -> str:
+    """The text with its half characters escaped: JSON can bring them in, and UTF-8 cannot take them out."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def encode(value: Any) -> bytes:

@@ -1,0 +1,60 @@
+"""Bodies that no service can read, over HTTP: each is refused by the rules, in JSON, and logged."""
+
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from asyncfin.sandbox import Account, Sandbox
+
+from .conftest import COMPANY, ENTITY
+
+QUERY = f"/v1/entities/{ENTITY}/dataset/query"
+SELECTION = {
+    "metric_ids": ["sales"],
+    "scope_combinations": [COMPANY],
+    "periods": {"mode": "trailing", "months": 1},
+}
+
+
+async def refused(
+    session: aiohttp.ClientSession, sandbox: Sandbox, body: bytes, **headers: str
+) -> list[dict[str, Any]]:
+    """The issues of a 400 in JSON that is logged, and counted: it was the last request of the day."""
+    sandbox.put_account(Account("sandbox", allowance=1))
+    sent = {
+        "Authorization": f"Bearer {sandbox.token}",
+        "Content-Type": "application/json",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    for status, code in ((400, "validation_failed"), (429, "daily_allowance_reached")):
+        async with session.post(sandbox.base_url + QUERY, data=body, headers=sent) as response:
+            assert (response.status, response.content_type) == (status, "application/json")
+            error = json.loads(await response.read())["error"]
+        assert error["code"] == code
+        assert error["request_id"]
+        if status == 400:
+            issues: list[dict[str, Any]] = error["issues"]
+    assert [(entry.operation, entry.status) for entry in sandbox.log] == [("query", 400), ("query", 429)]
+    return issues
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"\ud800": 1}, r"\ud800"),
+        ({"periods": {"mode": "trailing", "months": 1, "\udfff": 1}}, r"periods.\udfff"),
+        (
+            {"scope_combinations": [[{**COMPANY[0], "half \udc00": 1}]]},
+            r"scope_combinations[0][0].half \udc00",
+        ),
+    ],
+    ids=["body", "periods", "scope reference"],
+)
+async def test_a_key_with_half_a_character_is_named_with_it_escaped(
+    sandbox: Sandbox, session: aiohttp.ClientSession, fields: dict[str, Any], place: str
+) -> None:
+    """JSON can spell such a key, UTF-8 cannot, and the answer is UTF-8."""
+    issues = await refused(session, sandbox, json.dumps({**SELECTION, **fields}).encode())
+    assert [issue["field"] for issue in issues] == [place]

@@ -12,7 +12,7 @@ from asyncfin.sandbox.cursor import fingerprint
 from asyncfin.sandbox.dataset import Period
 from asyncfin.sandbox.dataset_rules import MAX_PATH_ENTRIES
 from asyncfin.sandbox.encode import fiscal_end, path_text
-from asyncfin.sandbox.fields import Issues
+from asyncfin.sandbox.fields import Issues, shown
 from asyncfin.sandbox.json_place import parsed
 from asyncfin.sandbox.request import JSON_TYPE, RefusedError, Request
 
@@ -83,6 +83,9 @@ def _json_object(request: Request) -> dict[str, Any]:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != JSON_TYPE:
         raise _refused("Content-Type", f"is not {JSON_TYPE}")
+    coding = request.headers.get("content-encoding", "")
+    if coding.lower() not in ("", "identity"):
+        raise _refused("Content-Encoding", f"is {shown(coding)}; a body is sent without any")
     try:
         body = parsed(request.body or b"")
     except (ValueError, RecursionError) as error:

@@ -180,7 +180,7 @@ class Sandbox:
         return store
 
     async def _listening(self) -> web.ServerRunner:
-        server = web.Server(self._serve, handler_cancellation=True, access_log=None)
+        server = web.Server(self._serve, handler_cancellation=True, access_log=None, auto_decompress=False)
         # Long enough for answers under way; what hangs is cut off.
         runner = web.ServerRunner(server, shutdown_timeout=0.02)
         await runner.setup()

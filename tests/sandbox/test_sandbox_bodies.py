@@ -58,3 +58,13 @@ async def test_a_key_with_half_a_character_is_named_with_it_escaped(
     """JSON can spell such a key, UTF-8 cannot, and the answer is UTF-8."""
     issues = await refused(session, sandbox, json.dumps({**SELECTION, **fields}).encode())
     assert [issue["field"] for issue in issues] == [place]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "zstd", "none"])
+async def test_a_content_coding_is_refused_by_its_header(
+    sandbox: Sandbox, session: aiohttp.ClientSession, coding: str
+) -> None:
+    """Bodies are read as they come, whether or not the server could undo the coding."""
+    issues = await refused(session, sandbox, json.dumps(SELECTION).encode(), Content_Encoding=coding)
+    assert issues == [{"field": "Content-Encoding", "message": f"is {coding!r}; a body is sent without any"}]
+    assert sandbox.log[0].body == SELECTION

@@ -111,5 +111,8 @@ def whole_number(text: str) -> Any:
 
 def shown(value: Any) -> str:
     """A value in a message, cut short."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:  # what the parser just got through, further up the stack
+        text = "nested too deeply"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -68,3 +68,13 @@ async def test_a_content_coding_is_refused_by_its_header(
     issues = await refused(session, sandbox, json.dumps(SELECTION).encode(), Content_Encoding=coding)
     assert issues == [{"field": "Content-Encoding", "message": f"is {coding!r}; a body is sent without any"}]
     assert sandbox.log[0].body == SELECTION
+
+
+async def test_nesting_of_any_depth_is_refused(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """Some depth the parser just gets through, and a message that shows the value does not."""
+    headers = {"Authorization": f"Bearer {sandbox.token}", "Content-Type": "application/json"}
+    for depth in range(900, 1000):
+        deep = b"[" * depth + b"]" * depth
+        body = b'{"scope_combinations":[[{"scope_group_id":%b,"scope_id":"all"}]]}' % deep
+        async with session.post(sandbox.base_url + QUERY, data=body, headers=headers) as response:
+            assert (response.status, response.content_type) == (400, "application/json"), depth

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from asyncfin.sandbox.accounts import PERMISSIONS, Account, Token
+from asyncfin.sandbox.arrival import read_request
 from asyncfin.sandbox.dataset import DatasetFile, Publication, publication_of
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.errors import PortInUseError, SandboxError
@@ -270,7 +271,7 @@ class Sandbox:
         self._armed = []
 
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
-        request = await _read(http)
+        request = await read_request(http)
         call = find_call(request.path)
         operation = call.operation if call else None
         faults = [armed.fault for armed in self._armed if armed.meets(operation)]
@@ -311,22 +312,6 @@ def _demo() -> tuple[DatasetFile, ...]:
     from asyncfin.sandbox.demo import demo_datasets
 
     return demo_datasets()
-
-
-async def _read(http: web.BaseRequest) -> Request:
-    path, _, query = http.raw_path.partition("?")
-    try:
-        body: bytes | None = await http.read()
-    except web.HTTPRequestEntityTooLarge:
-        body = None
-    return Request(
-        method=http.method,
-        path=path,
-        query=query,
-        headers={name.lower(): value for name, value in http.headers.items()},
-        body=body,
-        request_id=f"req-{secrets.token_hex(8)}",
-    )
 
 
 def _served(request: Request, reply: Reply, faults: list[Fault]) -> Served:

@@ -1,5 +1,6 @@
 """Bodies that no service can read, over HTTP: each is refused by the rules, in JSON, and logged."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -78,3 +79,48 @@ async def test_nesting_of_any_depth_is_refused(sandbox: Sandbox, session: aiohtt
         body = b'{"scope_combinations":[[{"scope_group_id":%b,"scope_id":"all"}]]}' % deep
         async with session.post(sandbox.base_url + QUERY, data=body, headers=headers) as response:
             assert (response.status, response.content_type) == (400, "application/json"), depth
+
+
+@pytest.mark.parametrize("expect", ["100-continue", "100-Continue"])
+async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(sandbox: Sandbox, expect: str) -> None:
+    """The interim answer comes before the body does, the final one after it, on one connection."""
+    host, port = sandbox.base_url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    body = json.dumps(SELECTION).encode()
+    head = (
+        f"POST {QUERY} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {sandbox.token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nExpect: {expect}\r\n\r\n"
+    )
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            writer.write(head.encode())
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(body)
+            final = await reader.readuntil(b"\r\n\r\n")
+            assert final.startswith(b"HTTP/1.1 200 OK\r\n")
+            length = final.lower().partition(b"content-length: ")[2].partition(b"\r")[0]
+            assert json.loads(await reader.readexactly(int(length)))["series"]
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_no_leave_is_given_over_http_1_0(sandbox: Sandbox) -> None:
+    """That version has no interim answers: the first and only one is the final one."""
+    host, port = sandbox.base_url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"POST {QUERY} HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+    async with asyncio.timeout(10):
+        assert (await reader.read()).startswith(b"HTTP/1.0 401 ")
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_aiohttp_can_wait_for_leave_to_send(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
+    """A query sent so is answered like any other."""
+    headers = {"Authorization": f"Bearer {sandbox.token}"}
+    url = sandbox.base_url + QUERY
+    async with (
+        asyncio.timeout(10),
+        session.post(url, json=SELECTION, headers=headers, expect100=True) as response,
+    ):
+        assert response.status == 200

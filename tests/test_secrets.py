@@ -15,14 +15,14 @@ from urllib.parse import quote
 import pytest
 
 from asyncfin.client import Client
-from asyncfin.errors import AuthenticationError, ServiceError
+from asyncfin.errors import AuthenticationError, DatasetChangedError, ServiceError
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Event
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry, Sender
 from asyncfin.wire.token import Secret, Tokens
 from asyncfin.wire.transport import Transport
-from tests.scripted import Received, answer, dropping, hanging, judged, resetting, trickling
+from tests.scripted import Received, answer, dropping, hanging, judged, refusal, resetting, trickling
 
 CANARY = 'canary+7f/3a=~b\\c"d'
 CAUTIOUS = json.dumps(CANARY)[1:-1].replace("+", "\\u002B").replace("=", "\\u003d").replace("/", "\\/")
@@ -233,6 +233,39 @@ async def test_an_answer_that_repeats_the_token_in_its_data_does_not_pass_it_on(
 
 
 @pytest.mark.virtual
+@pytest.mark.parametrize("token", [CANARY, "-c+a/n=a.r~y", "+/=-._~+/=", "\\\\+\\\\/==ab"])
+async def test_an_answer_does_not_pass_on_the_token_in_any_escaped_form(token: str) -> None:
+    """Also escaped twice, and where no long run of letters and digits gives it away."""
+    once = json.dumps(token)[1:-1]
+    forms = [once, quote(token, safe=""), quote(quote(token, safe=""), safe=""), json.dumps(once)[1:-1]]
+    forms.append("".join(each if each.isalnum() else f"\\u00{ord(each):02X}" for each in token))
+    forms.append(once.replace("/", "\\/"))
+    raw = answer(body="|".join(forms).encode())
+    async with sending(lambda _: raw, token) as (sender, _, _events):
+        got = await sender.send(READ)
+    assert got.body == b"|".join([b"(secret)"] * 6)
+
+
+@pytest.mark.virtual
+async def test_an_answer_passes_on_no_former_token_either() -> None:
+    """One that begins with another is struck out as a whole."""
+    issued = ["canary-number-1", "canary-number-11"]
+    left = iter(issued)
+
+    async def token() -> str:
+        return next(left)
+
+    def judge(request: Received) -> bytes:
+        text = json.dumps({"name": " ".join(issued)}).encode()
+        return answer(body=text, x_request_id=issued[0]) if request.token == issued[1] else answer(401)
+
+    async with sending(judge, token) as (sender, _, _events):
+        got = await sender.send(READ)
+    assert got.body == b'{"name": "(secret) (secret)"}'
+    assert got.headers["x-request-id"] == "(secret)"
+
+
+@pytest.mark.virtual
 async def test_a_short_token_spoils_no_data() -> None:
     """It may be a word."""
     raw = answer(body=b'{"name": "a demo dataset"}')
@@ -240,15 +273,13 @@ async def test_a_short_token_spoils_no_data() -> None:
         assert (await sender.send(READ)).body == b'{"name": "a demo dataset"}'
 
 
-def test_a_short_token_spoils_no_decision() -> None:
-    """The code decides before it is made presentable; here the token stands within it."""
-    raw = answer(409, b'{"error": {"code": "dataset_changed", "message": "m", "request_id": "r"}}')
-
-    async def read() -> None:
-        async with sending(lambda _: raw, "data") as (sender, _, _events):
+@pytest.mark.virtual
+@pytest.mark.parametrize("token", ["t", "data", "r-1", "dataset_", "dataset_changed"])
+async def test_a_token_that_may_be_chance_spoils_no_code_and_no_request_id(token: str) -> None:
+    """Short, or a part of a code of spec 7: what programs and the support go by stays."""
+    raw = refusal(409, "dataset_changed", f"the token {token} is old")
+    async with sending(lambda _: raw, token) as (sender, _, _events):
+        with pytest.raises(DatasetChangedError) as caught:
             await sender.send(READ)
-
-    with pytest.raises(ServiceError) as caught:
-        asyncio.run(read())
-    assert type(caught.value).__name__ == "DatasetChangedError"
-    assert caught.value.code == "(secret)set_changed"
+    assert (caught.value.code, caught.value.request_id) == ("dataset_changed", "r-1")
+    assert token not in caught.value.message.replace("(secret)", "")

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import NoReturn, TypeAlias
 
 from asyncfin.errors import AuthenticationError, SelectionError, ServiceError
@@ -19,8 +19,10 @@ _WANTED = "printable ASCII without spaces"
 _HIDDEN = "(secret)"
 # Answers to a request with a token older than this many renewals are long in.
 _REMEMBERED = 16
-# A token shorter than this may stand in the data by chance, which is not to be spoiled.
+# A token shorter than this, or part of a code that the service decides with (spec 7), may stand in an
+# answer by chance, which is not to be spoiled.
 _UNMISTAKABLE = 8
+_CODES = ("validation_failed", "dataset_changed")
 
 
 class _HiddenText(str):
@@ -33,25 +35,26 @@ class _HiddenText(str):
 
 
 class Secret:
-    """A token that no repr, str, format or pickle reveals."""
+    """A token that no repr, str, format or pickle reveals.
 
-    __slots__ = ("_text",)
+    Attributes:
+        unmistakable: whether it cannot stand in an answer but by repetition.
+    """
+
+    __slots__ = ("_run", "_text", "unmistakable")
 
     def __init__(self, text: str) -> None:
         self._text = _HiddenText(text)
+        self._run = max(re.findall("[A-Za-z0-9]*", text), key=len).encode()
+        self.unmistakable = len(text) >= _UNMISTAKABLE and not any(text in code for code in _CODES)
 
     def bearer(self) -> str:
         """Return the value of the Authorization header (spec 5), its repr hidden too."""
         return _HiddenText(f"Bearer {self._text}")
 
-    def struck_from(self, answered: bytes) -> bytes:
-        """Return a part of an answer without the token, should the service repeat it there."""
-        text = self._text.encode()
-        if len(text) < _UNMISTAKABLE:
-            return answered
-        for form in {text, text.replace(b"/", rb"\/")}:  # JSON may write a slash in both ways
-            answered = answered.replace(form, _HIDDEN.encode())
-        return answered
+    def may_stand_in(self, answered: bytes) -> bool:
+        """Tell, by what no form of the token escapes, whether it is worth looking for `pattern`."""
+        return self._run in answered
 
     def pattern(self) -> str:
         """Return a regular expression for the token, as it is or escaped as in URLs and JSON."""
@@ -107,17 +110,21 @@ class Tokens:
             raise AuthenticationError(status=401, message=outcome)
         return outcome
 
-    def redact(self, error: ServiceError) -> None:
-        """Take out of an error's texts every token that this client has used: the service may echo one."""
-        error.message = self._redacted(error.message)
-        error.code = error.code and self._redacted(error.code)
-        error.request_id = error.request_id and self._redacted(error.request_id)
-        error.args = (error.status, error.code, error.message, error.request_id)
+    def struck_from(self, answered: bytes) -> bytes:
+        """Return a part of an answer without any unmistakable token that this client has used."""
+        echoed = [each for each in self._known if each.unmistakable and each.may_stand_in(answered)]
+        return re.sub(_any_of(echoed).encode(), _HIDDEN.encode(), answered) if echoed else answered
 
-    def _redacted(self, text: str) -> str:
-        for each in self._known:
-            text = re.sub(each.pattern(), _HIDDEN, text)
-        return text
+    def redact(self, error: ServiceError) -> None:
+        """Take out of an error's texts every token that this client has used: the service may echo one.
+
+        Its code and request id, which programs and the support go by, keep what may be chance.
+        """
+        unmistakable = [each for each in self._known if each.unmistakable]
+        error.message = _redacted(error.message, self._known)
+        error.code = error.code and _redacted(error.code, unmistakable)
+        error.request_id = error.request_id and _redacted(error.request_id, unmistakable)
+        error.args = (error.status, error.code, error.message, error.request_id)
 
     async def _renewed(self) -> Secret | str:
         """Ask for a token; what came instead of one is told without its text, which may hold a secret."""
@@ -138,8 +145,19 @@ class Tokens:
         return self._current
 
 
+def _redacted(text: str, secrets: Collection[Secret]) -> str:
+    return re.sub(_any_of(secrets), _HIDDEN, text) if secrets else text
+
+
+def _any_of(secrets: Collection[Secret]) -> str:
+    """Return a regular expression for these; the longer first, for one may begin with another."""
+    return "|".join(sorted((each.pattern() for each in secrets), key=len, reverse=True))
+
+
 def _escapes(character: str) -> str:
-    return rf"(?:\\?{re.escape(character)}|(?i:%{ord(character):02x}|\\u00{ord(character):02x}))"
+    """Return a regular expression for a character as it is, or escaped once or twice."""
+    code = f"{ord(character):02x}"
+    return rf"(?:\\{{0,3}}{re.escape(character)}|(?i:%(?:25)*{code}|\\{{1,2}}u00{code}))"
 
 
 def _is_token(text: object) -> bool:

@@ -140,8 +140,8 @@ class Transport:
     async def attempt(self, request: Request) -> Answer:
         """Send `request` once and return the complete answer, whatever its status.
 
-        It does not repeat the token, even where the service does. A 401 makes `tokens` forget
-        the token, if it can be replaced.
+        It does not repeat a token of at least 8 characters, even where the service does. A 401 makes
+        `tokens` forget the token, if it can be replaced.
 
         Raises:
             TransportError: no complete answer came; its class says why.
@@ -208,7 +208,7 @@ class Transport:
             body = await self._inflated(raw, headers.get("content-encoding", ""))
         except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
             return self._failure(error)
-        return Answer(status, headers, token.struck_from(body), self.clock())
+        return Answer(status, headers, self.tokens.struck_from(body), self.clock())
 
     async def _exchange(
         self, session: aiohttp.ClientSession, request: Request, token: Secret
@@ -226,7 +226,7 @@ class Transport:
         ) as response:
             body = await self._read(response)
             headers = {
-                name.decode().lower(): token.struck_from(text).decode(errors="replace")
+                name.decode().lower(): self.tokens.struck_from(text).decode(errors="replace")
                 for name, text in response.raw_headers
             }
             return response.status, headers, body

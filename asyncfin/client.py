@@ -108,7 +108,14 @@ class Client:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections. The client can't be used afterwards; closing it again does nothing."""
+        """Close all connections. The client can't be used afterwards; closing it again does nothing.
+
+        Its requests under way, and those that wait, end at once with a RuntimeError; those that
+        waited take no grant of the bucket.
+
+        Raises:
+            RuntimeError: the client belongs to another event loop that is not closed.
+        """
         await self._transport.aclose()
 
     @property

@@ -543,3 +543,65 @@ def test_what_is_no_observer_or_no_retry_is_refused() -> None:
         Sender(transport, bucket=TokenBucket(), observers=[5])  # type: ignore[list-item]
     with pytest.raises(SelectionError, match="retry"):
         Sender(transport, bucket=TokenBucket(), retry=5)  # type: ignore[arg-type]
+
+
+# --- closing
+
+
+async def turned_away(transport: Transport, waiting: "list[asyncio.Task[Answer]]") -> list[str]:
+    """Close, and return what those who waited were told, in no time."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await transport.aclose()
+    ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert loop.time() - began < 0.01
+    return [str(end) for end in ends if isinstance(end, RuntimeError)]
+
+
+@pytest.mark.virtual
+async def test_closing_turns_away_who_waits_for_the_bucket_without_a_grant() -> None:
+    """Of ten requests one was granted, three waited for a grant, the rest for a slot; others go on."""
+    bucket = TokenBucket(rate=0.1, clock=lambda: NOON)
+    async with (
+        sending(answer(), bucket=bucket, max_in_flight=3) as (server, sender, _),
+        sending(answer(), bucket=bucket) as (_other, neighbour, _events),
+    ):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(10)]
+        await asyncio.sleep(1)
+        assert await turned_away(sender._transport, waiting) == ["the client is closed"] * 9
+        assert sum(bucket.stats().waiting.values()) == 0
+        await neighbour.send(READ)
+        assert bucket.stats().granted == 2
+        assert asyncio.get_running_loop().time() == pytest.approx(10, abs=0.1)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("step", [refusal(503, retry_after="50"), refusal(429, retry_after="50"), hanging()])
+async def test_closing_turns_away_who_waits_to_try_again_and_who_is_under_way(step: Any) -> None:
+    """In a wait of its own, in a pause of the bucket, or with no answer yet."""
+    before = asyncio.all_tasks()
+    async with sending(step, retry=Retry(attempts=3)) as (server, sender, _):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(4)]
+        await server.arrived(4)
+        await asyncio.sleep(1)
+        assert await turned_away(sender._transport, waiting) == ["the client is closed"] * 4
+    assert len(server.requests) == 4
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.virtual
+async def test_closing_turns_away_who_waits_for_a_token_and_ends_the_asking() -> None:
+    """Nothing was sent, and no task is left."""
+    before = asyncio.all_tasks()
+
+    async def token() -> str:
+        await asyncio.sleep(100)
+        return "late"
+
+    transport = Transport("http://127.0.0.1:1", token)
+    sender = Sender(transport, bucket=TokenBucket())
+    waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(4)]
+    await asyncio.sleep(1)
+    assert await turned_away(transport, waiting) == ["the client is closed"] * 4
+    assert asyncio.all_tasks() == before

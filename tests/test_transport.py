@@ -507,7 +507,7 @@ def test_after_its_loop_has_ended_it_opens_again_in_the_next() -> None:
 
 
 def test_in_a_second_loop_while_the_first_is_not_closed_it_says_so() -> None:
-    """A connection cannot be shared between loops; the error says what to do."""
+    """A connection cannot be shared between loops, nor closed in another; it stays usable in its own."""
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
 
     async def once(transport: Transport) -> None:
@@ -520,6 +520,9 @@ def test_in_a_second_loop_while_the_first_is_not_closed_it_says_so() -> None:
         first.run_until_complete(once(transport))
         with pytest.raises(RuntimeError, match="one client per loop"):
             second.run_until_complete(once(transport))
+        with pytest.raises(RuntimeError, match="one client per loop"):
+            second.run_until_complete(transport.aclose())
+        first.run_until_complete(once(transport))
         first.run_until_complete(transport.aclose())
     finally:
         for loop in (first, second):
@@ -554,6 +557,26 @@ async def test_closing_ends_requests_in_flight_at_once() -> None:
         assert loop.time() - began < 0.01
     assert [str(end) for end in ends] == ["the client is closed"] * 3
     assert all(end.__context__ is None for end in ends if isinstance(end, Exception))
+
+
+@pytest.mark.virtual
+async def test_closing_ends_what_waits_and_leaves_a_cancellation_one() -> None:
+    """Even one that comes in the same turn of the loop; a failure of the work's own passes through."""
+    transport = Transport("http://127.0.0.1:1", TOKEN)
+
+    async def late() -> None:
+        raise TimeoutError("my own")
+
+    with pytest.raises(TimeoutError, match="my own"):
+        await transport.while_open(late)
+    waiting = [asyncio.ensure_future(transport.while_open(asyncio.Event().wait)) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await transport.aclose()
+    await asyncio.wait(waiting)
+    assert waiting[0].cancelled()
+    assert str(waiting[1].exception()) == "the client is closed"
+    assert getattr(waiting[1].exception(), "__context__", "?") is None
 
 
 async def test_a_cancelled_attempt_leaves_the_transport_usable_and_nothing_behind() -> None:

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 
 from attrs import field, frozen
@@ -193,18 +194,23 @@ class Sender:
             ServiceError: the service answered with an error that does not pass, or did not pass in time.
             TransportError: no complete answer came, again and again.
             MalformedAnswerError: the body is larger than allowed, or in a coding not asked for.
-            RuntimeError: the client is closed, or belongs to another event loop that is not closed.
+            RuntimeError: the client is closed, at once also if it happens meanwhile, wherever the
+                request waits; or it belongs to another event loop that is not closed.
         """
         course = _Course(request, attempting)
         try:
-            while not isinstance(outcome := await self._attempt(course), Answer):
-                await self._recover(course, outcome)
+            answer = await self._transport.while_open(partial(self._answered, course))
         except (ServiceError, TransportError, MalformedAnswerError) as error:
             error.operation, error.entity_id = request.operation, request.entity_id
             error.attempts = course.sent
             error.at = error.at or self._transport.clock()
             raise
         self._quota.earn()
+        return answer
+
+    async def _answered(self, course: _Course) -> Answer:
+        while not isinstance(outcome := await self._attempt(course), Answer):
+            await self._recover(course, outcome)
         return outcome
 
     async def _attempt(self, course: _Course) -> Answer | ServiceError | TransportError:

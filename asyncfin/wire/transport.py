@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl as tls
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -45,6 +45,8 @@ from asyncfin.wire.token import AskToken, Secret, Tokens
 # Inflating less than this is quicker than handing it to a thread.
 _INLINE_BYTES = 64 * 1024
 _CLOSED = "the client is closed"
+
+T = TypeVar("T")
 
 
 @frozen
@@ -159,29 +161,64 @@ class Transport:
             self.tokens.refused(token)
         return outcome
 
+    async def while_open(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return what `work` gives. Closing ends it at once, wherever it waits.
+
+        Raises:
+            RuntimeError: as `attempt`.
+        """
+        scopes = (await self._opened()).scopes
+        try:
+            async with asyncio.timeout(None) as scope:
+                scopes.add(scope)
+                return await work()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+        finally:
+            scopes.discard(scope)
+        raise RuntimeError(_CLOSED)
+
     async def aclose(self) -> None:
-        """Close all connections. Requests in flight fail with a RuntimeError; a second call does nothing."""
+        """Close all connections, and end at once what is under way or waits, with a RuntimeError.
+
+        A second call does nothing.
+
+        Raises:
+            RuntimeError: this belongs to another event loop that is not closed.
+        """
+        opened = await self._settled()
         self._closed = True
-        opened, self._open = self._open, None
+        self._open = None
         if opened is not None:
+            for scope in opened.scopes:
+                scope.reschedule(opened.loop.time())
+            opened.scopes.clear()
             await opened.life.aclose()
 
     async def _opened(self) -> _Open:
+        await self._settled()
         if self._closed:
             raise RuntimeError(_CLOSED)
-        loop = asyncio.get_running_loop()
-        if self._open is not None and self._open.loop is not loop:
-            if not self._open.loop.is_closed():
-                raise RuntimeError(
-                    "this client belongs to another event loop, which is not closed: use one client per loop"
-                )
-            stale, self._open = self._open, None
-            await stale.life.aclose()
         if self._open is None:
             session = self._new_session()
-            self._open = _Open(loop, session, asyncio.Semaphore(self._max_in_flight), _kept(session))
+            loop, slots = asyncio.get_running_loop(), asyncio.Semaphore(self._max_in_flight)
+            self._open = _Open(loop, session, slots, _kept(session), set())
             await anext(self._open.life)
         return self._open
+
+    async def _settled(self) -> _Open | None:
+        """Return what is open in this loop, after closing what a loop that has ended left open."""
+        opened = self._open
+        if opened is None or opened.loop is asyncio.get_running_loop():
+            return opened
+        if not opened.loop.is_closed():
+            raise RuntimeError(
+                "this client belongs to another event loop, which is not closed: use one client per loop"
+            )
+        self._open = None
+        await opened.life.aclose()
+        return None
 
     def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
@@ -285,6 +322,7 @@ class _Open(NamedTuple):
     session: aiohttp.ClientSession
     slots: asyncio.Semaphore
     life: AsyncGenerator[None, None]
+    scopes: set[asyncio.Timeout]  # of what closing ends
 
 
 async def _kept(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:

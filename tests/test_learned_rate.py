@@ -106,6 +106,28 @@ def test_two_learners_share_a_limit(kind: str) -> None:
     assert max(outcome.refused for outcome in outcomes) < 0.05
 
 
+@pytest.mark.parametrize("kind", sorted(STRICT))
+def test_others_on_a_service_without_burst_slow_it_down_no_further_than_its_waits(kind: str) -> None:
+    """It refuses whoever comes just after another, at whatever rate; when they leave, that passes."""
+    service = SERVICES[kind](5)
+    client = Client(service, 8, 0.1, 0.1)
+    chance = random.Random(1)
+    simulate(client.run(4500), use_by_others(service, lambda: chance.expovariate(1.5), 1800))
+    assert client.record.between(900, 1800).rate > 0.15
+    assert client.record.between(3600, 4500).rate > 0.85 * 5
+
+
+@pytest.mark.parametrize("limit", [0.2, 0.5])
+@pytest.mark.parametrize("burst", [1, 5])
+def test_a_sole_user_learns_a_very_low_limit(limit: float, burst: int) -> None:
+    """The bounds hold where the service allows one request in several seconds."""
+    client = Client(Refilling(limit, burst), 8, 0.1)
+    simulate(client.run(3000 + 3000 / limit))
+    outcome = client.record.between(3000, 3000 + 3000 / limit)
+    assert outcome.rate > 0.85 * limit
+    assert outcome.refused < 0.02
+
+
 @pytest.mark.parametrize("limit", [10, 50])
 def test_a_long_outage_of_refusals_is_left_behind(limit: int) -> None:
     """Ten minutes of nothing but refusals cost few requests, and are forgotten within four."""

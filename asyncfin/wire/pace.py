@@ -22,8 +22,10 @@ _RESTARTED = 1000.0
 
 # Learning. A climb from one refusal to the next takes about so many grants and at least so many
 # seconds: the grants keep the share of refusals small, the seconds that of the pauses they cost.
+# A slow one ends after so many seconds at most, for else a rate that is far too low stays so for hours.
 _CLIMB_GRANTS = 150.0
 _CLIMB_SECONDS = 30.0
+_CLIMB_AT_MOST = 600.0
 _REDUCTION = 0.88
 # In one such climb the rate closes most of its distance to the last failure, or leaves it behind at
 # the same speed; the drift carries it over the failure itself.
@@ -35,8 +37,9 @@ _STEP = 0.5
 # far too fast: the rate falls, but does not climb, and says nothing about where it may fail.
 _MEMORY = 1 / 8
 _MOSTLY = 0.5
-# However long that lasts, it makes the rate fall no lower, for it must be able to rise again.
-_SLOWEST = 0.2
+# One request for each wait that the service asks for can't be too fast. The rate falls to half of that and
+# no lower: a service that covers no burst refuses whoever comes just after another, at whatever rate.
+_SLOWEST = 0.5
 
 
 class Level:
@@ -130,6 +133,7 @@ class Learned:
         self._failed = 0.0
         self._reduced_at = -inf
         self._refused_share = 0.0
+        self._longest = 1.0  # of the waits that were asked for, in seconds
         # While there is no rate: what was granted in the running second and the one before.
         self._began = -inf
         self._second = -inf
@@ -152,7 +156,8 @@ class Learned:
         self._refused_share *= 1 - _MEMORY
         if self._refused_share > _MOSTLY:
             return
-        share = weight / max(_CLIMB_GRANTS, _CLIMB_SECONDS * self.rate)
+        grants = min(_CLIMB_GRANTS, _CLIMB_AT_MOST * self.rate)
+        share = weight / max(grants, _CLIMB_SECONDS * self.rate)
         gain = share * (_PULL * abs(self._failed - self.rate) + _DRIFT * self._failed)
         self.rate += min(gain, weight * _STEP, weight * self.rate / 10)
 
@@ -160,10 +165,11 @@ class Learned:
         """Take in a refusal, now, of what was sent at `sent_at`."""
         mostly = self._refused_share > _MOSTLY
         self._refused_share = min(1.0, self._refused_share + _MEMORY)
+        self._longest = max(self._longest, retry_after)
         if self.rate is None:
             self._measure(now, retry_after)
         elif sent_at > self._reduced_at:
-            slowest = min(self.rate, _SLOWEST) if mostly else 0.0
+            slowest = min(self.rate, _SLOWEST / self._longest)
             self._failed = self._failed if mostly else self.rate
             self._reduced_at, self._span = now, None
             self.rate = max(self.rate * _REDUCTION, slowest)

@@ -310,6 +310,40 @@ async def test_exhaustion_reaches_all_who_wait_and_all_who_come_until_it_ends() 
     assert log.bucket.stats().exhausted_until is None
 
 
+async def test_exhaustion_reaches_all_who_rest_and_all_who_begin_to() -> None:
+    """One rested its second before, and one was cancelled; the others are told at once."""
+    bucket, loop = (
+        TokenBucket(rate=0.01, clock=Wall(MIDNIGHT - timedelta(hours=1))),
+        asyncio.get_running_loop(),
+    )
+    began = loop.time()
+    await bucket.rest(1)
+    assert loop.time() - began == pytest.approx(1)
+    resting = [asyncio.ensure_future(bucket.rest(30)) for _ in range(3)]
+    await asyncio.sleep(2)
+    resting[0].cancel()
+    bucket.exhaust(MIDNIGHT)
+    ends = await asyncio.gather(*resting, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError, *[AllowanceExhaustedError] * 2]
+    with pytest.raises(AllowanceExhaustedError):
+        await bucket.rest(30)
+    assert loop.time() - began == pytest.approx(3)
+    assert (bucket.stats().granted, bucket.stats().level) == (0, 1)
+    await asyncio.sleep(3600)
+    await bucket.rest(1)
+
+
+async def test_a_used_up_budget_reaches_all_who_rest() -> None:
+    """Also where the last grant of the day was given without a wait."""
+    bucket = TokenBucket(daily_budget=1, clock=Wall(MIDNIGHT - timedelta(hours=1)))
+    resting = asyncio.ensure_future(bucket.rest(30))
+    await asyncio.sleep(2)
+    at = await bucket.acquire()
+    with pytest.raises(AllowanceExhaustedError, match="daily budget"):
+        await resting
+    assert asyncio.get_running_loop().time() == pytest.approx(at)
+
+
 async def test_the_daily_budget_refuses_before_the_service_does() -> None:
     """Waiters without a place in the budget are told when it is used up; at midnight UTC it is anew."""
     log = Log(TokenBucket(10, daily_budget=3, clock=Wall(MIDNIGHT - timedelta(seconds=100))))

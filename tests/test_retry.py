@@ -545,6 +545,23 @@ def test_what_is_no_observer_or_no_retry_is_refused() -> None:
         Sender(transport, bucket=TokenBucket(), retry=5)  # type: ignore[arg-type]
 
 
+@pytest.mark.virtual
+async def test_an_exhausted_allowance_is_told_at_once_to_those_who_wait_by_themselves() -> None:
+    """The first waits out its 503 when the second learns of it; neither waits any longer."""
+    loop = asyncio.get_running_loop()
+    steps = [refusal(503, retry_after="30"), refusal(429, retry_after="3600")]
+    async with sending(*steps) as (server, sender, _):
+        first = asyncio.ensure_future(sender.send(READ))
+        await server.arrived(1)
+        await asyncio.sleep(1)
+        began = loop.time()
+        ends = await asyncio.gather(first, sender.send(READ), return_exceptions=True)
+        assert loop.time() - began < 0.01
+    assert [type(end) for end in ends] == [AllowanceExhaustedError] * 2
+    assert [getattr(end, "attempts", 0) for end in ends] == [1, 1]
+    assert len(server.requests) == 2
+
+
 # --- closing
 
 

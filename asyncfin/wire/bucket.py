@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
@@ -17,7 +18,8 @@ from math import isfinite
 from attrs import frozen
 
 from asyncfin.errors import AllowanceExhaustedError, SelectionError
-from asyncfin.model.query import LANES, Lane
+from asyncfin.model.query import Lane
+from asyncfin.wire.checks import check_lane, checked_rate, checked_size
 from asyncfin.wire.pace import Allowance, Learned, Level
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
@@ -60,7 +62,7 @@ class BucketStats:
 
 
 class _Waiter:
-    """One call of `acquire`; its verdict is the loop time of the grant, or why there is none."""
+    """One call of `acquire` or `rest`; its verdict is the loop time of the grant, or why there is none."""
 
     def __init__(self, weight: float, verdict: asyncio.Future[float | AllowanceExhaustedError]) -> None:
         self.weight = weight
@@ -93,15 +95,16 @@ class TokenBucket:
         daily_budget: float | None = None,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:
-        self._level = Level(_checked_rate(rate), _checked_size("burst", burst))
+        self._level = Level(checked_rate(rate), checked_size("burst", burst))
         self._learned = Learned() if rate is None else None
         self._clock = clock
         if daily_budget is not None:
-            daily_budget = _checked_size("daily_budget", daily_budget)
+            daily_budget = checked_size("daily_budget", daily_budget)
         self._allowance = Allowance(daily_budget)
         self._interactive: deque[_Waiter] = deque()
         self._bulk: deque[_Waiter] = deque()
         self._lanes = {"interactive": self._interactive, "bulk": self._bulk}
+        self._resting: deque[_Waiter] = deque()
         self._passed = 0  # grants to interactive while bulk waited
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None  # set while somebody waits
@@ -115,7 +118,7 @@ class TokenBucket:
 
     @rate.setter
     def rate(self, rate: float | None) -> None:
-        checked = _checked_rate(rate)
+        checked = checked_rate(rate)
         self._learned = Learned() if rate is None else None
         self._change(checked, self._level.burst)
 
@@ -126,7 +129,7 @@ class TokenBucket:
 
     @burst.setter
     def burst(self, burst: float) -> None:
-        self._change(self.rate, _checked_size("burst", burst))
+        self._change(self.rate, checked_size("burst", burst))
 
     async def acquire(self, weight: float = 1, *, lane: Lane = "interactive") -> float:
         """Wait for permission to send, and return the loop time at which it was given.
@@ -156,6 +159,19 @@ class TokenBucket:
         self._lanes[lane].append(waiter)
         self._serve()
         return await self._verdict(waiter, self._lanes[lane])
+
+    async def rest(self, seconds: float) -> None:
+        """Wait so long before the next `acquire`, in no lane and for no grant.
+
+        Raises:
+            AllowanceExhaustedError, RuntimeError: as `acquire`.
+        """
+        waiter = _Waiter(1, self._bind().create_future())
+        self._resting.append(waiter)
+        self._turn_away(self._clock())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._verdict(waiter, self._resting)
 
     def pause_until(self, loop_time: float) -> None:
         """Grant nothing before `loop_time`, to nobody; afterwards requests restart one by one.
@@ -232,6 +248,7 @@ class TokenBucket:
                 self._learned.shift(ahead)
             self._interactive.clear()
             self._bulk.clear()
+            self._resting.clear()
             self._timer = None
         self._loop = loop
 
@@ -248,6 +265,8 @@ class TokenBucket:
         self._granted += 1
         if self._learned is not None and self._learned.rate is None:
             self._learned.granted(weight, now)
+        if self._allowance.budget is not None:
+            self._turn_away(today)
 
     def _serve(self) -> None:
         """Grant what may be granted now, and set the timer for the head of those who still wait."""
@@ -265,8 +284,6 @@ class TokenBucket:
             self._grant(waiter.weight, now, today)
             self._climb(waiter.weight, now)
             waiter.verdict.set_result(now)
-            if self._allowance.budget is not None:
-                self._turn_away(today)
         self._arm(None)
 
     def _next(self) -> deque[_Waiter] | None:
@@ -319,32 +336,10 @@ class TokenBucket:
         self._serve()
 
     def _turn_away(self, today: datetime) -> None:
-        """Tell all who wait for what the allowance has no room for."""
-        for queue in (self._interactive, self._bulk):
+        """Tell all who wait or rest for what the allowance has no room for."""
+        for queue in (self._interactive, self._bulk, self._resting):
             for waiter in tuple(queue):
                 if resume_at := self._allowance.resume_at(waiter.weight, today):
                     queue.remove(waiter)
                     if not waiter.verdict.cancelled():
                         waiter.verdict.set_result(self._allowance.refusal(resume_at, today))
-
-
-def check_lane(lane: str) -> None:
-    """Refuse what is no lane.
-
-    Raises:
-        SelectionError: it is neither ``interactive`` nor ``bulk``.
-    """
-    if lane not in LANES:
-        raise SelectionError(f"lane must be {' or '.join(map(repr, LANES))}, not {lane!r}")
-
-
-def _checked_rate(rate: float | None) -> float | None:
-    if rate is None or (type(rate) in (int, float) and isfinite(rate) and rate > 0):
-        return rate
-    raise SelectionError(f"rate={rate!r}: must be a finite number above 0, or None to learn it")
-
-
-def _checked_size(name: str, size: float) -> float:
-    if type(size) in (int, float) and isfinite(size) and size >= 1:
-        return size
-    raise SelectionError(f"{name}={size!r}: must be a finite number of at least 1")

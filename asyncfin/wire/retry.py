@@ -27,7 +27,7 @@ from asyncfin.errors import (
 from asyncfin.model.kind import check_kind
 from asyncfin.model.query import Lane
 from asyncfin.wire import checks
-from asyncfin.wire.bucket import TokenBucket, check_lane
+from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import (
     Announcer,
     Observer,
@@ -173,7 +173,7 @@ class Sender:
         source: random.Random | None = None,
     ) -> None:
         check_kind("retry", retry, Retry)
-        check_lane(lane)
+        checks.check_lane(lane)
         self._transport = transport
         self._bucket = bucket
         self._retry = retry
@@ -277,7 +277,7 @@ class Sender:
             error.add_note("not tried again: too many attempts of this client have failed lately")
             raise error
         self._retrying(course, error, wait)
-        await asyncio.sleep(wait)
+        await self._bucket.rest(wait)
         course.elapsed += wait
         self._waited(course.request, "retry", wait)
 

@@ -17,7 +17,7 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
         (["nonsense"], 'Unknown command "nonsense"'),
         (["dataset"], "ENTITY_ID is missing; see --help"),
         (["extract", ENTITY], "asyncfin: --into is missing; see --help"),
-        (["extract", ENTITY, "--into"], "--into requires an argument"),
+        (["extract", ENTITY, "--into"], "requires an argument"),
         (["dataset", ENTITY, "--nonsense"], "--nonsense"),
         (["dataset", "O-1"], "entity_id"),
         (["query", ENTITY, "--metric", "Revenu"], "Revenue"),

@@ -50,6 +50,14 @@ def _check_count(name: str, items: Sized, cap: int) -> None:
         raise SelectionError(f"{name} must have 1 to {cap} entries, not {len(items)} (spec 8)")
 
 
+def _check_path(path: ScopePath) -> None:
+    if len(path) > MAX_PATH_ENTRIES:
+        raise SelectionError(
+            f"each path of scope_combinations must have at most {MAX_PATH_ENTRIES} entries,"
+            f" not {len(path)} (spec 8)"
+        )
+
+
 def _check_distinct(name: str, items: tuple[Any, ...]) -> None:
     if len(set(items)) < len(items):
         twice = next(each for each in items if items.count(each) > 1)
@@ -73,9 +81,9 @@ def check_dataset_id(expected_dataset_id: str | None) -> None:
     """Refuse what is no dataset id (spec 4.2, 4.3).
 
     Raises:
-        SelectionError: it is neither a text nor None.
+        SelectionError: it is neither a text, which is not empty, nor None.
     """
-    if expected_dataset_id is not None and not isinstance(expected_dataset_id, str):
+    if expected_dataset_id is not None and not (isinstance(expected_dataset_id, str) and expected_dataset_id):
         raise SelectionError(f"expected_dataset_id must be a dataset_id or None, not {expected_dataset_id!r}")
 
 
@@ -118,7 +126,7 @@ class Query:
         _check_count("scope_combinations", self.scope_combinations, MAX_SCOPE_COMBINATIONS)
         _check_distinct("scope_combinations", self.scope_combinations)
         for path in self.scope_combinations:
-            _check_count("each path of scope_combinations", path, MAX_PATH_ENTRIES)
+            _check_path(path)
         if self.reporting_group_ids is not None:
             _check_ids("reporting_group_ids", self.reporting_group_ids, MAX_REPORTING_GROUP_IDS)
         if not isinstance(self.periods, (Exact, FiscalRange, Trailing)):

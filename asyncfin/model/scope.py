@@ -47,7 +47,7 @@ def format_path(path: Iterable[ScopeRef | tuple[str, str]]) -> str:
     'segment=R&D|region=a%3Db'
     """
     references = tuple(path)
-    return "|".join(map(str, as_path(references))) if references else ""
+    return "|".join(map(str, as_path(references)))
 
 
 def parse_path(text: str) -> ScopePath:
@@ -84,15 +84,13 @@ def as_path(value: Any) -> ScopePath:
     """Return a scope path from references, pairs of str, or the text form.
 
     Raises:
-        SelectionError: it is none of these, or empty.
+        SelectionError: it is none of these.
     """
     if isinstance(value, str):
         return parse_path(value)
     if not isinstance(value, Iterable):
         raise SelectionError(f"scope path must be a sequence of ScopeRef, not {value!r}")
     references = tuple(value)
-    if not references:
-        raise SelectionError("scope path must have at least one ScopeRef, not none")
     for each in references:
         if not _is_ref(each):
             raise SelectionError(

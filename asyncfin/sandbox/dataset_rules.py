@@ -219,11 +219,11 @@ def _series(
 
 
 def _path(series: Mapping[str, Any], place: str, references: _References) -> list[dict[str, str]]:
-    """The scope path: one to twenty references to scopes that exist."""
+    """The scope path: up to twenty references to scopes that exist."""
     length = len(array(series, "scopes", place))
-    if not 1 <= length <= MAX_PATH_ENTRIES:
+    if length > MAX_PATH_ENTRIES:
         raise WrongPlaceError(
-            f"{place}.scopes", f"has {length} references; a scope path has 1 to {MAX_PATH_ENTRIES}"
+            f"{place}.scopes", f"has {length} references; a scope path has at most {MAX_PATH_ENTRIES}"
         )
     path = []
     for at, entry in objects(series, "scopes", place, _REFERENCE):

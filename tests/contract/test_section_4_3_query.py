@@ -1,5 +1,6 @@
 """Section 4.3: query the dataset."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -287,3 +288,15 @@ async def test_rule_6_a_whole_read_starts_over(client: Client, sandbox: Sandbox)
     panel = await client.query(ENTITY, Select(), EVERYTHING)
     assert panel.dataset.dataset_id == SECOND
     assert len(panel) == len(SERIES)
+
+
+async def test_a_path_may_have_no_entries() -> None:
+    """Rule 4: up to 20. A series of no scope is asked for like all others, by its empty path."""
+    annual, quarterly = deepcopy(PUBLICATION.groups)
+    annual["series"][1]["scopes"] = []
+    async with Sandbox(evolve(PUBLICATION, groups=(annual, quarterly))) as sandbox, asking(sandbox) as client:
+        whole = await client.query(ENTITY, Select(), FiscalRange())
+        alone = await client.query(ENTITY, Select(scope_combinations=[()]), FiscalRange())
+    assert set(whole.to_polars()["series_id"]) == {name for name, (*_, values) in SERIES.items() if values}
+    assert [each.series_id for each in alone] == ["A-profit"]
+    assert alone.to_polars()["scope_path"].to_list() == [""]

@@ -40,7 +40,7 @@ async def test_row_limit_is_1_to_100(client: Client, sandbox: Sandbox, size: Any
         ),
         (
             {"scope_combinations": [[("g", name) for name in IDS[:21]]]},
-            "each path of scope_combinations must have 1 to 20 entries, not 21",
+            "each path of scope_combinations must have at most 20 entries, not 21",
         ),
         ({"reporting_group_ids": IDS}, "reporting_group_ids must have 1 to 50 entries, not 51"),
     ],

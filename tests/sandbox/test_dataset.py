@@ -420,7 +420,6 @@ BROKEN: dict[str, tuple[Callable[[Document], Any], str, str]] = {
         '"S-1" is taken',
     ),
     "label null": (_set(_series, "label", None), f"{P}.groups[0].series[0].label", "null"),
-    "path empty": (_set(_series, "scopes", []), f"{P}.groups[0].series[0].scopes", "1 to 20"),
     "path long": (
         _set(_series, "scopes", [REF] * 21),
         f"{P}.groups[0].series[0].scopes",

@@ -97,6 +97,12 @@ class Catalogues:
                 self._keep(catalogue)
                 return catalogue
 
+    def forget(self, catalogue: Catalogue) -> None:
+        """Drop a catalogue whose pin was refused: the metadata may go on naming it for a while."""
+        kept = self._kept.get(catalogue.entity_id)
+        if kept is not None and kept.dataset_id == catalogue.dataset_id:
+            del self._kept[catalogue.entity_id]
+
     def _keep(self, catalogue: Catalogue) -> None:
         self._kept.pop(catalogue.entity_id, None)
         self._kept[catalogue.entity_id] = catalogue

@@ -117,6 +117,7 @@ class Runner:
             raise error
         entity_id = plan.catalogue.entity_id
         reading.start_over(entity_id, error)
+        self._catalogues.forget(plan.catalogue)
         current = await self._catalogues.current(entity_id, reading)
         return await _plan(current, plan.select, plan.period_selection, plan.value_version, pinned=False)
 

@@ -178,6 +178,17 @@ async def test_a_number_that_json_has_not(number: str) -> None:
             ]
 
 
+async def test_restated_values_where_the_original_ones_were_asked_for() -> None:
+    """A query selects one of the versions (9.3); a word that is not known passes."""
+    labelled = [value(1, "FY2023") | {"value_version": name} for name in ("latest_restated", "of_tomorrow")]
+    restated, unknown = (query_body(query_series("A-sales", [each])) for each in labelled)
+    told = r"FY2023 is latest_restated, and original was asked for @ \$\.series\[0\] \(A-sales\)"
+    with pytest.raises(MalformedAnswerError, match=told):
+        await read_query(restated)
+    assert await read_query(restated, value_version="latest_restated") == ["A-sales"]
+    assert await read_query(unknown) == ["A-sales"]
+
+
 async def test_a_series_under_another_group_than_its_own() -> None:
     """The catalogue would find it under the wrong one."""
     stray = catalogue_series("A-sales", reporting_group_id="quarterly")

@@ -3,6 +3,7 @@
 import asyncio
 import builtins
 import importlib
+import pickle
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -129,6 +130,7 @@ async def test_the_counters_are_the_client_s_own_figures(recorder: Recorder) -> 
         for name in ("requests", "retries", "refused", "waits", "received"):
             assert sums.get((f"asyncfin.{name}", operation), 0) == getattr(counts, name)
     assert stats.by_operation["dataset"].requests == 3
+    assert pickle.loads(pickle.dumps(stats)) == stats
     assert sums["asyncfin.restarts", "query"] == 1
 
 

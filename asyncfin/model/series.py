@@ -30,6 +30,10 @@ class CatalogueSeries:
     period_meaning: str
 
 
+def _decoded(decode: Callable[[], tuple[Value | None, ...]]) -> tuple[Value | None, ...]:
+    return decode()
+
+
 @frozen
 class Series:
     """A series with its values (spec 2.4).
@@ -50,7 +54,7 @@ class Series:
     number_format: str
     period_meaning: str
     periods: tuple[Period, ...] = field(repr=False)
-    _decode: Callable[[], tuple[Value | None, ...]] = field(repr=False, eq=False)
+    _decode: Callable[[], tuple[Value | None, ...]] = field(repr=False, eq=_decoded, hash=False)
 
     @cached_property
     def values(self) -> tuple[Value | None, ...]:

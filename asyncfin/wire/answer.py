@@ -76,7 +76,7 @@ class QueryPage(Dataset):
     """
 
     periods: tuple[Period, ...]
-    raw_series: tuple[RawSeries, ...] = field(repr=False)
+    raw_series: tuple[RawSeries, ...] = field(repr=False, hash=False)
     next_cursor: str | None = None
     at: datetime | None = None
     request_id: str | None = None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -243,4 +242,4 @@ class Tally:
     def stats(self) -> Stats:
         """Return the counts so far."""
         total = sum(self._counts.values(), Counts())
-        return Stats(*astuple(total), by_operation=MappingProxyType(dict(self._counts)))
+        return Stats(*astuple(total), by_operation=dict(self._counts))

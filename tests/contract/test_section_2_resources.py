@@ -243,3 +243,16 @@ async def test_2_2_metadata_of_an_unpublished_field_pass(client: Client) -> None
     """Unknown fields are ignored."""
     async with wrong_service(metadata(owner={"x": 1})) as (other, _):
         assert (await other.dataset(ENTITY)).dataset_id == (await client.dataset(ENTITY)).dataset_id
+
+
+async def test_series_are_equal_with_equal_values_only(client: Client) -> None:
+    """Else a restatement would not be seen; the pages they come on can be keys of a dict."""
+    found = [
+        [page async for page in client.query_pages(ENTITY, query(value_version=version))]
+        for version in ("original", "original", "latest_restated")
+    ]
+    first, again, restated = ({each.series_id: each for each in page.series} for (page,) in found)
+    assert first == again
+    assert first["A-sales"] != restated["A-sales"]
+    assert len({first["A-sales"], again["A-sales"]}) == 1
+    assert len({page for (page,) in found}) == 3

@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -229,10 +229,17 @@ def test_a_timestamp_keeps_its_moment(name: str, moment: datetime) -> None:
         assert decode(replaced(document, ("created_timestamp",), text)).created_timestamp == moment
 
 
-def test_a_timestamp_of_another_zone_is_the_same_moment() -> None:
-    """It is aware, so nothing is lost."""
-    found = decode_dataset(replaced(METADATA, ("created_timestamp",), "2024-05-01T08:00:00+02:00"))
-    assert found.created_timestamp == datetime(2024, 5, 1, 8, tzinfo=timezone(timedelta(hours=2)))
+def test_a_timestamp_of_another_zone_is_the_same_moment_in_utc() -> None:
+    """Spec 2.2: so whoever prints it prints UTC."""
+    found = decode_dataset(replaced(METADATA, ("created_timestamp",), "2024-05-01T01:00:00+02:00"))
+    assert found.created_timestamp.isoformat() == "2024-04-30T23:00:00+00:00"
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
+def test_a_moment_that_utc_has_no_year_for_is_refused(text: str) -> None:
+    """It is an error of the answer, as any other."""
+    with pytest.raises(MalformedAnswerError, match="from year 1 to 9999"):
+        decode_dataset(replaced(METADATA, ("created_timestamp",), text))
 
 
 @pytest.mark.parametrize("token", [b"NaN", b"Infinity", b"-Infinity", b"01", b"'x'"])

@@ -50,7 +50,7 @@ triple = attrgetter("metric_id", "reporting_group_id", "scopes")
 
 @frozen
 class Dataset:
-    """The metadata of a publication (spec 2.2). `created_timestamp` is aware."""
+    """The metadata of a publication (spec 2.2). `created_timestamp` is aware, in UTC."""
 
     entity_id: str
     name: str

@@ -7,7 +7,7 @@ collects every problem with its JSON path.
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
@@ -81,7 +81,7 @@ def _timestamp(value: Any, _: Any) -> datetime:
 
 
 def aware_timestamp(text: str) -> datetime:
-    """Return the moment that an ISO 8601 text names.
+    """Return the moment that an ISO 8601 text names, in UTC.
 
     Raises:
         ValueError: it is none, or names no time zone.
@@ -89,7 +89,11 @@ def aware_timestamp(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"expected an ISO 8601 timestamp with its time zone, got {text!r}")
-    return moment
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        failure = ValueError(f"expected a timestamp from year 1 to 9999 in UTC, got {text!r}")
+    raise failure
 
 
 @cache

@@ -137,6 +137,28 @@ def test_a_long_outage_of_refusals_is_left_behind(limit: int) -> None:
     assert client.record.between(940, 1200).rate > 0.85 * limit
 
 
+def test_an_outage_of_a_service_whose_waits_are_long_is_left_behind_too() -> None:
+    """What such a wait says of the pace it allows does not hold while everything is refused."""
+    client = Client(Broken(FixedWindow(600, 60.0), 600, 1200), 8, 0.05, 0.1)
+    simulate(client.run(1800))
+    assert client.record.between(1440, 1800).rate > 0.85 * 10
+
+
+@pytest.mark.virtual
+async def test_a_rate_that_is_far_too_low_rises_within_half_an_hour() -> None:
+    """Though it makes few of the grants that a climb takes otherwise."""
+    bucket = TokenBucket()
+    for _ in range(2):
+        bucket.refused(sent_at=await bucket.acquire(), retry_after=60)
+    low, clock = bucket.rate, asyncio.get_running_loop().time
+    assert low is not None
+    end = clock() + 1800
+    while clock() < end:
+        await bucket.acquire()
+    assert bucket.rate is not None
+    assert bucket.rate > 2 * low
+
+
 @pytest.mark.virtual
 async def test_the_first_refusal_sets_the_rate_from_what_got_through() -> None:
     """Of ten at once three are served, the service asks for two seconds: three in 2.5 seconds."""

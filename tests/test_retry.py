@@ -565,7 +565,7 @@ async def test_an_exhausted_allowance_is_told_at_once_to_those_who_wait_by_thems
 # --- closing
 
 
-async def turned_away(transport: Transport, waiting: "list[asyncio.Task[Answer]]") -> list[str]:
+async def turned_away(transport: Transport, waiting: list[asyncio.Task[Answer]]) -> list[str]:
     """Close, and return what those who waited were told, in no time."""
     loop = asyncio.get_running_loop()
     began = loop.time()

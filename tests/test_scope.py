@@ -9,7 +9,7 @@ from asyncfin.model.scope import ScopePath, ScopeRef, as_path, as_paths, format_
 
 ids = st.text("ab%=|253DC7 é", max_size=6)
 refs = st.builds(ScopeRef, ids, ids)
-paths = st.lists(refs, min_size=1, max_size=4).map(tuple)
+paths = st.lists(refs, max_size=4).map(tuple)
 
 SEGMENT, REGION = ScopeRef("segment", "cloud"), ScopeRef("region", "emea")
 
@@ -36,9 +36,7 @@ def test_only_what_divides_a_path_is_escaped() -> None:
     assert format_path((ScopeRef("a=b", "50%|R&D/x"),)) == "a%3Db=50%25%7CR&D/x"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "a", "a=b|", "|a=b", "a=b=c", "a=b|c", "a%=b", "a%41=b", "%3=b", "a=%2"]
-)
+@pytest.mark.parametrize("text", ["a", "a=b|", "|a=b", "a=b=c", "a=b|c", "a%=b", "a%41=b", "%3=b", "a=%2"])
 def test_a_text_that_is_no_path_is_refused_whole(text: str) -> None:
     """The error shows the text as it was given."""
     with pytest.raises(SelectionError, match="scope path '" + text.replace("|", r"\|")):

@@ -99,8 +99,7 @@ class Catalogues:
 
     def forget(self, catalogue: Catalogue) -> None:
         """Drop a catalogue whose pin was refused: the metadata may go on naming it for a while."""
-        kept = self._kept.get(catalogue.entity_id)
-        if kept is not None and kept.dataset_id == catalogue.dataset_id:
+        if self._kept.get(catalogue.entity_id) is catalogue:  # what was read since is as good as it gets
             del self._kept[catalogue.entity_id]
 
     def _keep(self, catalogue: Catalogue) -> None:

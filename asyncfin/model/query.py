@@ -81,7 +81,7 @@ def check_dataset_id(expected_dataset_id: str | None) -> None:
     """Refuse what is no dataset id (spec 4.2, 4.3).
 
     Raises:
-        SelectionError: it is neither a text, which is not empty, nor None.
+        SelectionError: it is neither a non-empty text nor None.
     """
     if expected_dataset_id is not None and not (isinstance(expected_dataset_id, str) and expected_dataset_id):
         raise SelectionError(f"expected_dataset_id must be a dataset_id or None, not {expected_dataset_id!r}")

@@ -59,7 +59,7 @@ def parse_path(text: str) -> ScopePath:
     >>> parse_path("segment=R&D|region=a%3Db")[1].scope_id
     'a=b'
     """
-    return tuple(_parse_ref(part, text) for part in text.split("|"))
+    return tuple(_parse_ref(part, text) for part in text.split("|")) if text else ()
 
 
 def _parse_ref(part: str, whole: str) -> ScopeRef:

@@ -53,7 +53,8 @@ class Select:
     Args:
         metric_ids: metrics.
         scope_combinations: complete scope paths, or a single one: of `ScopeRef`, of pairs of str, or
-            in the text form ``group=scope|group=scope``.
+            in the text form ``group=scope|group=scope``. The path of no scope is ``""``, or ``()`` within
+            a collection.
         reporting_group_ids: reporting groups.
         scope_group_ids: paths that use exactly these scope groups, in whatever order.
         basis, period_meaning: words of the series.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from operator import call
 
 from attrs import field, frozen
 
@@ -30,10 +31,6 @@ class CatalogueSeries:
     period_meaning: str
 
 
-def _decoded(decode: Callable[[], tuple[Value | None, ...]]) -> tuple[Value | None, ...]:
-    return decode()
-
-
 @frozen
 class Series:
     """A series with its values (spec 2.4).
@@ -43,6 +40,8 @@ class Series:
         values: one entry a period: a Value, or None where there is no observation (a reported zero is
             a Value). They are decoded when first looked at, and kept as long as this object is.
             MalformedAnswerError is raised then if the answer broke the spec.
+
+    Comparing two series compares their values too, and decodes them for it.
     """
 
     series_id: str
@@ -54,7 +53,7 @@ class Series:
     number_format: str
     period_meaning: str
     periods: tuple[Period, ...] = field(repr=False)
-    _decode: Callable[[], tuple[Value | None, ...]] = field(repr=False, eq=_decoded, hash=False)
+    _decode: Callable[[], tuple[Value | None, ...]] = field(repr=False, eq=call, hash=False)
 
     @cached_property
     def values(self) -> tuple[Value | None, ...]:

@@ -113,6 +113,6 @@ def shown(value: Any) -> str:
     """A value in a message, cut short."""
     try:
         text = repr(value)
-    except RecursionError:  # what the parser just got through, further up the stack
+    except RecursionError:  # on 3.11 the parser gets a little deeper than repr, further up the stack
         text = "nested too deeply"
     return text if len(text) <= 60 else f"{text[:57]}..."

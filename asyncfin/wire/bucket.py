@@ -166,9 +166,11 @@ class TokenBucket:
         Raises:
             AllowanceExhaustedError, RuntimeError: as `acquire`.
         """
-        waiter = _Waiter(1, self._bind().create_future())
+        loop, today = self._bind(), self._clock()
+        if resume_at := self._allowance.resume_at(1, today):
+            raise self._allowance.refusal(resume_at, today)
+        waiter = _Waiter(1, loop.create_future())
         self._resting.append(waiter)
-        self._turn_away(self._clock())
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._verdict(waiter, self._resting)

@@ -92,8 +92,7 @@ def aware_timestamp(text: str) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError:
-        failure = ValueError(f"expected a timestamp from year 1 to 9999 in UTC, got {text!r}")
-    raise failure
+        raise ValueError(f"expected a timestamp from year 1 to 9999 in UTC, got {text!r}") from None
 
 
 @cache

@@ -37,8 +37,10 @@ _STEP = 0.5
 # far too fast: the rate falls, but does not climb, and says nothing about where it may fail.
 _MEMORY = 1 / 8
 _MOSTLY = 0.5
-# One request for each wait that the service asks for can't be too fast. The rate falls to half of that and
-# no lower: a service that covers no burst refuses whoever comes just after another, at whatever rate.
+# However long that lasts, it makes the rate fall no lower, for it must be able to rise again.
+_SLOWEST_OUT = 0.2
+# One request for each wait that the service asks for can't be too fast. Else the rate falls to half of that
+# and no lower: a service that covers no burst refuses whoever comes just after another, at whatever rate.
 _SLOWEST = 0.5
 
 
@@ -169,7 +171,7 @@ class Learned:
         if self.rate is None:
             self._measure(now, retry_after)
         elif sent_at > self._reduced_at:
-            slowest = min(self.rate, _SLOWEST / self._longest)
+            slowest = min(self.rate, _SLOWEST_OUT if mostly else _SLOWEST / self._longest)
             self._failed = self._failed if mostly else self.rate
             self._reduced_at, self._span = now, None
             self.rate = max(self.rate * _REDUCTION, slowest)

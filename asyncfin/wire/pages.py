@@ -186,7 +186,9 @@ def _check_original(page: QueryPage) -> None:
 
     The other way round is no fault: a value that was never restated may be labelled so.
     """
-    for at, series in enumerate(page.series):
+    suspects = [at for at, raw in enumerate(page.raw_series) if _RESTATED.encode() in bytes(raw.values)]
+    for at in suspects:
+        series = page.series[at]
         for period, value in series.observations():
             if value.value_version == _RESTATED:
                 raise MalformedAnswerError(

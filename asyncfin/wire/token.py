@@ -19,10 +19,8 @@ _WANTED = "printable ASCII without spaces"
 _HIDDEN = "(secret)"
 # Answers to a request with a token older than this many renewals are long in.
 _REMEMBERED = 16
-# A token shorter than this, or part of a code that the service decides with (spec 7), may stand in an
-# answer by chance, which is not to be spoiled.
+# A token shorter than this may stand in an answer by chance, which is not to be spoiled.
 _UNMISTAKABLE = 8
-_CODES = ("validation_failed", "dataset_changed")
 
 
 class _HiddenText(str):
@@ -38,7 +36,7 @@ class Secret:
     """A token that no repr, str, format or pickle reveals.
 
     Attributes:
-        unmistakable: whether it cannot stand in an answer but by repetition.
+        unmistakable: whether it is long enough not to stand in an answer by chance.
     """
 
     __slots__ = ("_run", "_text", "unmistakable")
@@ -46,7 +44,7 @@ class Secret:
     def __init__(self, text: str) -> None:
         self._text = _HiddenText(text)
         self._run = max(re.findall("[A-Za-z0-9]*", text), key=len).encode()
-        self.unmistakable = len(text) >= _UNMISTAKABLE and not any(text in code for code in _CODES)
+        self.unmistakable = len(text) >= _UNMISTAKABLE
 
     def bearer(self) -> str:
         """Return the value of the Authorization header (spec 5), its repr hidden too."""

@@ -193,7 +193,6 @@ class Transport:
         if opened is not None:
             for scope in opened.scopes:
                 scope.reschedule(opened.loop.time())
-            opened.scopes.clear()
             await opened.life.aclose()
 
     async def _opened(self) -> _Open:

@@ -133,8 +133,11 @@ class Client:
         """What the client's requests have cost so far, in total and by operation."""
         return self._sender.stats()
 
-    def observed(self, observer: Observer) -> AbstractContextManager[None]:
-        """Call one more observer with each event while a ``with`` block lasts."""
+    def observed(self, observer: Observer) -> AbstractContextManager[Observer]:
+        """Call one more observer with each event while a ``with`` block lasts.
+
+        The block gets what tells all observers of an event, for those who add events of their own.
+        """
         return self._sender.announce.also(observer)
 
     async def dataset(self, entity_id: str) -> Dataset:

@@ -15,7 +15,7 @@
     |  |- RateLimitedError                    429
     |  |  `- AllowanceExhaustedError          429, and the wait is longer than allowed
     |  `- ServerFailureError                  5xx
-    |- MalformedAnswerError                   a 2xx answer that breaks the spec
+    |- MalformedAnswerError                   an answer that breaks the spec
     |- IncompleteResultError                  what came is not what was planned
     `- ManifestMismatchError                  the extraction's folder belongs to another question
 
@@ -61,7 +61,7 @@ class AsyncfinError(Exception):
         entity_id: whose; None for usage and limits.
         request_id: the service's id of the request, where it gave one.
         at: when, aware UTC.
-        attempts: how often the request was sent; None where nothing was asked.
+        attempts: how often the request was sent; None where that is not known, or it is about none.
     """
 
     attempts: int | None = None
@@ -93,26 +93,40 @@ class AsyncfinError(Exception):
         """Return what the service's support asks for (spec 7), one fact a line, nothing secret.
 
         Lines: the error, operation, entity, time, HTTP status and code, request id, attempts, versions;
-        the message where nothing was asked of the service. What is not known is left out.
+        the message where the service refused nothing. What is not known is left out.
         """
         facts: dict[str, object] = {
             "error": type(self).__name__,
-            "message": str(self) if self.attempts is None else None,
+            "message": str(self) if self._is_own else None,
             "operation": self.operation,
             "entity": self.entity_id,
             "time": self.at.isoformat() if self.at else None,
-            "status": getattr(self, "status", None),
+            "status": None if self._is_own else getattr(self, "status", None),
             "code": getattr(self, "code", None),
             "request id": self.request_id,
             "attempts": self.attempts,
             "versions": f"asyncfin {own_version()}, Python {platform.python_version()}",
         }
-        return "\n".join(f"{name}: {fact}" for name, fact in facts.items() if fact is not None)
+        return "\n".join(
+            f"{name}: {_printable(str(fact))}" for name, fact in facts.items() if fact is not None
+        )
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether it is this library that refuses, and not an attempt that failed."""
+        return not self.attempts
 
     def _doing(self) -> str:
         """Return what was being done, for the text; nothing where that is not known."""
         entity = f" of {self.entity_id}" if self.entity_id else ""
         return f"in {self.operation}{entity}" if self.operation else ""
+
+
+def _printable(text: str) -> str:
+    """Return a text of the service's in one line that does nothing to a terminal or a log."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 class SelectionError(AsyncfinError, ValueError):
@@ -144,12 +158,20 @@ class TransportError(AsyncfinError):
     """No complete answer came.
 
     `operation`, `entity_id` and `at` say which attempt, the last of `attempts`, failed.
+
+    Attributes:
+        sent: whether the service may have got the request.
+        may_pass: whether trying again is of any use.
     """
 
     attempts = 1
 
-    def __init__(self, message: str, **facts: Unpack[_Facts]) -> None:
+    def __init__(
+        self, message: str, *, sent: bool = True, may_pass: bool = True, **facts: Unpack[_Facts]
+    ) -> None:
         super().__init__(message, **facts)
+        self.sent = sent
+        self.may_pass = may_pass
 
 
 class ConnectionFailedError(TransportError):
@@ -192,7 +214,7 @@ class ServiceError(AsyncfinError):
         head = f"{self.status} {self.code}" if self.code else str(self.status)
         named = f" (request {self.request_id})" if self.request_id else ""
         doing = f" {self._doing()}" if self.operation else ""
-        return f"{head}{doing}{named}: {self.message or 'no message'}"
+        return _printable(f"{head}{doing}{named}: {self.message or 'no message'}")
 
 
 class ValidationFailedError(ServiceError):
@@ -226,20 +248,31 @@ class RateLimitedError(ServiceError):
 class AllowanceExhaustedError(RateLimitedError):
     """The allowance is used up for longer than `Retry.max_retry_after`, or the bucket's own daily budget is.
 
-    `resume_at` is when requests are possible again, aware UTC.
+    Attributes:
+        resume_at: when requests are possible again, aware UTC.
+        by_bucket: whether the bucket refused and nothing was sent, or no more. What failed before that,
+            if anything did, is the error's cause.
     """
 
     def __init__(
-        self, *, resume_at: datetime, retry_after: float | None = None, **facts: Unpack[_Refusal]
+        self,
+        *,
+        resume_at: datetime,
+        retry_after: float | None = None,
+        by_bucket: bool = False,
+        **facts: Unpack[_Refusal],
     ) -> None:
         super().__init__(retry_after=retry_after, **facts)
         self.resume_at = resume_at
+        self.by_bucket = by_bucket
 
     def __str__(self) -> str:
         again = f"requests are possible again at {_rounded_up(self.resume_at)}"
-        if self.attempts:
-            return f"{super().__str__()} ({again})"
-        return f"{self.message}, {again}"  # nothing was sent: the bucket refused, not the service
+        return f"{self.message}, {again}" if self.by_bucket else f"{super().__str__()} ({again})"
+
+    @property
+    def _is_own(self) -> bool:
+        return self.by_bucket
 
 
 def _rounded_up(moment: datetime) -> str:
@@ -254,9 +287,7 @@ class ServerFailureError(ServiceError):
 
 
 class MalformedAnswerError(AsyncfinError):
-    """A 2xx answer that breaks the spec. `problems` holds one line each, with its JSON path."""
-
-    attempts = 1
+    """An answer that breaks the spec. `problems` holds one line each, with its JSON path if it has one."""
 
     def __init__(self, problems: str | Iterable[str], **facts: Unpack[_Facts]) -> None:
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -44,7 +44,7 @@ from asyncfin.wire.events import (
 from asyncfin.wire.protocol import Answer, Request
 from asyncfin.wire.retry import Quota, Retry, Sender
 from asyncfin.wire.transport import Timeouts, Transport
-from tests.scripted import Scripted, answer, dropping, hanging, refusal, scripted
+from tests.scripted import Received, Scripted, answer, dropping, hanging, judged, refusal, scripted
 
 READ = Request("dataset", "GET", "/v1/entities/O-1/dataset", entity_id="O-1")
 QUERY = Request("query", "POST", "/v1/entities/O-1/dataset/query", body=b"{}", entity_id="O-1")
@@ -80,6 +80,7 @@ LASTING = [
     ServerFailureError(status=501),
     MalformedAnswerError("x"),
     SelectionError("x"),
+    ConnectionFailedError("x", may_pass=False),
 ]
 
 
@@ -181,15 +182,16 @@ def test_the_quota_bounds_retries_by_successes(steps: list[bool]) -> None:
 @asynccontextmanager
 async def sending(
     *steps: Any,
+    judge: Callable[[Received], bytes] | None = None,
     bucket: TokenBucket | None = None,
     retry: Retry | None = None,
-    token: Any = "t",
+    token: Any = "some-token",
     **options: Any,
 ) -> AsyncIterator[tuple[Scripted, Sender, list[Event]]]:
     """A sender to a scripted server, and the events it announces."""
     events: list[Event] = []
-    async with scripted(*steps) as server:
-        transport = Transport(server.base_url, "some-token", clock=lambda: NOON, **options)
+    async with judged(judge) if judge else scripted(*steps) as server:
+        transport = Transport(server.base_url, token, clock=lambda: NOON, **options)
         sender = Sender(
             transport,
             bucket=bucket or TokenBucket(rate=1e6, burst=1e3, clock=lambda: NOON),
@@ -560,6 +562,145 @@ async def test_an_exhausted_allowance_is_told_at_once_to_those_who_wait_by_thems
     assert [type(end) for end in ends] == [AllowanceExhaustedError] * 2
     assert [getattr(end, "attempts", 0) for end in ends] == [1, 1]
     assert len(server.requests) == 2
+
+
+# --- the token and the bucket
+
+
+def renewed_after(seconds: float, renewals: list[str]) -> Any:
+    """Return a token callable that takes so long, but the first time."""
+
+    async def ask() -> str:
+        if renewals:
+            await asyncio.sleep(seconds)
+        renewals.append(f"token-{len(renewals)}")
+        return renewals[-1]
+
+    return ask
+
+
+def refusing_the_first(received: Received) -> bytes:
+    return refusal(401) if received.token == "token-0" else answer()
+
+
+@pytest.mark.virtual
+async def test_what_was_granted_while_a_token_is_renewed_is_not_sent_in_one_rush() -> None:
+    """The pace holds for what is sent, not only for what is granted."""
+    bucket = TokenBucket(rate=4, clock=lambda: NOON)
+    renewals: list[str] = []
+    async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(2.5, renewals)) as (
+        server,
+        sender,
+        _,
+    ):
+        await asyncio.gather(*(sender.send(READ) for _ in range(8)))
+    sent = [received.at for received in server.requests]
+    assert len(renewals) == 2
+    assert all(later - earlier > 0.24 for earlier, later in pairwise(sent))
+    assert bucket.stats().granted == sender.stats().requests == len(sent)
+
+
+@pytest.mark.virtual
+async def test_nothing_is_sent_in_a_pause_that_began_while_a_token_was_renewed() -> None:
+    """Also not by those who had been granted before it."""
+    loop, bucket = asyncio.get_running_loop(), TokenBucket(rate=4, clock=lambda: NOON)
+    async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(2, [])) as (
+        server,
+        sender,
+        _,
+    ):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(4)]
+        await server.arrived(1)
+        await asyncio.sleep(1)
+        paused_until = loop.time() + 5
+        bucket.pause_until(paused_until)
+        await asyncio.gather(*waiting)
+    assert all(received.at >= paused_until - 0.001 for received in server.requests[1:])
+
+
+@pytest.mark.virtual
+async def test_who_leaves_while_a_token_is_renewed_has_spent_nothing() -> None:
+    """Neither of the bucket nor of the day."""
+    bucket = TokenBucket(rate=4, burst=4, daily_budget=100, clock=lambda: NOON)
+    async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(50, [])) as (
+        server,
+        sender,
+        _,
+    ):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(8)]
+        await asyncio.sleep(10)
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    stats = bucket.stats()
+    assert stats.granted == stats.spent_today == sender.stats().requests == len(server.requests)
+
+
+async def test_what_never_reached_the_service_is_not_of_the_day_s_spending() -> None:
+    """Five attempts at a closed port; each kept its place in the pace."""
+    bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
+    transport = Transport("http://127.0.0.1:1", "some-token")
+    sender = Sender(transport, bucket=bucket, retry=Retry(wait_initial=0))
+    with pytest.raises(ConnectionFailedError, match="no connection to") as caught:
+        await sender.send(READ)
+    assert (caught.value.attempts, caught.value.sent) == (5, False)
+    assert (bucket.stats().granted, bucket.stats().spent_today) == (5, 0)
+
+
+@pytest.mark.virtual
+async def test_a_bucket_s_own_refusal_after_a_failure_says_so_and_names_the_failure() -> None:
+    """The service did not say 429."""
+    bucket = TokenBucket(rate=1e6, daily_budget=1, clock=lambda: NOON)
+    async with sending(refusal(503), bucket=bucket) as (_, sender, _events):
+        with pytest.raises(
+            AllowanceExhaustedError, match=r"^the bucket's daily budget of 1 is used up"
+        ) as caught:
+            await sender.send(READ)
+    error = caught.value
+    assert (error.by_bucket, error.attempts, type(error.__cause__)) == (True, 1, ServerFailureError)
+    assert "message: the bucket's daily budget" in error.report()
+    assert "status" not in error.report()
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("headers", [{"content_encoding": "br"}, {"content_encoding": "gzip"}])
+@pytest.mark.parametrize("size", [10, 5000])
+async def test_an_error_whose_body_cannot_be_read_is_gone_by_its_status(
+    headers: dict[str, str], size: int
+) -> None:
+    """A 429 pauses, and a 503 is tried again, whatever is in them."""
+    steps = [
+        answer(429, b"x" * size, retry_after="30", **headers),
+        answer(503, b"x" * size, **headers),
+        answer(),
+    ]
+    async with sending(*steps, max_body_bytes=1000) as (server, sender, events):
+        assert (await sender.send(READ)).attempts == 3
+    assert server.requests[1].at - server.requests[0].at >= 30
+    assert [each.status for each in of_kind(events, RequestAnswered)] == [429, 503, 200]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("status", [429, 503, 404, 409])
+async def test_an_error_that_breaks_off_within_its_body_is_asked_for_again(status: int) -> None:
+    """A 429 pauses all the same; of other errors the code decides, which has not come (spec 7)."""
+    head = f"HTTP/1.1 {status} X\r\nRetry-After: 30\r\nContent-Length: 10\r\n\r\n12345"
+    async with sending(dropping(head.encode()), answer()) as (server, sender, _):
+        await sender.send(READ)
+    waited = server.requests[1].at - server.requests[0].at
+    assert (waited >= 30) == (status in (429, 503))
+
+
+async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> None:
+    """What stands in the body goes before."""
+    steps = [answer(502, b"<html>", x_request_id="req-77"), refusal(404, x_request_id="req-78")]
+    async with sending(*steps, retry=Retry(attempts=1)) as (_, sender, _events):
+        with pytest.raises(ServerFailureError, match="req-77") as first:
+            await sender.send(READ)
+        with pytest.raises(NotFoundError) as second:
+            await sender.send(READ)
+    assert "request id: req-77" in first.value.report()
+    assert second.value.request_id == "r-1"
 
 
 # --- closing

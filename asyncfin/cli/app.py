@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Parameter
 
 from asyncfin.cli.exits import EntitiesFailedError, Exit, Failure, UsageError, ending
+from asyncfin.cli.output import nowhere, say
 from asyncfin.errors import AsyncfinError, own_version
 
 # A new command: a module with a function, and its line here. It is imported when it is called.
@@ -71,7 +72,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _failed(failure: Failure) -> int:
     code, line = ending(failure)
-    print(line, file=sys.stderr)  # noqa: T201
+    say(line)
     try:
         sys.stdout.flush()
     except OSError:
@@ -80,7 +81,11 @@ def _failed(failure: Failure) -> int:
 
 
 def _use_utf8() -> None:
-    """Write UTF-8 into files and pipes whatever the locale; a terminal that can't show a sign shows "?"."""
+    """Write UTF-8 into files and pipes whatever the locale; a terminal that can't show a sign shows "?".
+
+    Where standard output or error is closed, what is written there is lost.
+    """
+    sys.stdout, sys.stderr = sys.stdout or nowhere(), sys.stderr or nowhere()
     for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
         if stream.isatty():
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]

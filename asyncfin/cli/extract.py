@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
@@ -24,10 +23,9 @@ from asyncfin.cli.options import (
     refuse_bytes,
     require,
 )
-from asyncfin.cli.output import print_json, screen
+from asyncfin.cli.output import print_json, say, screen
 from asyncfin.cli.session import progress
 from asyncfin.client import Client
-from asyncfin.errors import SelectionError
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.question import Question
@@ -78,16 +76,9 @@ def _folder(_: Any, tokens: Sequence[Token]) -> Path:
     refuse_bytes("--into", text)
     if not text:  # as a path it would be the current folder
         raise UsageError("--into must be the path of a folder, not ''")
-    try:
+    with naming("--into"):
         Folder.at(text)
-    except SelectionError:
-        right = Path(text).resolve() / "extraction"
-    else:
-        return Path(text)
-    raise UsageError(
-        f"--into {text} is no place for files: name a folder within, such as {right};"
-        " the journal stands beside it, on the same file system"
-    )
+    return Path(text)
 
 
 def extract(
@@ -211,8 +202,8 @@ async def _interruptible() -> AsyncIterator[asyncio.Event]:
             ended = True
             task.cancel()
         else:
-            sys.stderr.write("asyncfin: finishing what is in progress; Ctrl-C again ends at once\n")
-        stop.set()
+            stop.set()
+            say("asyncfin: finishing what is in progress; Ctrl-C again ends at once")
 
     with suppress(NotImplementedError):  # on Windows the first Ctrl-C ends it
         loop.add_signal_handler(signal.SIGINT, interrupt)
@@ -236,7 +227,7 @@ def _end(report: ExtractReport, json: bool) -> None:
     if report.stopped is not None:
         raise report.stopped
     if report.left:
-        sys.stderr.write("asyncfin: ended by Ctrl-C; the same command goes on from there\n")
+        say("asyncfin: ended by Ctrl-C; the same command goes on from there")
         raise KeyboardInterrupt
     _check_failed(report.failed, len(report.entities))
     report.check()

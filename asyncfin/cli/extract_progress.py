@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from asyncfin.cli.output import aside
 from asyncfin.extraction.watch import ExtractProgress, OnProgress
 from asyncfin.model.words import counted
 
@@ -17,7 +18,7 @@ _LINE_SECONDS = 10.0
 @contextmanager
 def shown(*, quiet: bool) -> Iterator[OnProgress | None]:
     """Give what a run's progress is told to; it is written to standard error."""
-    console = Console(stderr=True, markup=False, highlight=False)
+    console = aside()
     if quiet:
         yield None
     elif not console.is_terminal:

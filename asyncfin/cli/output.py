@@ -1,11 +1,14 @@
-"""How results are written to standard output: tables, JSON, CSV, and the signs in them."""
+"""How results are written to standard output, as tables, JSON or CSV; and how things are said aside."""
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from attrs import fields
 from rich import box
@@ -33,6 +36,27 @@ def screen(width: int | None = None) -> Console:
     if not console.is_terminal:
         console.width = width or _NO_WRAP_WIDTH
     return console
+
+
+class _Aside(Console):
+    def on_broken_pipe(self) -> None:
+        """Go on: rich would end the command."""
+
+
+def aside() -> Console:
+    """Return standard error for progress, which a command does not depend on: nobody may be reading it."""
+    return _Aside(stderr=True, markup=False, highlight=False)
+
+
+def say(line: str) -> None:
+    """Write a line to standard error, if that can be done."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def nowhere() -> TextIO:
+    """Return what takes the place of a closed standard output or error."""
+    return Path(os.devnull).open("w")
 
 
 def bare_table(*left: str, right: Sequence[str] = ()) -> Table:

@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from rich.console import Console
 from rich.status import Status
 
 from asyncfin.cli.options import Service
+from asyncfin.cli.output import aside
 from asyncfin.client import Client
 from asyncfin.model.words import counted, lasting
 from asyncfin.wire.events import Event, Observer, RequestStarted, Retrying
@@ -24,7 +24,7 @@ async def connected(service: Service, title: str) -> AsyncIterator[Client]:
 @contextmanager
 def progress(title: str) -> Iterator[tuple[Observer, ...]]:
     """Give the observers that show progress: none where standard error is no terminal."""
-    console = Console(stderr=True, markup=False, highlight=False)
+    console = aside()
     if not console.is_terminal:
         yield ()
         return

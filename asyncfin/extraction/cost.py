@@ -114,9 +114,10 @@ async def extract_cost(
 ) -> ExtractCost:
     """Return what `extract` would take with these arguments, which mean the same there. Nothing is written.
 
-    Requests: one for each entity that has a file; none for the others, whose count is what the
-    folder's entities have taken in the mean. They count against the bucket's daily budget. Where less
-    is left of it than there are entities, the run does not fit, and none is spent to learn more.
+    Requests: one for each entity that has a file which is not to be refreshed; none for the others,
+    whose count is what the folder's entities have taken in the mean. They count against the bucket's
+    daily budget. Where less is left of it than there are entities, the run does not fit, and none is
+    spent to learn more.
 
     Args:
         read_catalogues: whether to read the catalogue of each new or changed entity, and to plan its

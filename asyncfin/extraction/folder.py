@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -28,6 +28,7 @@ else:
 
 # File systems take 255 bytes, of which ".parquet" is a part.
 _LONGEST = 247
+_JOURNAL = "journal.sqlite"
 
 
 @frozen
@@ -47,22 +48,29 @@ class Folder:
         """Return the places for a data folder, which need not exist.
 
         Raises:
-            SelectionError: it is something other than a folder, or none can stand beside it on the same
-                file system.
+            SelectionError: it is something other than a folder, or is within another extraction's
+                folder or journal, or none can stand beside it on the same file system.
         """
-        data = Path(os.path.realpath(to))
+        data = _resolved(to)
         if os.path.lexists(data) and not data.is_dir():
-            raise SelectionError(f"to must be a folder, or a path where nothing stands yet, not {data}")
+            raise SelectionError(f"{data} is no folder: name one, or a path where nothing stands yet")
         if os.path.ismount(data):
             raise SelectionError(
-                f"to must be a folder within {data}, such as {data / 'extraction'}:"
-                " its journal stands beside it, on the same file system"
+                f"{data} is no place for files: name a folder within, such as {data / 'extraction'};"
+                " the journal stands beside it, on the same file system"
             )
-        return cls(data, data.with_name(f"{data.name}.journal"))
+        for place in (data, *data.parents):
+            if os.path.exists(place / _JOURNAL) or (place != data and os.path.exists(cls._of(place).journal)):
+                raise SelectionError(f"{data} lies within another extraction, {place}: name another folder")
+        return cls._of(data)
+
+    @classmethod
+    def _of(cls, data: Path) -> Folder:
+        return cls(data, data.parent / f"{data.name}.journal")
 
     @property
     def journal(self) -> Path:
-        return self.beside / "journal.sqlite"
+        return self.beside / _JOURNAL
 
     def file(self, entity_id: str) -> Path:
         """Return an entity's Parquet file."""
@@ -72,14 +80,19 @@ class Folder:
         """Return where an entity's file stands until it is whole."""
         return self.beside / f"{_named(entity_id)}.part"
 
-    def refuse_unknown(self) -> None:
-        """Refuse a data folder without a journal that holds Parquet files, at whatever depth.
+    def files(self) -> tuple[Path, ...]:
+        """Return what readers would take for part of the table, at whatever depth."""
+        return tuple(self.data.rglob("*.parquet"))
+
+    def refuse_unknown(self, files: Iterable[Path], entity_ids: Iterable[str] = ()) -> None:
+        """Refuse files of the data folder that are of none of these entities.
 
         Raises:
-            ManifestMismatchError: it does.
+            ManifestMismatchError: there is one.
         """
-        if not self.journal.exists():
-            for path in self.data.rglob("*.parquet"):
+        known = set(map(self.file, entity_ids))
+        for path in files:
+            if path not in known:
                 raise ManifestMismatchError(
                     f"{self.data} holds {path.relative_to(self.data)}, which no journal beside it knows:"
                     " name another folder"
@@ -91,7 +104,8 @@ class Folder:
         Raises:
             ManifestMismatchError, OSError: as for `refuse_unknown`; or they can't be made.
         """
-        self.refuse_unknown()
+        if not self.journal.exists():
+            self.refuse_unknown(self.files())
         self.data.mkdir(parents=True, exist_ok=True)
         self.beside.mkdir(exist_ok=True)
 
@@ -124,6 +138,15 @@ class Folder:
             if not held:
                 raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
             yield
+
+
+def _resolved(to: str | os.PathLike[str]) -> Path:
+    try:
+        data = Path(os.path.realpath(to))
+        str(data).encode()
+    except ValueError:
+        raise SelectionError(f"{os.fspath(to)!r} is no path in UTF-8, which Parquet files need") from None
+    return data
 
 
 def _named(entity_id: str) -> str:

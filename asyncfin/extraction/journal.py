@@ -7,6 +7,7 @@ there. There are no cursors: an entity is done as a whole or not at all.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -35,7 +36,7 @@ CREATE TABLE entity (
     question TEXT NOT NULL REFERENCES question,
     state TEXT NOT NULL,
     dataset_id TEXT, rows INTEGER, bytes INTEGER, sha256 TEXT, requests INTEGER, lacking TEXT,
-    error TEXT, message TEXT, status INTEGER, code TEXT, request_id TEXT,
+    error TEXT, message TEXT, status INTEGER, code TEXT, request_id TEXT, failed_requests INTEGER,
     began TEXT NOT NULL, ended TEXT NOT NULL
 ) WITHOUT ROWID;
 """
@@ -93,6 +94,8 @@ class Journal:
     def __init__(self, path: Path, question: Question, *, original: Path | None = None) -> None:
         self._path, self._question = original or path, question
         with failing(self._path):
+            if path.exists() and not os.access(path, os.W_OK):  # SQLite would leave a -shm that stays so
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
             self._rows = sqlite3.connect(path, isolation_level=None)
             try:
                 self._open()
@@ -118,6 +121,12 @@ class Journal:
             raise ManifestMismatchError(f"{self._path} is no journal of an extraction: name another folder")
         self._rows.execute("PRAGMA journal_mode = WAL")
         self._rows.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
+
+    def with_files(self) -> frozenset[str]:
+        """Return the entities of which there are files, whatever they answer."""
+        return frozenset(
+            each for (each,) in self._run("SELECT entity_id FROM entity WHERE dataset_id IS NOT NULL")
+        )
 
     def others(self) -> tuple[str, ...]:
         """Return the entities whose files answer another question; without a publication there is no file."""
@@ -173,9 +182,9 @@ class Journal:
         """Note that the file in place is of the current publication."""
         self._put(entity_id, "done", began, ended, **_WELL)
 
-    def failed(self, entity_id: str, failure: Failure, began: datetime, ended: datetime) -> None:
-        """Note that an attempt failed. The file that was in place stays."""
-        self._put(entity_id, "failed", began, ended, **_columns(failure))
+    def failed(self, entity_id: str, failure: Failure, spent: int, began: datetime, ended: datetime) -> None:
+        """Note that an attempt failed after so many requests. The file that was in place stays."""
+        self._put(entity_id, "failed", began, ended, **_columns(failure), failed_requests=spent)
 
     def close(self) -> None:
         """Fold the journal into its one file, and close it."""
@@ -242,7 +251,7 @@ def _columns(value: Written | Failure) -> dict[str, Any]:
 
 
 _FILE = ", ".join(each.name for each in fields(Written))
-_WELL = dict.fromkeys(each.name for each in fields(Failure))
+_WELL = dict.fromkeys([*(each.name for each in fields(Failure)), "failed_requests"])
 
 
 def _written(*row: Any) -> Written | None:

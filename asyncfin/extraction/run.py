@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeAlias, get_args
 
 from attrs import define, field
@@ -38,6 +39,7 @@ from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.table.panel import Panel
+from asyncfin.wire.events import Observer, Restarted
 from asyncfin.wire.protocol import check_entity_id
 
 # What can be wrong with one entity alone.
@@ -48,7 +50,7 @@ OnError: TypeAlias = Literal["continue", "raise"]
 _READ_AT_FIRST = 2
 _DONE_FOR_ONE_MORE = 8
 # A sleeping machine's monotonic clock may stand still, so the wall clock is looked at again.
-_LOOK_SECONDS = 60.0
+_LOOK_SECONDS = 10.0
 
 
 def utc_now() -> datetime:
@@ -202,12 +204,15 @@ def checked_folder(client: Client, to: str | os.PathLike[str], **flags: bool) ->
         check_kind(name, flag, bool)
     if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
         raise SelectionError(f"to must be the path of a folder, not {to!r}")
-    return Folder.at(to)
+    try:
+        return Folder.at(to)
+    except SelectionError as error:
+        raise SelectionError(f"to: {error}") from None
 
 
 def _check_callable(name: str, value: Any) -> None:
-    if not callable(value):
-        raise SelectionError(f"{name} must be callable, not {value!r}")
+    if not callable(value) or iscoroutinefunction(value):
+        raise SelectionError(f"{name} must be a plain function, not {value!r}")
 
 
 @define
@@ -228,12 +233,13 @@ class _Course:
     _done: int = 0  # since the allowance was last used up
     _ended_by: AuthenticationError | AllowanceExhaustedError | None = None
     _example: Catalogue | None = None  # the last one that lacked something
+    _announce: Observer = field(init=False)
 
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:
         """Return how all entities fared."""
         known = await self._thread.run(partial(self._shelf.known, ids))
         by_id: dict[str, EntityReport] = {}
-        with self._client.observed(self._watch), self._watch.at_work():
+        with self._client.observed(self._watch) as self._announce, self._watch.at_work():
             # Else asking whether files are current could use up an allowance before the others' turn.
             for has_file in (False, True):
                 jobs = [partial(self._entity, each, has_file) for each in ids if (each in known) == has_file]
@@ -265,9 +271,10 @@ class _Course:
                 else:
                     await self._sleep(entity_id, error.resume_at)
             except FAILURES as error:
+                spent = self._watch.spent(entity_id)
+                failure = await self._thread.run(partial(self._shelf.fail, entity_id, error, spent, began))
                 if self._raises:
                     raise
-                failure = await self._thread.run(partial(self._shelf.fail, entity_id, error, began))
                 return self._watch.ends(self._report(entity_id, "failed", failure=failure))
         return self._watch.ends(self._report(entity_id, "left"))
 
@@ -296,9 +303,10 @@ class _Course:
 
     async def _current(self, entity_id: str, dataset: Dataset | None) -> tuple[Panel, Lacking]:
         """Return the answer of the current publication, starting over if it changes meanwhile."""
-        for _ in range(MAX_RESTARTS):
+        for restart in range(1, MAX_RESTARTS + 1):
             with suppress(DatasetChangedError):
                 return await self._answer(dataset or await self._client.dataset(entity_id))
+            self._announce(Restarted("extract", entity_id, restart))
             dataset = None
         return await self._answer(await self._client.dataset(entity_id))
 

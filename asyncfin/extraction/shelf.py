@@ -46,6 +46,7 @@ class Shelf:
         self._folder.sweep()
         self._folder.try_out()
         self._journal = self._life.enter_context(closing(Journal(self._folder.journal, self._question)))
+        self._folder.refuse_unknown(self._folder.files(), self._journal.with_files())
         if not replace:
             self._journal.refuse_others()
         for entity_id in self._journal.others():
@@ -56,8 +57,9 @@ class Shelf:
     def look(self, *, replace: bool) -> None:
         """Open only a copy of the journal, and write nothing here. Errors as for `open`."""
         library("pyarrow.parquet", "arrow")
-        self._folder.refuse_unknown()
+        files = self._folder.files()  # first: a run at work notes a file before it is there
         self._journal = self._life.enter_context(copied(self._folder.journal, self._question))
+        self._folder.refuse_unknown(files, self._journal.with_files())
         if not replace:
             self._journal.refuse_others()
 
@@ -108,8 +110,8 @@ class Shelf:
             part.unlink(missing_ok=True)
         return written
 
-    def fail(self, entity_id: str, error: AsyncfinError, began: datetime) -> Failure:
-        """Note that an entity failed; its file of before stays."""
+    def fail(self, entity_id: str, error: AsyncfinError, spent: int, began: datetime) -> Failure:
+        """Note that an entity failed after so many requests; its file of before stays."""
         failure = Failure.of(error)
-        self._journal.failed(entity_id, failure, began, self._clock())
+        self._journal.failed(entity_id, failure, spent, began, self._clock())
         return failure

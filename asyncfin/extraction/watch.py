@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from asyncfin.extraction.report import EntityReport
 from asyncfin.model.words import lasting
-from asyncfin.wire.events import Event, RequestAnswered, RequestStarted, Retrying, Waited
+from asyncfin.wire.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Waited
 
 _log = logging.getLogger("asyncfin")
 # The run that a task works for: events are announced in the task of their request.
@@ -111,7 +111,7 @@ class Watch:
                 self.waits += event.seconds
             case Retrying():
                 self._waits(entity_id, f"{event.failure}, again in {lasting(event.wait)}")
-            case RequestAnswered(status=200):
+            case RequestAnswered() | RequestFailed():
                 self._say()
 
     def sleeps(self, entity_id: str, until: datetime) -> None:

@@ -10,6 +10,8 @@ from yarl import URL
 
 from asyncfin.errors import SelectionError
 
+_STRANGE = r"[\s\x00-\x1f?#]"
+
 
 def checked_base_url(base_url: str) -> str:
     """Return `base_url` without its trailing slash.
@@ -18,19 +20,25 @@ def checked_base_url(base_url: str) -> str:
         SelectionError: it is not https, nor http to this machine; or it holds credentials, a query, a
             fragment or blanks.
     """
-    try:
-        url = URL(base_url)
-    except (TypeError, ValueError) as error:
-        raise SelectionError(f"base_url must be a URL, not {base_url!r}: {error}") from None
-    if url.user is not None or url.password is not None:
-        raise SelectionError("base_url must hold no credentials; its value is not shown")
-    if url.scheme not in ("http", "https") or not url.host or re.search(r"[\s\x00-\x1f?#]", base_url):
-        raise SelectionError(
-            f"base_url must be https://host, with a port and a path at most, not {base_url!r}"
-        )
+    if not isinstance(base_url, str):
+        raise SelectionError(f"base_url must be a str, not of class {type(base_url).__name__}")
+    # What comes before an @ or after ? and # may be a password, however the rest reads.
+    not_this = "; its value is not shown" if re.search("[@?#]", base_url) else f", not {base_url!r}"
+    url = _parsed(base_url)
+    if url is not None and (url.user is not None or url.password is not None):
+        raise SelectionError(f"base_url must hold no credentials{not_this}")
+    if url is None or url.scheme not in ("http", "https") or not url.host or re.search(_STRANGE, base_url):
+        raise SelectionError(f"base_url must be https://host, with a port and a path at most{not_this}")
     if url.scheme == "http" and not _is_loopback(url.host):
-        raise SelectionError(f"base_url must be https unless the host is this machine, not {base_url!r}")
+        raise SelectionError(f"base_url must be https unless the host is this machine{not_this}")
     return str(url).rstrip("/")
+
+
+def _parsed(text: str) -> URL | None:
+    try:
+        return URL(text)
+    except ValueError:
+        return None
 
 
 def _is_loopback(host: str) -> bool:
@@ -47,7 +55,7 @@ def environment_proxy(base_url: str) -> str | None:
     for http: the token would leave this machine in the clear.
 
     Raises:
-        SelectionError: the proxy is no HTTP proxy.
+        SelectionError: the proxy is not named by an http or https URL.
     """
     url = URL(base_url)
     proxy = getproxies().get(url.scheme)
@@ -55,7 +63,8 @@ def environment_proxy(base_url: str) -> str | None:
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
-    if not re.match(r"https?://[^/]", proxy):
+    address = _parsed(proxy)
+    if address is None or address.scheme not in ("http", "https") or not address.host or "#" in proxy:
         raise SelectionError(
             f"{url.scheme}_proxy in the environment must be an http or https URL; its value is not shown"
         )

@@ -44,7 +44,7 @@ class BucketStats:
         refused: how many refusals (429) were reported.
         paused_until: loop time; None while not paused.
         exhausted_until: when requests are possible again, aware UTC; None while they are.
-        spent_today: weight granted since midnight UTC.
+        spent_today: weight granted since midnight UTC, without what never reached the service.
         daily_budget: how much may be granted between two midnights UTC; None: no bound.
     """
 
@@ -174,6 +174,17 @@ class TokenBucket:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._verdict(waiter, self._resting)
+
+    def give_back(self, weight: float = 1) -> None:
+        """Undo a grant at once, before anything was sent on it."""
+        self._level.give_back(weight)
+        self.unspend(weight)
+        self._granted -= 1
+        self._serve()
+
+    def unspend(self, weight: float = 1) -> None:
+        """Leave out of the day's spending what never reached the service; it keeps its place in the pace."""
+        self._allowance.give_back(weight, self._clock())
 
     def pause_until(self, loop_time: float) -> None:
         """Grant nothing before `loop_time`, to nobody; afterwards requests restart one by one.
@@ -332,9 +343,7 @@ class TokenBucket:
         if waiter in queue:
             queue.remove(waiter)
         elif verdict.done() and not verdict.cancelled() and isinstance(verdict.result(), float):
-            self._level.give_back(waiter.weight)
-            self._allowance.give_back(waiter.weight, self._clock())
-            self._granted -= 1
+            self.give_back(waiter.weight)
         self._serve()
 
     def _turn_away(self, today: datetime) -> None:

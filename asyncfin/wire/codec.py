@@ -98,9 +98,8 @@ def aware_timestamp(text: str) -> datetime:
 @cache
 def _converter(*, detailed_validation: bool) -> cattrs.Converter:
     converter = cattrs.Converter(detailed_validation=detailed_validation)
-    for kind in (str, int, bool):
+    for kind in (str, int):
         converter.register_structure_hook(kind, _strict(kind))
-    converter.register_structure_hook(float, _number)
     converter.register_structure_hook(int | float, _number)
     converter.register_structure_hook(datetime, _timestamp)
     converter.register_structure_hook_func(_is_tuple, _strict_tuple(converter))
@@ -114,14 +113,18 @@ DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 
 @contextmanager
 def reading_answer(
-    operation: str, entity_id: str | None, at: datetime | None = None, request_id: str | None = None
+    operation: str,
+    entity_id: str | None,
+    at: datetime | None = None,
+    request_id: str | None = None,
+    attempts: int | None = None,
 ) -> Iterator[None]:
     """Complete a `MalformedAnswerError` raised within by what is known of the answer being read."""
     try:
         yield
     except MalformedAnswerError as error:
         error.operation, error.entity_id = operation, entity_id
-        error.at, error.request_id = at, request_id
+        error.at, error.request_id, error.attempts = at, request_id, attempts
         raise
 
 

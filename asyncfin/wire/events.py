@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol, TypeAlias
+from inspect import iscoroutinefunction
+from typing import Protocol, Self, TypeAlias
 
 import msgspec
 from attrs import astuple, field, frozen
@@ -149,20 +150,20 @@ class Announcer:
                 _log.exception("an observer failed on %s", type(event).__name__)
 
     @contextmanager
-    def also(self, observer: Observer) -> Iterator[None]:
-        """Tell one more observer while the block lasts."""
+    def also(self, observer: Observer) -> Iterator[Self]:
+        """Tell one more observer while the block lasts; give what tells of events of its own."""
         _check_callable(observer)
         self._observers += (observer,)
         try:
-            yield
+            yield self
         finally:
             last = max(at for at, each in enumerate(self._observers) if each is observer)
             self._observers = self._observers[:last] + self._observers[last + 1 :]
 
 
 def _check_callable(observer: Observer) -> None:
-    if not callable(observer):
-        raise SelectionError(f"observers must be callable with an event, not {observer!r}")
+    if not callable(observer) or iscoroutinefunction(observer):
+        raise SelectionError(f"observers must be plain functions that take an event, not {observer!r}")
 
 
 _INFORMATIVE = (Retrying, Restarted)
@@ -185,7 +186,7 @@ class Counts:
     """What requests have cost so far.
 
     Attributes:
-        requests: attempts sent; each counts against the account's allowance.
+        requests: attempts; each that reached the service counts against the account's allowance.
         retries: attempts beyond the first of their request.
         refused: attempts that the service answered with 429.
         waits: seconds that requests have waited, for their turn and between attempts.

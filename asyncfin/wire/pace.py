@@ -246,6 +246,7 @@ class Allowance:
             else "the allowance is used up",
             at=now,
             attempts=0,
+            by_bucket=True,
             retry_after=(resume_at - now).total_seconds(),
             resume_at=resume_at,
         )

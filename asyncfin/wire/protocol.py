@@ -48,12 +48,16 @@ class Request:
 
 @frozen
 class Answer:
-    """One complete HTTP answer: header names in lower case, the body inflated, `at` aware UTC."""
+    """One complete HTTP answer: header names in lower case, the body inflated, `at` aware UTC.
+
+    After 429 and 5xx the body is empty where it can't be read. `attempts` is how often the request was sent.
+    """
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     at: datetime
+    attempts: int = 1
 
     @property
     def request_id(self) -> str | None:
@@ -130,7 +134,9 @@ def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date
 
 def reading(request: Request, answer: Answer) -> AbstractContextManager[None]:
     """Complete a `MalformedAnswerError` raised within by what request and answer tell."""
-    return codec.reading_answer(request.operation, request.entity_id, answer.at, answer.request_id)
+    return codec.reading_answer(
+        request.operation, request.entity_id, answer.at, answer.request_id, answer.attempts
+    )
 
 
 def read_dataset(request: Request, answer: Answer) -> Dataset:
@@ -191,7 +197,7 @@ def failure(request: Request, answer: Answer) -> ServiceError:
         "status": answer.status,
         "code": error.code,
         "message": error.message or ("redirects are not followed" if 300 <= answer.status < 400 else ""),
-        "request_id": error.request_id,
+        "request_id": error.request_id or answer.request_id,
         "operation": request.operation,
         "entity_id": request.entity_id,
         "at": answer.at,

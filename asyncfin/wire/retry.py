@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from asyncfin.errors import (
     AllowanceExhaustedError,
@@ -41,6 +41,7 @@ from asyncfin.wire.events import (
     log,
 )
 from asyncfin.wire.protocol import Answer, Request, failure, retry_after
+from asyncfin.wire.token import Secret
 from asyncfin.wire.transport import Transport
 
 _PASSING_STATUSES = (500, 502, 503, 504)
@@ -54,7 +55,8 @@ _serials = count(1)
 class Retry:
     """Whether to send a request again after an attempt failed, and when.
 
-    Tried again are lost, late and incomplete answers, 500, 502, 503, 504 and 429; nothing else.
+    Tried again are lost, late and incomplete answers, 500, 502, 503, 504 and 429; nothing else, and
+    not a certificate that does not verify, nor a proxy that refuses.
 
     Args:
         attempts: how often a request is sent at most, the first time included. Sending again with a
@@ -102,7 +104,7 @@ class Retry:
 def _may_pass(error: Exception) -> bool:
     if isinstance(error, ServerFailureError):
         return error.status in _PASSING_STATUSES
-    return isinstance(error, (TransportError, RateLimitedError))
+    return isinstance(error, RateLimitedError) or (isinstance(error, TransportError) and error.may_pass)
 
 
 class Quota:
@@ -209,36 +211,52 @@ class Sender:
         return answer
 
     async def _answered(self, course: _Course) -> Answer:
-        while not isinstance(outcome := await self._attempt(course), Answer):
-            await self._recover(course, outcome)
-        return outcome
+        failed = None
+        try:
+            while not isinstance(outcome := await self._attempt(course), Answer):
+                failed = outcome
+                await self._recover(course, outcome)
+        except AllowanceExhaustedError as refusal:
+            raise refusal from failed
+        return evolve(outcome, attempts=course.sent)
 
     async def _attempt(self, course: _Course) -> Answer | ServiceError | TransportError:
         """Send once. An error returned is the attempt's; one raised is final."""
-        loop, request = asyncio.get_running_loop(), course.request
+        loop = asyncio.get_running_loop()
         queued_at = loop.time()
-        await self._transport.tokens.current()  # a token callable that fails is to cost no grant
+        await self._transport.tokens.current()  # not in one of the slots, if it takes long
         async with self._transport.slot():
-            course.sent_at = await self._bucket.acquire(lane=self._lane)
-            self._waited(request, "turn", loop.time() - queued_at)
+            token = await self._granted(course)
+            self._waited(course.request, "turn", loop.time() - queued_at)
             course.sent += 1
             course.counted += 1
             course.asked = None
             course.attempting()
             try:
-                return await self._observed(course)
+                return await self._observed(course, token)
             except TransportError as error:
+                if not error.sent:
+                    self._bucket.unspend()
                 return error
             finally:
                 course.elapsed += loop.time() - course.sent_at
 
-    async def _observed(self, course: _Course) -> Answer | ServiceError:
+    async def _granted(self, course: _Course) -> Secret:
+        """Return the token once the bucket grants the attempt: what is granted is sent, and at once."""
+        while True:
+            await self._transport.tokens.current()
+            course.sent_at = await self._bucket.acquire(lane=self._lane)
+            if (token := self._transport.tokens.held) is not None:
+                return token
+            self._bucket.give_back()  # the token was refused meanwhile
+
+    async def _observed(self, course: _Course, token: Secret) -> Answer | ServiceError:
         """Make the attempt, and announce its beginning and its end."""
         time, request = asyncio.get_running_loop().time, course.request
         facts = (request.operation, request.entity_id, next(_serials), course.sent)
         self.announce(RequestStarted(*facts))
         try:
-            answer = await self._transport.attempt(request)
+            answer = await self._transport.attempt(request, token)
         except BaseException as error:
             self.announce(RequestFailed(*facts, type(error).__name__, time() - course.sent_at))
             raise

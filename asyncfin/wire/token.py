@@ -90,6 +90,11 @@ class Tokens:
         """Whether a refused token can be replaced."""
         return self._ask is not None
 
+    @property
+    def held(self) -> Secret | None:
+        """The token to send, if it is there without asking."""
+        return self._current
+
     def refused(self, token: Secret) -> None:
         """Take in that the service refused `token` (401). One that was replaced since is no news."""
         if token is self._current and self.renewable:

@@ -139,20 +139,19 @@ class Transport:
             await self._opened()  # it may have been closed meanwhile
             yield
 
-    async def attempt(self, request: Request) -> Answer:
-        """Send `request` once and return the complete answer, whatever its status.
+    async def attempt(self, request: Request, token: Secret) -> Answer:
+        """Send `request` once, at once, and return the complete answer, whatever its status.
 
         It does not repeat a token of at least 8 characters, even where the service does. A 401 makes
         `tokens` forget the token, if it can be replaced.
 
         Raises:
             TransportError: no complete answer came; its class says why.
-            MalformedAnswerError: the body is larger than allowed, or in a coding not asked for.
-            AuthenticationError: the token callable failed.
+            MalformedAnswerError: the body is larger than allowed, or in a coding not asked for; neither
+                matters after 429 and 5xx.
             RuntimeError: this is closed, or belongs to another event loop that is not closed.
         """
         session = (await self._opened()).session
-        token = await self.tokens.current()
         outcome = await self._outcome(session, request, token)
         if not isinstance(outcome, Answer):
             # Raised out here, so that neither its context nor its frames lead to aiohttp, or to the body.
@@ -241,7 +240,7 @@ class Transport:
         try:
             async with asyncio.timeout(self._timeouts.total):
                 status, headers, raw = await self._exchange(session, request, token)
-            body = await self._inflated(raw, headers.get("content-encoding", ""))
+            body = await self._inflated(status, raw, headers.get("content-encoding", ""))
         except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
             return self._failure(error)
         return Answer(status, headers, self.tokens.struck_from(body), self.clock())
@@ -269,17 +268,27 @@ class Transport:
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0
-        async for piece in response.content.iter_any():
-            pieces.append(piece)
-            size += len(piece)
-            if size > self._max_body_bytes:
-                raise OversizedError
+        try:
+            async for piece in response.content.iter_any():
+                pieces.append(piece)
+                size += len(piece)
+                if size > self._max_body_bytes:
+                    raise OversizedError
+        except (aiohttp.ClientPayloadError, OversizedError):
+            if _needs_its_body(response.status):
+                raise
+            return b""
         return b"".join(pieces)
 
-    async def _inflated(self, raw: bytes, coding: str) -> bytes:
-        if len(raw) < _INLINE_BYTES or is_plain(coding):
-            return inflate(raw, coding, self._max_body_bytes)
-        return await asyncio.to_thread(inflate, raw, coding, self._max_body_bytes)
+    async def _inflated(self, status: int, raw: bytes, coding: str) -> bytes:
+        try:
+            if len(raw) < _INLINE_BYTES or is_plain(coding):
+                return inflate(raw, coding, self._max_body_bytes)
+            return await asyncio.to_thread(inflate, raw, coding, self._max_body_bytes)
+        except UnreadableError:
+            if _needs_its_body(status):
+                raise
+            return b""
 
     def _failure(self, error: Exception) -> Exception:
         """Say in our own words what went wrong; the text of `error` may hold headers."""
@@ -294,20 +303,38 @@ class Transport:
             case aiohttp.ClientPayloadError() | BrokenStreamError():
                 return TruncatedAnswerError("the answer ended before it was whole")
             case aiohttp.ConnectionTimeoutError():
-                return RequestTimeoutError(f"no connection to {self.base_url} within {limits.connect:g} s")
+                return RequestTimeoutError(
+                    f"no connection to {self.base_url} within {limits.connect:g} s", sent=False
+                )
             case aiohttp.SocketTimeoutError():
                 return RequestTimeoutError(f"nothing arrived from {self.base_url} for {limits.read:g} s")
             case TimeoutError():
                 return RequestTimeoutError(f"no complete answer from {self.base_url} in {limits.total:g} s")
             case aiohttp.ClientConnectorCertificateError():
-                return ConnectionFailedError(f"the certificate of {self.base_url} does not verify")
+                return ConnectionFailedError(
+                    f"the certificate of {self.base_url} does not verify", sent=False, may_pass=False
+                )
             case aiohttp.ClientConnectorError():
-                return ConnectionFailedError(f"no connection to {self.base_url}: {error.os_error.strerror}")
+                where = (
+                    "the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else self.base_url
+                )
+                return ConnectionFailedError(
+                    f"no connection to {where}: {error.os_error.strerror}", sent=False
+                )
             case aiohttp.ClientHttpProxyError():
-                return ConnectionFailedError(f"the proxy refused the connection with status {error.status}")
+                return ConnectionFailedError(
+                    f"the proxy refused the connection with status {error.status}",
+                    sent=False,
+                    may_pass=error.status >= 500,
+                )
             case aiohttp.ClientResponseError():
                 return ConnectionFailedError(f"what came from {self.base_url} is not HTTP")
         return ConnectionFailedError(f"{self.base_url} closed the connection before it answered")
+
+
+def _needs_its_body(status: int) -> bool:
+    """Say whether it takes the body to know what to do; 429 and 5xx say it themselves."""
+    return status != 429 and status < 500
 
 
 class _Dropped(Exception):  # noqa: N818  never seen outside

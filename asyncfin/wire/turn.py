@@ -11,7 +11,8 @@ def decoding_turn() -> asyncio.Lock:
     """Return the running loop's lock for whoever decodes an answer; hold it and yield between slices."""
     loop = asyncio.get_running_loop()
     if loop not in _turns:
-        for ended in [each for each in _turns if each.is_closed()]:
-            del _turns[ended]
+        for each in list(_turns):  # in one step: there may be a loop in another thread
+            if each.is_closed():
+                _turns.pop(each, None)
         _turns[loop] = asyncio.Lock()
     return _turns[loop]

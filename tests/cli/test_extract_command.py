@@ -125,7 +125,7 @@ def test_a_folder_that_nothing_can_stand_beside_is_refused_by_the_name_of_its_op
     """The line says what would be right; --to is another option."""
     result = command("extract", ENTITY, "--into", "/", "--annual")
     assert result.code == 2
-    assert result.line.startswith("asyncfin: --into / is no place for files: name a folder within")
+    assert result.line.startswith("asyncfin: --into: / is no place for files: name a folder within")
     assert not re.search(r"\bto must\b", result.line)
 
 

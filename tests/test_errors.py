@@ -205,3 +205,13 @@ def test_an_error_about_the_question_can_be_reported_too(kind: type[AsyncfinErro
     error, message, versions = kind("a text").report().splitlines()
     assert (error, message) == (f"error: {kind.__name__}", "message: a text")
     assert versions.startswith("versions: asyncfin ")
+
+
+def test_what_the_service_says_does_nothing_to_a_terminal_or_a_log() -> None:
+    """It stays in one line, and control characters are shown as such; the attributes have it as it came."""
+    code, message = "for\x1b[31mbidden", "\x1b[2J\nr\u00e9sum\u00e9"
+    error = PermissionDeniedError(status=403, code=code, message=message, request_id="r\r1", attempts=1)
+    assert str(error) == "403 for\\x1b[31mbidden (request r\\r1): \\x1b[2J\\nr\u00e9sum\u00e9"
+    report = error.report().split("\n")
+    assert (len(report), all(map(str.isprintable, report))) == (6, True)
+    assert (error.code, error.message, error.request_id) == (code, message, "r\r1")

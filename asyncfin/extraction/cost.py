@@ -121,7 +121,8 @@ async def extract_cost(
 
     Args:
         read_catalogues: whether to read the catalogue of each new or changed entity, and to plan its
-            question: the count is exact then, and takes as many requests as the catalogues do.
+            question: the count is exact then for a service that fills its pages, where nothing has to be
+            repeated; it takes as many requests as the catalogues do.
 
     Raises:
         SelectionError, ManifestMismatchError, ImportError: as for `extract`.

@@ -7,7 +7,6 @@ there. There are no cursors: an entity is done as a whole or not at all.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -94,8 +93,8 @@ class Journal:
     def __init__(self, path: Path, question: Question, *, original: Path | None = None) -> None:
         self._path, self._question = original or path, question
         with failing(self._path):
-            if path.exists() and not os.access(path, os.W_OK):  # SQLite would leave a -shm that stays so
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            if path.exists():  # of one that is read-only SQLite would make a -shm that stays so
+                path.open("ab").close()
             self._rows = sqlite3.connect(path, isolation_level=None)
             try:
                 self._open()

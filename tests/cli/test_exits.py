@@ -146,6 +146,19 @@ def test_ctrl_c_ends_a_command_with_130_and_no_traceback(service: Sandbox) -> No
     assert (result.code, result.out, result.err) == (130, "", "")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes streams")
+@pytest.mark.parametrize(("closing", "entity", "code"), [(">&-", ENTITY, 0), ("2>&-", NOBODY, 4)])
+def test_a_closed_standard_output_or_error_loses_only_what_goes_there(
+    service: Sandbox, closing: str, entity: str, code: int
+) -> None:
+    """The exit code says the rest."""
+    command = f'exec "$0" -m asyncfin dataset {entity} {closing}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable], capture_output=True, text=True, env=environment(service)
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
 def test_success_says_nothing_on_standard_error_unless_that_is_a_terminal(service: Sandbox) -> None:
     """Progress goes to a terminal only."""
     result = finish(start("catalogue", ENTITY, sandbox=service))

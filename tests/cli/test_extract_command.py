@@ -233,6 +233,33 @@ def test_ctrl_c_finishes_what_is_in_progress_and_a_second_one_ends_at_once(
     assert result.err.splitlines()[1:] == ["asyncfin: ended by Ctrl-C; the same command goes on from there"]
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+def test_ctrl_c_stops_a_run_whose_standard_error_takes_nothing(service: Sandbox, night: str) -> None:
+    """A full disk under a log, or a reader that has gone: what is in progress is done, the rest is left."""
+    service.inject(Slow(operation="query", seconds=1))
+    arguments = (ENTITY, NOBODY, "--into", night, "--annual", "--max-in-flight", "1")
+    with Path("/dev/full").open("w") as full:
+        process = start("extract", *arguments, sandbox=service, stderr=full)
+        _await_query(service, process)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "1 done, 0 unchanged, 0 failed, 1 left" in out
+
+
+def test_a_run_outlives_the_reader_of_its_progress(service: Sandbox, night: str) -> None:
+    """Lines that nobody reads are lost; files and report are not."""
+    reading, writing = os.pipe()
+    process = start(
+        "extract", NOBODY, ENTITY, LONG_ENTITY, "--into", night, "--annual", sandbox=service, stderr=writing
+    )
+    os.close(reading)
+    os.close(writing)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "2 done, 0 unchanged, 1 failed, 0 left" in out
+
+
 def _await_query(service: Sandbox, process: "subprocess.Popen[str]") -> None:
     """Return when the process has sent a query."""
     known = len(service.log)

@@ -24,6 +24,7 @@ from asyncfin import (
 )
 from asyncfin.sandbox import Account, Sandbox, Status, Switch
 from asyncfin.sandbox.generate import generate
+from asyncfin.wire.events import Event, Restarted
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, only, rows
 
 
@@ -79,9 +80,12 @@ async def test_an_error_can_end_the_run_instead(client: Client, folder: Path) ->
 async def test_a_publication_that_changes_meanwhile_is_read_whole(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """The file is of the new publication alone."""
+    """The file is of the new publication alone, and observers are told that the read started over."""
     sandbox.inject(Switch(operation="query", nth=1, publication=COMPANIES[0]))
-    report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    events: list[Event] = []
+    with client.observed(events.append):
+        report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    assert [event for event in events if isinstance(event, Restarted)] == [Restarted("extract", IDS[0], 1)]
     assert [each.dataset_id for each in report.done] == [COMPANIES[0].publications[1].dataset_id]
     assert rows(folder) == annual(COMPANIES[0])
 
@@ -171,8 +175,11 @@ async def test_an_account_without_access_to_some_entities_gets_the_others(
         ({"replace": None}, "replace must be a bool"),
         ({"wait": "no"}, "wait must be a bool"),
         ({"stop": 5}, "stop must be a Event"),
-        ({"progress": 5}, "progress must be callable"),
-        ({"clock": None}, "clock must be callable"),
+        ({"progress": 5}, "progress must be a plain function"),
+        ({"progress": asyncio.sleep}, "progress must be a plain function"),
+        ({"to": "a\0b"}, "to: 'a.x00b' is no path"),
+        ({"to": os.fsdecode(b"n\xe9")}, "to: 'n.udce9' is no path in UTF-8"),
+        ({"clock": None}, "clock must be a plain function"),
     ],
 )
 async def test_a_wrong_argument_is_refused_before_anything_happens(

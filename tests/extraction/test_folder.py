@@ -42,6 +42,19 @@ async def test_what_is_no_folder_is_refused_before_anything_happens(
     assert (sandbox.log, names(tmp_path)) == ([], ["file", "loop"])
 
 
+async def test_a_folder_within_another_extraction_is_refused(
+    sandbox: Sandbox, client: Client, tmp_path: Path
+) -> None:
+    """Readers of the outer one would meet its files, and those of its journal."""
+    await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night")
+    before, spent = names(tmp_path), len(sandbox.log)
+    for within in ("night/more", "night/more/and/more", "night.journal", "night.journal/more"):
+        for ask in (extract, extract_cost):
+            with pytest.raises(SelectionError, match=rf"to: .*{within} lies within another extraction"):
+                await ask(client, IDS, Select(), Annual(), to=tmp_path / within)
+    assert (names(tmp_path), len(sandbox.log)) == (before, spent)
+
+
 @given(st.lists(ids, unique=True, min_size=2))
 def test_no_two_entities_share_a_file(several: list[str]) -> None:
     """Each name fits a file system, and those that are not shortened say the id."""

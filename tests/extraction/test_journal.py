@@ -14,8 +14,17 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, ManifestMismatchError, Quarterly, Select, extract, extract_cost
-from asyncfin.sandbox import Sandbox
+from asyncfin import (
+    Annual,
+    Client,
+    ManifestMismatchError,
+    Quarterly,
+    Select,
+    ServerFailureError,
+    extract,
+    extract_cost,
+)
+from asyncfin.sandbox import Sandbox, Status
 from tests.extraction.conftest import FIRST, IDS, NOBODY, annual, names, rows
 
 _KILLED = """
@@ -172,6 +181,78 @@ async def test_an_estimate_takes_a_journal_that_was_only_begun_for_none(
     cost = await extract_cost(client, IDS, Select(), Annual(), to=folder)
     assert cost.new == len(IDS)
     assert contents(folder.parent) == before
+
+
+@pytest.mark.parametrize("lost", ["journal.sqlite-wal", "journal.sqlite"])
+async def test_a_journal_that_has_lost_what_it_knew_is_refused(
+    sandbox: Sandbox, client: Client, killed: Path, lost: str
+) -> None:
+    """Its files could be of any question: readers would take them for part of the table."""
+    beside = killed.parent / "night.journal"
+    (beside / lost).unlink() if lost.endswith("wal") else (beside / lost).write_bytes(b"")
+    (beside / "journal.sqlite-shm").unlink()
+    before = len(sandbox.log)
+    for ask in (extract, extract_cost):
+        for periods in (Annual(), Quarterly()):
+            with pytest.raises(ManifestMismatchError, match=f"holds {IDS[0]}.parquet, which no journal"):
+                await ask(client, IDS, Select(), periods, to=killed)
+    assert len(sandbox.log) == before
+    assert rows(killed) == annual(FIRST[0])
+
+
+@pytest.mark.parametrize("stranger", ["other.parquet", "deep/er/other.parquet"])
+async def test_a_file_that_the_journal_does_not_know_is_refused(
+    client: Client, folder: Path, stranger: str
+) -> None:
+    """Whoever has put it there would read it as part of the table."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    (folder / stranger).parent.mkdir(parents=True, exist_ok=True)
+    (folder / stranger).write_bytes((folder / f"{IDS[0]}.parquet").read_bytes())
+    for ask in (extract, extract_cost):
+        with pytest.raises(ManifestMismatchError, match=f"night holds {stranger}, which no journal"):
+            await ask(client, IDS, Select(), Annual(), to=folder)
+
+
+async def test_a_failure_is_noted_with_its_requests_and_leaves_those_of_the_file(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """With on_error="raise" too; a later success clears it."""
+    columns = "SELECT state, requests, failed_requests, error FROM entity"
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    with opened(folder) as journal:
+        ((_, taken, *_),) = done = journal.execute(columns).fetchall()
+        assert done == [("done", taken, None, None)]
+    sandbox.inject(Status(operation="dataset", status=501))
+    with pytest.raises(ServerFailureError):
+        await extract(client, IDS[:1], Select(), Annual(), to=folder, on_error="raise")
+    with opened(folder) as journal:
+        assert journal.execute(columns).fetchall() == [("failed", taken, 1, "ServerFailureError")]
+    sandbox.clear_faults()
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    with opened(folder) as journal:
+        assert journal.execute(columns).fetchall() == done
+
+
+async def test_a_journal_that_was_read_only_for_a_while_is_good_again(client: Client, place: Path) -> None:
+    """Nothing is left of the refusal; tests that run as root become someone else meanwhile."""
+    folder = place / "night"
+    for path in (folder, place / "night.journal"):
+        path.mkdir()
+        path.chmod(0o777)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        await extract(client, IDS[:1], Select(), Annual(), to=folder)
+        journal = place / "night.journal" / "journal.sqlite"
+        journal.chmod(0o444)
+        with pytest.raises(PermissionError, match=r"journal\.sqlite"):
+            await extract(client, IDS[:1], Select(), Annual(), to=folder)
+        journal.chmod(0o644)
+        assert len((await extract(client, IDS[:1], Select(), Annual(), to=folder)).unchanged) == 1
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ async def test_a_word_that_an_entity_lacks_gives_no_rows(
     ]
     assert [bool(each.rows) for each in report.done] == [rare in first, rare in second]
     with pytest.raises(SelectionError, match="none of the 2 entities has basis 'segmints'"):
-        await extract(client, IDS[:2], Select(basis="segmints"), Annual(), to=folder / "other")
+        await extract(client, IDS[:2], Select(basis="segmints"), Annual(), to=folder.with_name("other"))
 
 
 async def test_what_no_entity_knows_is_told_with_what_comes_close(

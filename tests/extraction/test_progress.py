@@ -2,11 +2,23 @@
 
 import asyncio
 import logging
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Catalogue, Client, ExtractProgress, Retry, Select, extract, extract_cost
+from asyncfin import (
+    Annual,
+    Catalogue,
+    Client,
+    ExtractProgress,
+    Retry,
+    Select,
+    TokenBucket,
+    extract,
+    extract_cost,
+)
 from asyncfin.sandbox import Latency, Sandbox, Status
 from tests.extraction.conftest import IDS, NOBODY
 
@@ -103,3 +115,26 @@ async def test_two_runs_on_one_client_count_their_own_requests(client: Client, f
     assert client.stats.requests == one.requests + other.requests
     cost = await extract_cost(client, IDS, Select(), Annual(), to=folder, refresh=True)
     assert cost.requests == one.requests
+
+
+async def test_progress_is_told_of_every_answer(sandbox: Sandbox, folder: Path) -> None:
+    """Of a refusal too, which no entity ends with."""
+    told: list[ExtractProgress] = []
+    async with Client(sandbox.base_url, "wrong-token") as client:
+        report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=told.append)
+    assert [progress.requests for progress in told] == [report.requests] == [1]
+
+
+@pytest.mark.virtual
+async def test_progress_goes_on_while_an_allowance_is_waited_for(
+    sandbox: Sandbox, folder: Path, virtual_clock: Any
+) -> None:
+    """Every ten seconds, so that a line now and then shows that the run lives."""
+    told: list[ExtractProgress] = []
+    bucket = TokenBucket(daily_budget=5, clock=virtual_clock)
+    async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as client:
+        waiting = {"wait": True, "clock": virtual_clock, "progress": told.append}
+        await extract(client, IDS[:2], Select(), Annual(), to=folder, **waiting)
+    moments = [progress.seconds for progress in told if progress.waiting]
+    assert moments[-1] - moments[0] > 40
+    assert all(later - earlier <= 10.1 for earlier, later in pairwise(moments))

@@ -29,6 +29,17 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Required, TypedDict, Unpack
+from unicodedata import category
+
+
+def printable(text: str) -> str:
+    """Return a text, which may be the service's, in one line that does nothing to a terminal or a log."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or category(each) == "Zs" else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def _restore(kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, Any]) -> AsyncfinError:
@@ -51,6 +62,7 @@ class _Refusal(_Facts, total=False):
     status: Required[int]
     code: str | None
     message: str
+    answered: bool
 
 
 class AsyncfinError(Exception):
@@ -84,7 +96,7 @@ class AsyncfinError(Exception):
             self.attempts = attempts
 
     def __str__(self) -> str:
-        return f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__()
+        return printable(f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
@@ -93,40 +105,29 @@ class AsyncfinError(Exception):
         """Return what the service's support asks for (spec 7), one fact a line, nothing secret.
 
         Lines: the error, operation, entity, time, HTTP status and code, request id, attempts, versions;
-        the message where the service refused nothing. What is not known is left out.
+        the message where it is not the service's own. What is not known is left out.
         """
+        answered = getattr(self, "answered", False)
         facts: dict[str, object] = {
             "error": type(self).__name__,
-            "message": str(self) if self._is_own else None,
+            "message": None if answered else str(self),
             "operation": self.operation,
             "entity": self.entity_id,
             "time": self.at.isoformat() if self.at else None,
-            "status": None if self._is_own else getattr(self, "status", None),
+            "status": getattr(self, "status", None) if answered else None,
             "code": getattr(self, "code", None),
             "request id": self.request_id,
             "attempts": self.attempts,
             "versions": f"asyncfin {own_version()}, Python {platform.python_version()}",
         }
         return "\n".join(
-            f"{name}: {_printable(str(fact))}" for name, fact in facts.items() if fact is not None
+            f"{name}: {printable(str(fact))}" for name, fact in facts.items() if fact is not None
         )
-
-    @property
-    def _is_own(self) -> bool:
-        """Whether it is this library that refuses, and not an attempt that failed."""
-        return not self.attempts
 
     def _doing(self) -> str:
         """Return what was being done, for the text; nothing where that is not known."""
         entity = f" of {self.entity_id}" if self.entity_id else ""
         return f"in {self.operation}{entity}" if self.operation else ""
-
-
-def _printable(text: str) -> str:
-    """Return a text of the service's in one line that does nothing to a terminal or a log."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 class SelectionError(AsyncfinError, ValueError):
@@ -198,23 +199,32 @@ class ServiceError(AsyncfinError):
         entity_id: of which entity; None for usage and limits.
         at: when the answer came, aware UTC.
         attempts: how many attempts were made.
+        answered: whether the service said so. False: it was not asked, because no token could be had
+            or the bucket's allowance is used up.
     """
 
     attempts = 1
 
     def __init__(
-        self, *, status: int, code: str | None = None, message: str = "", **facts: Unpack[_Facts]
+        self,
+        *,
+        status: int,
+        code: str | None = None,
+        message: str = "",
+        answered: bool = True,
+        **facts: Unpack[_Facts],
     ) -> None:
         super().__init__(status, code, message, facts.get("request_id"), **facts)
         self.status = status
         self.code = code
         self.message = message
+        self.answered = answered
 
     def __str__(self) -> str:
         head = f"{self.status} {self.code}" if self.code else str(self.status)
         named = f" (request {self.request_id})" if self.request_id else ""
         doing = f" {self._doing()}" if self.operation else ""
-        return _printable(f"{head}{doing}{named}: {self.message or 'no message'}")
+        return printable(f"{head}{doing}{named}: {self.message or 'no message'}")
 
 
 class ValidationFailedError(ServiceError):
@@ -250,29 +260,19 @@ class AllowanceExhaustedError(RateLimitedError):
 
     Attributes:
         resume_at: when requests are possible again, aware UTC.
-        by_bucket: whether the bucket refused and nothing was sent, or no more. What failed before that,
-            if anything did, is the error's cause.
+        answered: False: the bucket refused, because of its budget or what the service had said to
+            another request. What failed before that, if anything did, is the error's cause.
     """
 
     def __init__(
-        self,
-        *,
-        resume_at: datetime,
-        retry_after: float | None = None,
-        by_bucket: bool = False,
-        **facts: Unpack[_Refusal],
+        self, *, resume_at: datetime, retry_after: float | None = None, **facts: Unpack[_Refusal]
     ) -> None:
         super().__init__(retry_after=retry_after, **facts)
         self.resume_at = resume_at
-        self.by_bucket = by_bucket
 
     def __str__(self) -> str:
         again = f"requests are possible again at {_rounded_up(self.resume_at)}"
-        return f"{self.message}, {again}" if self.by_bucket else f"{super().__str__()} ({again})"
-
-    @property
-    def _is_own(self) -> bool:
-        return self.by_bucket
+        return f"{super().__str__()} ({again})" if self.answered else f"{self.message}, {again}"
 
 
 def _rounded_up(moment: datetime) -> str:

@@ -266,6 +266,67 @@ async def test_a_grant_cancelled_in_the_same_turn_is_given_back() -> None:
     assert log.bucket.stats().spent_today == log.bucket.stats().granted == 2
 
 
+async def test_a_grant_given_back_is_the_next_one_s_at_once() -> None:
+    """And it is as if it had not been, of the day too."""
+    bucket = TokenBucket(1, daily_budget=10, clock=Wall(MIDNIGHT))
+    log = Log(bucket)
+    await bucket.acquire()
+    (waiting,) = await log.start(1)
+    bucket.give_back()
+    await waiting
+    assert log.times == near(0)
+    assert (bucket.stats().granted, bucket.stats().spent_today) == (1, 1)
+
+
+@pytest.mark.parametrize("rate", [None, 4.0])
+async def test_grants_given_back_in_a_pause_do_not_go_at_once_after_it(rate: float | None) -> None:
+    """The restart is gradual all the same."""
+    bucket, plain = TokenBucket(rate, 5), TokenBucket(rate, 5)
+    times = []
+    for each in (bucket, plain):
+        log = Log(each)
+        for _ in range(5):
+            await each.acquire()
+        each.pause_until(asyncio.get_running_loop().time() + 5)
+        if each is bucket:
+            for _ in range(5):
+                each.give_back()
+        await asyncio.gather(*await log.start(10))
+        times.append(log.times)
+    assert times[0] == near(*times[1])
+
+
+async def test_a_restart_is_no_faster_for_grants_given_back_in_it() -> None:
+    """Each one leaves the pace as it was."""
+    times = []
+    for returned in (0, 40):
+        bucket = TokenBucket()
+        log = Log(bucket)
+        bucket.pause_until(asyncio.get_running_loop().time() + 5)
+        for _ in range(returned):
+            await bucket.acquire()
+            bucket.give_back()
+        await asyncio.gather(*await log.start(10))
+        times.append([at - log.times[0] for at in log.times])
+    assert times[1] == near(*times[0])
+
+
+async def test_what_never_reached_the_service_is_taken_off_the_day_it_was_granted_on() -> None:
+    """Not off the next, whose budget would grow by it."""
+    wall = Wall(MIDNIGHT - timedelta(seconds=10))
+    bucket = TokenBucket(100, 10, daily_budget=10, clock=wall)
+    before = [await bucket.acquire() for _ in range(8)]
+    bucket.unspend(sent_at=before[0])
+    assert bucket.stats().spent_today == 7
+    await asyncio.sleep(20)
+    after = [await bucket.acquire() for _ in range(5)]
+    for sent_at in before[1:]:
+        bucket.unspend(sent_at=sent_at)
+    assert bucket.stats().spent_today == 5
+    bucket.unspend(sent_at=after[0])
+    assert bucket.stats().spent_today == 4
+
+
 async def test_an_exhaustion_cancelled_in_the_same_turn_gives_nothing_back() -> None:
     """There was no grant to undo, and the error is nobody's."""
     log = Log(TokenBucket(10, clock=Wall(MIDNIGHT)))

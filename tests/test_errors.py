@@ -186,6 +186,8 @@ def test_a_report_holds_what_support_asks_for(kind: type[AsyncfinError]) -> None
     }
     if issubclass(kind, ServiceError):
         known |= {"status": "400", "code": "some_code"}
+    else:
+        known |= {"message": str(example(kind))}
     if not issubclass(kind, TransportError):
         known |= {"request id": "r-1"}
     assert facts.pop("versions").startswith("asyncfin ")
@@ -197,6 +199,17 @@ def test_a_report_leaves_out_what_is_unknown_and_what_the_service_wrote() -> Non
     report = ServerFailureError(status=500, message="Bearer abc").report()
     assert "None" not in report
     assert "Bearer" not in report
+
+
+@pytest.mark.parametrize("kind", [AuthenticationError, AllowanceExhaustedError])
+def test_a_refusal_without_an_answer_is_reported_in_our_own_words(kind: type[ServiceError]) -> None:
+    """There is no status, and so it is after pickling."""
+    resumes = {"resume_at": AT} if kind is AllowanceExhaustedError else {}
+    error = kind(status=401, message="no token", answered=False, **resumes)
+    for each in (error, pickle.loads(pickle.dumps(error))):
+        assert "message: " in each.report()
+        assert "no token" in each.report()
+        assert "status" not in each.report()
 
 
 @pytest.mark.parametrize("kind", QUESTION)
@@ -212,6 +225,7 @@ def test_what_the_service_says_does_nothing_to_a_terminal_or_a_log() -> None:
     code, message = "for\x1b[31mbidden", "\x1b[2J\nr\u00e9sum\u00e9"
     error = PermissionDeniedError(status=403, code=code, message=message, request_id="r\r1", attempts=1)
     assert str(error) == "403 for\\x1b[31mbidden (request r\\r1): \\x1b[2J\\nr\u00e9sum\u00e9"
+    assert str(MalformedAnswerError("S-\x1b1\u00a0!")) == "S-\\x1b1\u00a0!"
     report = error.report().split("\n")
     assert (len(report), all(map(str.isprintable, report))) == (6, True)
     assert (error.code, error.message, error.request_id) == (code, message, "r\r1")

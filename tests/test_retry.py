@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -41,10 +42,20 @@ from asyncfin.wire.events import (
     Retrying,
     Stats,
 )
-from asyncfin.wire.protocol import Answer, Request
+from asyncfin.wire.protocol import Answer, Request, read_dataset
 from asyncfin.wire.retry import Quota, Retry, Sender
 from asyncfin.wire.transport import Timeouts, Transport
-from tests.scripted import Received, Scripted, answer, dropping, hanging, judged, refusal, scripted
+from tests.scripted import (
+    Received,
+    Scripted,
+    answer,
+    dropping,
+    hanging,
+    judged,
+    refusal,
+    scripted,
+    trickling,
+)
 
 READ = Request("dataset", "GET", "/v1/entities/O-1/dataset", entity_id="O-1")
 QUERY = Request("query", "POST", "/v1/entities/O-1/dataset/query", body=b"{}", entity_id="O-1")
@@ -538,11 +549,18 @@ async def test_the_log_tells_facts_as_extras(caplog: pytest.LogCaptureFixture) -
     ]
 
 
+class Awaited:
+    async def __call__(self, event: Event) -> None:
+        """Never awaited, were it taken."""
+
+
 def test_what_is_no_observer_or_no_retry_is_refused() -> None:
     """Before anything is sent, and by name."""
     transport = Transport("https://example.com", "t")
     with pytest.raises(SelectionError, match="observers"):
         Sender(transport, bucket=TokenBucket(), observers=[5])  # type: ignore[list-item]
+    with pytest.raises(SelectionError, match="observers must be a function that is not async"):
+        Sender(transport, bucket=TokenBucket(), observers=[Awaited()])  # type: ignore[list-item]
     with pytest.raises(SelectionError, match="retry"):
         Sender(transport, bucket=TokenBucket(), retry=5)  # type: ignore[arg-type]
 
@@ -648,6 +666,16 @@ async def test_what_never_reached_the_service_is_not_of_the_day_s_spending() -> 
 
 
 @pytest.mark.virtual
+async def test_what_may_have_reached_the_service_is_of_the_day_s_spending() -> None:
+    """A request whose connection was dropped."""
+    bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=100, clock=lambda: NOON)
+    async with sending(dropping(), bucket=bucket) as (server, sender, _):
+        with pytest.raises(ConnectionFailedError):
+            await sender.send(READ)
+    assert bucket.stats().spent_today == len(server.requests) == 5
+
+
+@pytest.mark.virtual
 async def test_a_bucket_s_own_refusal_after_a_failure_says_so_and_names_the_failure() -> None:
     """The service did not say 429."""
     bucket = TokenBucket(rate=1e6, daily_budget=1, clock=lambda: NOON)
@@ -657,7 +685,9 @@ async def test_a_bucket_s_own_refusal_after_a_failure_says_so_and_names_the_fail
         ) as caught:
             await sender.send(READ)
     error = caught.value
-    assert (error.by_bucket, error.attempts, type(error.__cause__)) == (True, 1, ServerFailureError)
+    failed = error.__cause__
+    assert isinstance(failed, ServerFailureError)
+    assert (error.answered, error.attempts, failed.operation, failed.attempts) == (False, 1, "dataset", 1)
     assert "message: the bucket's daily budget" in error.report()
     assert "status" not in error.report()
 
@@ -682,13 +712,29 @@ async def test_an_error_whose_body_cannot_be_read_is_gone_by_its_status(
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("status", [429, 503, 404, 409])
-async def test_an_error_that_breaks_off_within_its_body_is_asked_for_again(status: int) -> None:
+@pytest.mark.parametrize("way", [dropping, hanging, partial(trickling, seconds=1)])
+async def test_an_error_that_breaks_off_within_its_body_is_asked_for_again(way: Any, status: int) -> None:
     """A 429 pauses all the same; of other errors the code decides, which has not come (spec 7)."""
-    head = f"HTTP/1.1 {status} X\r\nRetry-After: 30\r\nContent-Length: 10\r\n\r\n12345"
-    async with sending(dropping(head.encode()), answer()) as (server, sender, _):
+    head = f"HTTP/1.1 {status} X\r\nRetry-After: 30\r\nContent-Length: 100\r\n\r\n12345".encode()
+    timeouts = Timeouts(read=5, total=len(head) + 10)
+    async with sending(way(head), answer(), timeouts=timeouts) as (server, sender, events):
         await sender.send(READ)
-    waited = server.requests[1].at - server.requests[0].at
-    assert (waited >= 30) == (status in (429, 503))
+    failed = [each.failure for each in of_kind(events, Retrying)]
+    if status in (429, 503):
+        assert failed == ["RateLimitedError" if status == 429 else "ServerFailureError"]
+        assert server.requests[1].at - server.requests[0].at >= 30
+    else:
+        assert failed[0] in ("TruncatedAnswerError", "RequestTimeoutError")
+
+
+@pytest.mark.virtual
+async def test_an_answer_that_breaks_the_spec_tells_how_often_it_was_asked_for() -> None:
+    """Whoever reads it, after a retry too."""
+    async with sending(answer(503), answer(body=b"[]")) as (_, sender, _events):
+        got = await sender.send(READ)
+    with pytest.raises(MalformedAnswerError) as caught:
+        read_dataset(READ, got)
+    assert caught.value.attempts == 2
 
 
 async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> None:

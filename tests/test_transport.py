@@ -427,8 +427,10 @@ async def test_a_connection_that_does_not_come_about_ends_at_the_connect_timeout
         base_url = server.base_url.replace("http:", "https:")
         async with connected(base_url, timeouts=Timeouts(connect=6.5)) as transport:
             began = loop.time()
-            assert isinstance(await failure_of(transport), RequestTimeoutError)
+            error = await failure_of(transport)
             assert loop.time() - began == pytest.approx(6.5, abs=0.01)
+    assert isinstance(error, RequestTimeoutError)
+    assert not error.sent
 
 
 @pytest.mark.virtual
@@ -491,6 +493,7 @@ async def test_a_service_must_prove_who_it_is(trusted: bool, certificate: Path) 
             error = await failure_of(transport)
             assert isinstance(error, ConnectionFailedError)
             assert "certificate" in str(error)
+            assert (error.sent, error.may_pass) == (False, False)
     assert len(server.requests) == trusted
 
 
@@ -615,7 +618,6 @@ async def test_a_cancelled_attempt_leaves_the_transport_usable_and_nothing_behin
         "http://10.0.0.1",
         "http://localhost.example.com",
         "ftp://example.com",
-        "example.com",
         "//example.com",
         "https://",
         "https://example.com:99999",
@@ -640,6 +642,9 @@ def test_a_base_url_that_will_not_do_is_refused_by_name(base_url: str) -> None:
         "https://user:hun?ter2@example.com",
         "https://user:hunter2@example.com:99999",
         "user:hunter2@example.com",
+        "https://user:hunter2%40example.com",
+        "https://user:hunter2\uff20example.com",
+        "a-token-hunter2",
         "https://example.com/?token=hunter2",
         "https://example.com#hunter2",
         URL("https://user:hunter2@example.com"),
@@ -772,15 +777,18 @@ async def test_a_netrc_file_is_not_read_with_the_environments_proxy(
     assert server.requests[0].token == TOKEN
 
 
-async def test_a_proxy_that_refuses_is_a_failed_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("status", "may_pass"), [(407, False), (503, True)])
+async def test_a_proxy_that_refuses_is_a_failed_connection(
+    status: int, may_pass: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its status is told; its answer is not the service's."""
-    async with scripted(answer(407)) as proxy:
+    async with scripted(answer(status)) as proxy:
         monkeypatch.setenv("https_proxy", proxy.base_url)
         async with connected("https://service.invalid", trust_env=True) as transport:
             error = await failure_of(transport)
     assert isinstance(error, ConnectionFailedError)
-    assert "407" in str(error)
-    assert (error.sent, error.may_pass) == (False, False)
+    assert str(status) in str(error)
+    assert (error.sent, error.may_pass) == (False, may_pass)
 
 
 async def test_a_proxy_out_of_reach_is_what_the_error_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from attrs import fields
 from rich import box
@@ -38,14 +38,28 @@ def screen(width: int | None = None) -> Console:
     return console
 
 
-class _Aside(Console):
-    def on_broken_pipe(self) -> None:
-        """Go on: rich would end the command."""
+class _Lossy:
+    """A stream that loses what it can't write: the terminal or the reader may have gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def aside() -> Console:
-    """Return standard error for progress, which a command does not depend on: nobody may be reading it."""
-    return _Aside(stderr=True, markup=False, highlight=False)
+    """Return standard error for progress, on which no command depends."""
+    return Console(file=cast(TextIO, _Lossy(sys.stderr)), markup=False, highlight=False)
 
 
 def say(line: str) -> None:

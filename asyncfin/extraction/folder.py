@@ -28,6 +28,7 @@ else:
 
 # File systems take 255 bytes, of which ".parquet" is a part.
 _LONGEST = 247
+_BESIDE = ".journal"
 _JOURNAL = "journal.sqlite"
 
 
@@ -48,8 +49,8 @@ class Folder:
         """Return the places for a data folder, which need not exist.
 
         Raises:
-            SelectionError: it is something other than a folder, or is within another extraction's
-                folder or journal, or none can stand beside it on the same file system.
+            SelectionError: it is something other than a folder, or in the way of another extraction, or no
+                folder can stand beside it on the same file system.
         """
         data = _resolved(to)
         if os.path.lexists(data) and not data.is_dir():
@@ -59,14 +60,22 @@ class Folder:
                 f"{data} is no place for files: name a folder within, such as {data / 'extraction'};"
                 " the journal stands beside it, on the same file system"
             )
-        for place in (data, *data.parents):
-            if os.path.exists(place / _JOURNAL) or (place != data and os.path.exists(cls._of(place).journal)):
+        folder = cls._of(data)
+        if os.path.exists(data / _JOURNAL):
+            raise SelectionError(f"{data} holds the journal of an extraction: name another folder")
+        if os.path.exists(cls._of(folder.beside).journal):
+            raise SelectionError(
+                f"the journal would stand in {folder.beside}, whose files are of another extraction"
+            )
+        for place in data.parents:
+            within = place.name.endswith(_BESIDE) and os.path.exists(place / _JOURNAL)
+            if within or os.path.exists(cls._of(place).journal):
                 raise SelectionError(f"{data} lies within another extraction, {place}: name another folder")
-        return cls._of(data)
+        return folder
 
     @classmethod
     def _of(cls, data: Path) -> Folder:
-        return cls(data, data.parent / f"{data.name}.journal")
+        return cls(data, data.parent / f"{data.name}{_BESIDE}")
 
     @property
     def journal(self) -> Path:
@@ -92,10 +101,10 @@ class Folder:
         """
         known = set(map(self.file, entity_ids))
         for path in files:
-            if path not in known:
+            if path not in known and os.path.lexists(path):  # a run at work may have deleted it meanwhile
                 raise ManifestMismatchError(
-                    f"{self.data} holds {path.relative_to(self.data)}, which no journal beside it knows:"
-                    " name another folder"
+                    f"{self.data} holds {path.relative_to(self.data)}, which no journal beside it knows,"
+                    " and readers would take it for part of the table: remove it, or name another folder"
                 )
 
     def make(self) -> None:
@@ -145,7 +154,8 @@ def _resolved(to: str | os.PathLike[str]) -> Path:
         data = Path(os.path.realpath(to))
         str(data).encode()
     except ValueError:
-        raise SelectionError(f"{os.fspath(to)!r} is no path in UTF-8, which Parquet files need") from None
+        shown = os.path.abspath(to)
+        raise SelectionError(f"{shown!r} is no path in UTF-8, which Parquet files need") from None
     return data
 
 

@@ -24,7 +24,7 @@ from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.disk import failing
 from asyncfin.extraction.question import Lacking, Question, differences
 
-_VERSION = 1
+_VERSION = 2
 # The two files of a journal are copied again if one has changed meanwhile; a busy run must not hold that up.
 _PARTS = ("", "-wal")
 _COPIES = 5

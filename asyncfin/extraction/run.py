@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from inspect import iscoroutinefunction
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from attrs import define, field
 
@@ -34,7 +33,7 @@ from asyncfin.extraction.watch import OnProgress, Watch
 from asyncfin.fanout.catalogues import MAX_RESTARTS
 from asyncfin.fanout.flight import in_flight
 from asyncfin.model.catalogue import Catalogue, Dataset
-from asyncfin.model.kind import check_kind
+from asyncfin.model.kind import check_kind, check_plain_callable
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
@@ -49,7 +48,7 @@ OnError: TypeAlias = Literal["continue", "raise"]
 # none would ever be done: so two are read at once at first, and one more for every eight done.
 _READ_AT_FIRST = 2
 _DONE_FOR_ONE_MORE = 8
-# A sleeping machine's monotonic clock may stand still, so the wall clock is looked at again.
+# How often a run that sleeps tells so, and looks at the wall clock: the monotonic one may stand still.
 _LOOK_SECONDS = 10.0
 
 
@@ -151,8 +150,8 @@ async def run(
     if stop is not None:
         check_kind("stop", stop, asyncio.Event)
     if progress is not None:
-        _check_callable("progress", progress)
-    _check_callable("clock", clock)
+        check_plain_callable("progress", progress)
+    check_plain_callable("clock", clock)
     shelf = Shelf(folder, question, clock)
     watch = Watch(len(ids), progress, asyncio.get_running_loop().time)
     async with Thread() as thread:
@@ -208,11 +207,6 @@ def checked_folder(client: Client, to: str | os.PathLike[str], **flags: bool) ->
         return Folder.at(to)
     except SelectionError as error:
         raise SelectionError(f"to: {error}") from None
-
-
-def _check_callable(name: str, value: Any) -> None:
-    if not callable(value) or iscoroutinefunction(value):
-        raise SelectionError(f"{name} must be a plain function, not {value!r}")
 
 
 @define

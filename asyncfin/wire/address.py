@@ -10,6 +10,7 @@ from yarl import URL
 
 from asyncfin.errors import SelectionError
 
+_HARMLESS = r"(?a:([a-z]+:)?//[\w.:\-/\[\]\s]*)?"
 _STRANGE = r"[\s\x00-\x1f?#]"
 
 
@@ -22,8 +23,8 @@ def checked_base_url(base_url: str) -> str:
     """
     if not isinstance(base_url, str):
         raise SelectionError(f"base_url must be a str, not of class {type(base_url).__name__}")
-    # What comes before an @ or after ? and # may be a password, however the rest reads.
-    not_this = "; its value is not shown" if re.search("[@?#]", base_url) else f", not {base_url!r}"
+    # A token in its place, or a password within, is not to be shown, however the rest reads.
+    not_this = f", not {base_url!r}" if re.fullmatch(_HARMLESS, base_url) else "; its value is not shown"
     url = _parsed(base_url)
     if url is not None and (url.user is not None or url.password is not None):
         raise SelectionError(f"base_url must hold no credentials{not_this}")

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import isfinite
 
@@ -45,7 +45,7 @@ class BucketStats:
         paused_until: loop time; None while not paused.
         exhausted_until: when requests are possible again, aware UTC; None while they are.
         spent_today: weight granted since midnight UTC, without what never reached the service.
-        daily_budget: how much may be granted between two midnights UTC; None: no bound.
+        daily_budget: how large `spent_today` may become; None: no bound.
     """
 
     rate: float | None
@@ -79,8 +79,8 @@ class TokenBucket:
         rate: weight per second. None: no pace until the service first refuses (429); from then on
             the rate is learned from its refusals.
         burst: how much may be granted at once after a rest, at least 1.
-        daily_budget: how much this bucket may grant between two midnights UTC (spec 8), at least 1;
-            None: no bound but the service's own.
+        daily_budget: how much this bucket may grant between two midnights UTC (spec 8), at least 1,
+            without what never reached the service; None: no bound but the service's own.
         clock: gives the wall time, aware UTC. All else runs by the event loop's clock.
 
     Raises:
@@ -178,13 +178,19 @@ class TokenBucket:
     def give_back(self, weight: float = 1) -> None:
         """Undo a grant at once, before anything was sent on it."""
         self._level.give_back(weight)
-        self.unspend(weight)
+        self._allowance.give_back(weight, self._clock())
         self._granted -= 1
         self._serve()
 
-    def unspend(self, weight: float = 1) -> None:
-        """Leave out of the day's spending what never reached the service; it keeps its place in the pace."""
-        self._allowance.give_back(weight, self._clock())
+    def unspend(self, *, sent_at: float) -> None:
+        """Leave out of the day's spending a request that never reached the service. Its grant is used up.
+
+        Args:
+            sent_at: what `acquire` returned for that request.
+        """
+        now, age = self._clock(), self._bind().time() - sent_at
+        if (now - timedelta(seconds=age)).date() == now.date():
+            self._allowance.give_back(1, now)
 
     def pause_until(self, loop_time: float) -> None:
         """Grant nothing before `loop_time`, to nobody; afterwards requests restart one by one.

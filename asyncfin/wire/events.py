@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from inspect import iscoroutinefunction
 from typing import Protocol, Self, TypeAlias
 
 import msgspec
 from attrs import astuple, field, frozen
 
-from asyncfin.errors import SelectionError
+from asyncfin.errors import printable
+from asyncfin.model.kind import check_plain_callable
 from asyncfin.model.words import counted
 
 _log = logging.getLogger("asyncfin")
@@ -139,7 +139,7 @@ class Announcer:
 
     def __init__(self, *observers: Observer) -> None:
         for each in observers:
-            _check_callable(each)
+            check_plain_callable("observers", each)
         self._observers = observers
 
     def __call__(self, event: Event) -> None:
@@ -152,18 +152,13 @@ class Announcer:
     @contextmanager
     def also(self, observer: Observer) -> Iterator[Self]:
         """Tell one more observer while the block lasts; give what tells of events of its own."""
-        _check_callable(observer)
+        check_plain_callable("observer", observer)
         self._observers += (observer,)
         try:
             yield self
         finally:
             last = max(at for at, each in enumerate(self._observers) if each is observer)
             self._observers = self._observers[:last] + self._observers[last + 1 :]
-
-
-def _check_callable(observer: Observer) -> None:
-    if not callable(observer) or iscoroutinefunction(observer):
-        raise SelectionError(f"observers must be plain functions that take an event, not {observer!r}")
 
 
 _INFORMATIVE = (Retrying, Restarted)
@@ -178,7 +173,7 @@ def log(event: Event) -> None:
     if _log.isEnabledFor(level):
         facts = msgspec.structs.asdict(event)
         told = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
-        _log.log(level, "%s %s", type(event).__name__, told, extra=facts)
+        _log.log(level, "%s %s", type(event).__name__, printable(told), extra=facts)
 
 
 @frozen

@@ -88,9 +88,13 @@ class Level:
                 self.rate, self._restarting, self.full_at = None, False, -inf
 
     def give_back(self, weight: float) -> None:
-        """Undo a `spend`."""
-        if self.rate is not None:
-            self.full_at -= weight / self.rate
+        """Undo a `spend`. Of what was spent before a pause nothing comes back in it."""
+        if self.rate is None:
+            return
+        if self._restarting:
+            self.rate = max(self.rate / _RESTART_GROWTH, _RESTART_RATE)
+        after_pause = self.paused_until + (self.burst - 1) / self.rate
+        self.full_at = max(self.full_at - weight / self.rate, after_pause)
 
     def change(self, now: float, rate: float | None, burst: float) -> None:
         """Go on with another rate and burst; of what is held stays what the new burst has room for."""
@@ -246,7 +250,7 @@ class Allowance:
             else "the allowance is used up",
             at=now,
             attempts=0,
-            by_bucket=True,
+            answered=False,
             retry_after=(resume_at - now).total_seconds(),
             resume_at=resume_at,
         )

@@ -17,6 +17,7 @@ from attrs import evolve, field, frozen
 
 from asyncfin.errors import (
     AllowanceExhaustedError,
+    AsyncfinError,
     AuthenticationError,
     MalformedAnswerError,
     RateLimitedError,
@@ -56,7 +57,7 @@ class Retry:
     """Whether to send a request again after an attempt failed, and when.
 
     Tried again are lost, late and incomplete answers, 500, 502, 503, 504 and 429; nothing else, and
-    not a certificate that does not verify, nor a proxy that refuses.
+    not a certificate that does not verify, nor a proxy's refusal other than 5xx.
 
     Args:
         attempts: how often a request is sent at most, the first time included. Sending again with a
@@ -203,12 +204,15 @@ class Sender:
         try:
             answer = await self._transport.while_open(partial(self._answered, course))
         except (ServiceError, TransportError, MalformedAnswerError) as error:
-            error.operation, error.entity_id = request.operation, request.entity_id
-            error.attempts = course.sent
-            error.at = error.at or self._transport.clock()
+            self._complete(error, course)
             raise
         self._quota.earn()
         return answer
+
+    def _complete(self, error: AsyncfinError, course: _Course) -> None:
+        error.operation, error.entity_id = course.request.operation, course.request.entity_id
+        error.attempts = course.sent
+        error.at = error.at or self._transport.clock()
 
     async def _answered(self, course: _Course) -> Answer:
         failed = None
@@ -217,6 +221,9 @@ class Sender:
                 failed = outcome
                 await self._recover(course, outcome)
         except AllowanceExhaustedError as refusal:
+            if refusal.answered or failed is None:
+                raise
+            self._complete(failed, course)
             raise refusal from failed
         return evolve(outcome, attempts=course.sent)
 
@@ -224,7 +231,6 @@ class Sender:
         """Send once. An error returned is the attempt's; one raised is final."""
         loop = asyncio.get_running_loop()
         queued_at = loop.time()
-        await self._transport.tokens.current()  # not in one of the slots, if it takes long
         async with self._transport.slot():
             token = await self._granted(course)
             self._waited(course.request, "turn", loop.time() - queued_at)
@@ -236,7 +242,7 @@ class Sender:
                 return await self._observed(course, token)
             except TransportError as error:
                 if not error.sent:
-                    self._bucket.unspend()
+                    self._bucket.unspend(sent_at=course.sent_at)
                 return error
             finally:
                 course.elapsed += loop.time() - course.sent_at

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import NoReturn, TypeAlias
 
 from asyncfin.errors import AuthenticationError, SelectionError, ServiceError
+from asyncfin.model.kind import is_async
 from asyncfin.wire.shared import SharedReads
 
 AskToken: TypeAlias = Callable[[], Awaitable[str]]
@@ -110,7 +111,7 @@ class Tokens:
             return self._current
         outcome = await self._asking.share("token", self._renewed)
         if isinstance(outcome, str):
-            raise AuthenticationError(status=401, message=outcome)
+            raise AuthenticationError(status=401, message=outcome, answered=False)
         return outcome
 
     def struck_from(self, answered: bytes) -> bytes:
@@ -168,7 +169,7 @@ def _is_token(text: object) -> bool:
 
 
 def _checked_callable(token: AskToken) -> AskToken:
-    if callable(token) and any(map(inspect.iscoroutinefunction, (token, type(token).__call__))):
+    if is_async(token):
         return token
     shown = "a plain function: write async def" if inspect.isroutine(token) else type(token).__name__
     raise SelectionError(f"token must be a str, or an async callable that returns one, not {shown}")

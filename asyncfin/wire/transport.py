@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from yarl import URL
 
 from asyncfin.errors import (
@@ -237,17 +237,26 @@ class Transport:
     async def _outcome(
         self, session: aiohttp.ClientSession, request: Request, token: Secret
     ) -> Answer | Exception:
+        heads: list[Answer] = []  # the one that has come, still without its body
         try:
             async with asyncio.timeout(self._timeouts.total):
-                status, headers, raw = await self._exchange(session, request, token)
-            body = await self._inflated(status, raw, headers.get("content-encoding", ""))
+                raw = await self._exchange(session, request, token, heads.append)
+            (head,) = heads
+            body = await self._inflated(raw, head.headers.get("content-encoding", ""))
         except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
+            if heads and not self._closed and not _needs_its_body(heads[0].status):
+                return heads[0]
             return self._failure(error)
-        return Answer(status, headers, self.tokens.struck_from(body), self.clock())
+        return evolve(head, body=self.tokens.struck_from(body), at=self.clock())
 
     async def _exchange(
-        self, session: aiohttp.ClientSession, request: Request, token: Secret
-    ) -> tuple[int, dict[str, str], bytes]:
+        self,
+        session: aiohttp.ClientSession,
+        request: Request,
+        token: Secret,
+        begun: Callable[[Answer], None],
+    ) -> bytes:
+        """Return the body as it came, after calling `begun` with the answer's head."""
         sent = {"Authorization": token.bearer()}
         if request.body is not None:
             sent["Content-Type"] = "application/json"
@@ -259,36 +268,26 @@ class Transport:
             headers=sent,
             allow_redirects=False,
         ) as response:
-            body = await self._read(response)
             headers = {
                 name.decode().lower(): self.tokens.struck_from(text).decode(errors="replace")
                 for name, text in response.raw_headers
             }
-            return response.status, headers, body
+            begun(Answer(response.status, headers, b"", self.clock()))
+            return await self._read(response)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0
-        try:
-            async for piece in response.content.iter_any():
-                pieces.append(piece)
-                size += len(piece)
-                if size > self._max_body_bytes:
-                    raise OversizedError
-        except (aiohttp.ClientPayloadError, OversizedError):
-            if _needs_its_body(response.status):
-                raise
-            return b""
+        async for piece in response.content.iter_any():
+            pieces.append(piece)
+            size += len(piece)
+            if size > self._max_body_bytes:
+                raise OversizedError
         return b"".join(pieces)
 
-    async def _inflated(self, status: int, raw: bytes, coding: str) -> bytes:
-        try:
-            if len(raw) < _INLINE_BYTES or is_plain(coding):
-                return inflate(raw, coding, self._max_body_bytes)
-            return await asyncio.to_thread(inflate, raw, coding, self._max_body_bytes)
-        except UnreadableError:
-            if _needs_its_body(status):
-                raise
-            return b""
+    async def _inflated(self, raw: bytes, coding: str) -> bytes:
+        if len(raw) < _INLINE_BYTES or is_plain(coding):
+            return inflate(raw, coding, self._max_body_bytes)
+        return await asyncio.to_thread(inflate, raw, coding, self._max_body_bytes)
 
     def _failure(self, error: Exception) -> Exception:
         """Say in our own words what went wrong; the text of `error` may hold headers."""

@@ -1,5 +1,6 @@
 """How commands end: exit codes, one line for a failure, and nothing secret in it."""
 
+import json
 import os
 import re
 import signal
@@ -157,6 +158,17 @@ def test_a_closed_standard_output_or_error_loses_only_what_goes_there(
         ["/bin/sh", "-c", command, sys.executable], capture_output=True, text=True, env=environment(service)
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
+def test_a_terminal_that_goes_away_costs_no_result(service: Sandbox) -> None:
+    """Progress is lost, what goes into the pipe is not."""
+    ours, theirs = os.openpty()
+    process = start("catalogue", ENTITY, "--json", sandbox=service, stderr=theirs)
+    os.close(theirs)
+    os.close(ours)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, json.loads(out)["entity_id"]) == (0, ENTITY)
 
 
 def test_success_says_nothing_on_standard_error_unless_that_is_a_terminal(service: Sandbox) -> None:

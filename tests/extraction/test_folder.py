@@ -48,11 +48,32 @@ async def test_a_folder_within_another_extraction_is_refused(
     """Readers of the outer one would meet its files, and those of its journal."""
     await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night")
     before, spent = names(tmp_path), len(sandbox.log)
-    for within in ("night/more", "night/more/and/more", "night.journal", "night.journal/more"):
+    for within, named in (
+        ("night/more", "lies within another extraction"),
+        ("night/more/and/more", "lies within another extraction"),
+        ("night.journal/more", "lies within another extraction"),
+        ("night.journal", "holds the journal of an extraction"),
+    ):
         for ask in (extract, extract_cost):
-            with pytest.raises(SelectionError, match=rf"to: .*{within} lies within another extraction"):
+            with pytest.raises(SelectionError, match=rf"to: .*{within} {named}"):
                 await ask(client, IDS, Select(), Annual(), to=tmp_path / within)
     assert (names(tmp_path), len(sandbox.log)) == (before, spent)
+
+
+async def test_a_journal_is_put_into_no_other_extraction_s_folder(client: Client, tmp_path: Path) -> None:
+    """Whatever that one is called."""
+    await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night.journal")
+    with pytest.raises(SelectionError, match=r"to: the journal would stand in .*night\.journal"):
+        await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night")
+    assert [path.name for path in (tmp_path / "night.journal").iterdir()] == [f"{IDS[0]}.parquet"]
+
+
+async def test_a_file_that_is_only_called_like_a_journal_is_in_nobody_s_way(
+    client: Client, tmp_path: Path
+) -> None:
+    """In a folder above."""
+    (tmp_path / "journal.sqlite").write_bytes(b"")
+    assert len((await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "a" / "night")).done) == 1
 
 
 @given(st.lists(ids, unique=True, min_size=2))

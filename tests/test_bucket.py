@@ -296,6 +296,17 @@ async def test_grants_given_back_in_a_pause_do_not_go_at_once_after_it(rate: flo
     assert times[0] == near(*times[1])
 
 
+async def test_a_grant_given_back_after_the_rate_was_lowered_empties_nothing() -> None:
+    """Nor does a pause that was over long before."""
+    bucket = TokenBucket(1000, 100)
+    bucket.pause_until(asyncio.get_running_loop().time() + 1)
+    await asyncio.sleep(50)
+    bucket.rate = 1
+    await bucket.acquire()
+    bucket.give_back()
+    assert bucket.stats().level == pytest.approx(100)
+
+
 async def test_a_restart_is_no_faster_for_grants_given_back_in_it() -> None:
     """Each one leaves the pace as it was."""
     times = []

@@ -637,6 +637,26 @@ async def test_nothing_is_sent_in_a_pause_that_began_while_a_token_was_renewed()
 
 
 @pytest.mark.virtual
+async def test_however_many_wait_for_a_token_it_is_asked_for_once() -> None:
+    """Also those who have no connection yet; and whoever asked first may leave."""
+    asked = 0
+
+    async def ask() -> str:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(1)
+        raise OSError
+
+    async with sending(answer(), token=ask, max_in_flight=2) as (server, sender, _):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(20)]
+        await asyncio.sleep(0.5)
+        waiting[0].cancel()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert (asked, len(server.requests)) == (1, 0)
+    assert [type(end) for end in ends[1:]] == [AuthenticationError] * 19
+
+
+@pytest.mark.virtual
 async def test_who_leaves_while_a_token_is_renewed_has_spent_nothing() -> None:
     """Neither of the bucket nor of the day."""
     bucket = TokenBucket(rate=4, burst=4, daily_budget=100, clock=lambda: NOON)

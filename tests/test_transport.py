@@ -621,8 +621,6 @@ async def test_a_cancelled_attempt_leaves_the_transport_usable_and_nothing_behin
         "//example.com",
         "https://",
         "https://example.com:99999",
-        "https://exam ple.com",
-        "https://example.com\n",
         "",
     ],
 )
@@ -641,6 +639,9 @@ def test_a_base_url_that_will_not_do_is_refused_by_name(base_url: str) -> None:
         "https://user:hun/ter2@example.com",
         "https://user:hun?ter2@example.com",
         "https://user:hunter2@example.com:99999",
+        "https://user:hunter2",
+        "https://user:hunter2/example.com",
+        "https:// hunter2",
         "user:hunter2@example.com",
         "https://user:hunter2%40example.com",
         "https://user:hunter2\uff20example.com",

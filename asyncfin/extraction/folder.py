@@ -107,6 +107,16 @@ class Folder:
                     " and readers would take it for part of the table: remove it, or name another folder"
                 )
 
+    def refuse_inner(self) -> None:
+        """Refuse places that hold another extraction, which they would lock out.
+
+        Raises:
+            ManifestMismatchError: they do.
+        """
+        for place in (self.data, self.beside):
+            for path in place.rglob(f"*{_BESIDE}/{_JOURNAL}"):
+                raise ManifestMismatchError(f"{place} holds another extraction, {path}: name another folder")
+
     def make(self) -> None:
         """Make the folders where they are missing.
 
@@ -115,6 +125,7 @@ class Folder:
         """
         if not self.journal.exists():
             self.refuse_unknown(self.files())
+            self.refuse_inner()
         self.data.mkdir(parents=True, exist_ok=True)
         self.beside.mkdir(exist_ok=True)
 

@@ -10,7 +10,7 @@ from yarl import URL
 
 from asyncfin.errors import SelectionError
 
-_HARMLESS = r"(?a:([a-z]+:)?//[\w.:\-/\[\]\s]*)?"
+_HARMLESS = r"(?a:([a-z]+:)?//([\w.\-]*|\[[\da-f:]*\])(:\d*)?(/[\w.\-/]*)?)?"
 _STRANGE = r"[\s\x00-\x1f?#]"
 
 
@@ -23,7 +23,7 @@ def checked_base_url(base_url: str) -> str:
     """
     if not isinstance(base_url, str):
         raise SelectionError(f"base_url must be a str, not of class {type(base_url).__name__}")
-    # A token in its place, or a password within, is not to be shown, however the rest reads.
+    # What may be a token, or hold a password, is not to be shown.
     not_this = f", not {base_url!r}" if re.fullmatch(_HARMLESS, base_url) else "; its value is not shown"
     url = _parsed(base_url)
     if url is not None and (url.user is not None or url.password is not None):

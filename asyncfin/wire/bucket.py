@@ -176,7 +176,7 @@ class TokenBucket:
                 await self._verdict(waiter, self._resting)
 
     def give_back(self, weight: float = 1) -> None:
-        """Undo a grant at once, before anything was sent on it."""
+        """Undo a grant at once, before anything was sent on it. A learned rate stays as it is."""
         self._level.give_back(weight)
         self._allowance.give_back(weight, self._clock())
         self._granted -= 1

@@ -98,6 +98,8 @@ class Level:
 
     def change(self, now: float, rate: float | None, burst: float) -> None:
         """Go on with another rate and burst; of what is held stays what the new burst has room for."""
+        if self.paused_until <= now:
+            self.paused_until = -inf  # what it left of the old rate is no measure of the new one
         at = max(now, self.paused_until)
         held = self.held(at)
         if rate is None and (self._restarting or at > now):

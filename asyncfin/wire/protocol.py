@@ -48,9 +48,9 @@ class Request:
 
 @frozen
 class Answer:
-    """One complete HTTP answer: header names in lower case, the body inflated, `at` aware UTC.
+    """One HTTP answer: header names in lower case, the body whole and inflated, `at` aware UTC.
 
-    After 429 and 5xx the body is empty where it can't be read. `attempts` is how often the request was sent.
+    After 429 and 5xx the body is empty where it can't be had. `attempts` is how often the request was sent.
     """
 
     status: int

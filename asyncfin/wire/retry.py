@@ -231,6 +231,7 @@ class Sender:
         """Send once. An error returned is the attempt's; one raised is final."""
         loop = asyncio.get_running_loop()
         queued_at = loop.time()
+        await self._transport.tokens.current()  # outside of the slots, so that all share one asking
         async with self._transport.slot():
             token = await self._granted(course)
             self._waited(course.request, "turn", loop.time() - queued_at)

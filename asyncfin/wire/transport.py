@@ -1,4 +1,4 @@
-"""One attempt over HTTP: a request in, a complete answer or a `TransportError` out.
+"""One attempt over HTTP: a request in, an answer or a `TransportError` out.
 
 Decided here: what a connection may be (TLS, timeouts, proxies, how many), what counts as a complete
 answer, and what of a failure is told. It is the only module of the client that imports aiohttp, and
@@ -140,15 +140,15 @@ class Transport:
             yield
 
     async def attempt(self, request: Request, token: Secret) -> Answer:
-        """Send `request` once, at once, and return the complete answer, whatever its status.
+        """Send `request` once, at once, and return the answer, whatever its status.
 
-        It does not repeat a token of at least 8 characters, even where the service does. A 401 makes
-        `tokens` forget the token, if it can be replaced.
+        It is complete, but for the body of 429 and 5xx that is late, broken or can't be read. It does not
+        repeat a token of at least 8 characters, even where the service does. A 401 makes `tokens` forget
+        the token, if it can be replaced.
 
         Raises:
             TransportError: no complete answer came; its class says why.
-            MalformedAnswerError: the body is larger than allowed, or in a coding not asked for; neither
-                matters after 429 and 5xx.
+            MalformedAnswerError: the body is larger than allowed, or in a coding not asked for.
             RuntimeError: this is closed, or belongs to another event loop that is not closed.
         """
         session = (await self._opened()).session

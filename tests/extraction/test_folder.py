@@ -8,10 +8,10 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncfin import Annual, Client, Select, SelectionError, extract, extract_cost
+from asyncfin import Annual, Client, ManifestMismatchError, Select, SelectionError, extract, extract_cost
 from asyncfin.extraction.folder import Folder
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import FIRST, IDS, names, rows
+from tests.extraction.conftest import FIRST, IDS, NOBODY, names, rows
 
 # One to twelve bytes each in a file name.
 ids = st.text("aA/+%\u00e9\u682a\u682b\U00020bb7", min_size=32, max_size=32).map("O-".__add__)
@@ -66,6 +66,18 @@ async def test_a_journal_is_put_into_no_other_extraction_s_folder(client: Client
     with pytest.raises(SelectionError, match=r"to: the journal would stand in .*night\.journal"):
         await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night")
     assert [path.name for path in (tmp_path / "night.journal").iterdir()] == [f"{IDS[0]}.parquet"]
+
+
+@pytest.mark.parametrize(("inner", "outer"), [("a.journal/sub", "a"), ("a/in", "a")])
+async def test_an_extraction_around_another_is_refused(
+    client: Client, tmp_path: Path, inner: str, outer: str
+) -> None:
+    """Though no file is in it yet, it is not locked out."""
+    await extract(client, [NOBODY], Select(), Annual(), to=tmp_path / inner)
+    for ask in (extract, extract_cost):
+        with pytest.raises(ManifestMismatchError, match="holds another extraction"):
+            await ask(client, IDS[:1], Select(), Annual(), to=tmp_path / outer)
+    assert len((await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / inner)).done) == 1
 
 
 async def test_a_file_that_is_only_called_like_a_journal_is_in_nobody_s_way(

@@ -37,7 +37,7 @@ from asyncfin.table.panel import Panel, concat
 from asyncfin.wire.answer import QueryPage
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.retry import Retry
-from asyncfin.wire.transport import Timeouts
+from asyncfin.wire.timeouts import Timeouts
 
 if typing.TYPE_CHECKING:
     from asyncfin.extraction.cost import ExtractCost, extract_cost

@@ -28,9 +28,11 @@ from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Observer, Stats
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
 from asyncfin.wire.protocol import check_entity_id, limits_request, read_mapping, usage_request, usage_windows
-from asyncfin.wire.retry import Retry, Sender
+from asyncfin.wire.retry import Retry
+from asyncfin.wire.sender import Sender
+from asyncfin.wire.timeouts import Timeouts
 from asyncfin.wire.token import AskToken
-from asyncfin.wire.transport import Timeouts, Transport
+from asyncfin.wire.transport import Transport
 
 
 class Client:

@@ -43,8 +43,10 @@ from asyncfin.wire.events import (
     Stats,
 )
 from asyncfin.wire.protocol import Answer, Request, read_dataset
-from asyncfin.wire.retry import Quota, Retry, Sender
-from asyncfin.wire.transport import Timeouts, Transport
+from asyncfin.wire.retry import Quota, Retry
+from asyncfin.wire.sender import Sender
+from asyncfin.wire.timeouts import Timeouts
+from asyncfin.wire.transport import Transport
 from tests.scripted import (
     Received,
     Scripted,

@@ -19,7 +19,8 @@ from asyncfin.errors import AuthenticationError, DatasetChangedError, ServiceErr
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Event
 from asyncfin.wire.protocol import Request
-from asyncfin.wire.retry import Retry, Sender
+from asyncfin.wire.retry import Retry
+from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import Secret, Tokens
 from asyncfin.wire.transport import Transport
 from tests.scripted import Received, answer, dropping, hanging, judged, refusal, resetting, trickling

@@ -22,7 +22,7 @@ from asyncfin.telemetry import OpenTelemetryObserver
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Restarted
 from asyncfin.wire.protocol import Request
-from asyncfin.wire.retry import Sender
+from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
 from tests.scripted import answer, dropping, hanging, refusal, scripted
 

@@ -11,7 +11,8 @@ import pytest
 from asyncfin.errors import AuthenticationError, SelectionError
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.protocol import Request
-from asyncfin.wire.retry import Retry, Sender
+from asyncfin.wire.retry import Retry
+from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import Tokens
 from asyncfin.wire.transport import Transport
 from tests.scripted import Received, Scripted, answer, judged, refusal

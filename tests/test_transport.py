@@ -36,7 +36,8 @@ from asyncfin.errors import (
     TruncatedAnswerError,
 )
 from asyncfin.wire.protocol import Answer, Request
-from asyncfin.wire.transport import Timeouts, Transport
+from asyncfin.wire.timeouts import Timeouts
+from asyncfin.wire.transport import Transport
 from tests.conftest import VirtualTimeLoop
 from tests.scripted import answer, dropping, hanging, judged, resetting, scripted, trickling
 

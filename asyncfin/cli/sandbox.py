@@ -13,7 +13,7 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.output import screen
+from asyncfin.cli.output import aside, screen
 from asyncfin.sandbox import (
     BrokenDatasetError,
     Dialect,
@@ -92,20 +92,20 @@ async def sandbox(
             port=port,
         )
         async with service:
-            aside = Console(stderr=True, markup=False, highlight=False)
-            _announce(service, {each.entity_id: each.name for each in files}, aside)
+            console = aside()
+            _announce(service, {each.entity_id: each.name for each in files}, console)
             await _interrupted()
-            aside.print("\nThe sandbox has ended.", style="dim")
+            console.print("\nThe sandbox has ended.", style="dim")
     except (SandboxError, BrokenDatasetError) as error:
         raise UsageError(str(error)) from None
 
 
-def _announce(service: Sandbox, names: dict[str, str], aside: Console) -> None:
+def _announce(service: Sandbox, names: dict[str, str], console: Console) -> None:
     line = f"export ASYNCFIN_BASE_URL={service.base_url} ASYNCFIN_TOKEN={service.token}"
     screen().print(line, soft_wrap=True)  # wrapped, it could not be pasted
     # A store may hold more entities than there are files.
     entities = "\n".join(f"  {each}  {names.get(each, '')}".rstrip() for each in service.entities)
-    aside.print(f"The sandbox serves at {service.base_url}:\n{entities}\nCtrl-C ends it.", style="dim")
+    console.print(f"The sandbox serves at {service.base_url}:\n{entities}\nCtrl-C ends it.", style="dim")
 
 
 async def _interrupted() -> None:

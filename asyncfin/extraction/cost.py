@@ -12,10 +12,11 @@ from attrs import define, frozen
 
 from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, DatasetChangedError
+from asyncfin.extraction.arguments import checked_folder, checked_ids
 from asyncfin.extraction.journal import Failure, Written
 from asyncfin.extraction.question import Question, narrowed
 from asyncfin.extraction.report import EntityReport, failures
-from asyncfin.extraction.run import FAILURES, checked_folder, checked_ids, utc_now
+from asyncfin.extraction.run import FAILURES, utc_now
 from asyncfin.extraction.shelf import Shelf
 from asyncfin.extraction.thread import Thread
 from asyncfin.extraction.watch import Watch
@@ -130,7 +131,9 @@ async def extract_cost(
     """
     ids = checked_ids(entity_ids)
     question = Question(select, periods, value_version)
-    folder = checked_folder(client, to, refresh=refresh, replace=replace, read_catalogues=read_catalogues)
+    folder = await checked_folder(
+        client, to, refresh=refresh, replace=replace, read_catalogues=read_catalogues
+    )
     shelf = Shelf(folder, question, utc_now)
     async with Thread() as thread:
         try:

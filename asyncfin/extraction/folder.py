@@ -108,12 +108,12 @@ class Folder:
                 )
 
     def refuse_inner(self) -> None:
-        """Refuse places that hold another extraction, which they would lock out.
+        """Refuse new places around another extraction, which they would lock out.
 
         Raises:
-            ManifestMismatchError: they do.
+            ManifestMismatchError: they are.
         """
-        for place in (self.data, self.beside):
+        for place in () if self.journal.exists() else (self.data, self.beside):
             for path in place.rglob(f"*{_BESIDE}/{_JOURNAL}"):
                 raise ManifestMismatchError(f"{place} holds another extraction, {path}: name another folder")
 
@@ -125,7 +125,7 @@ class Folder:
         """
         if not self.journal.exists():
             self.refuse_unknown(self.files())
-            self.refuse_inner()
+        self.refuse_inner()
         self.data.mkdir(parents=True, exist_ok=True)
         self.beside.mkdir(exist_ok=True)
 

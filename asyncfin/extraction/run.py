@@ -23,7 +23,7 @@ from asyncfin.errors import (
     ServiceError,
     TransportError,
 )
-from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.arguments import checked_folder, checked_ids
 from asyncfin.extraction.journal import Failure, Written
 from asyncfin.extraction.question import Lacking, Question, narrowed
 from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, unknown_to_all
@@ -39,7 +39,6 @@ from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.table.panel import Panel
 from asyncfin.wire.events import Observer, Restarted
-from asyncfin.wire.protocol import check_entity_id
 
 # What can be wrong with one entity alone.
 FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResultError, SelectionError)
@@ -144,7 +143,7 @@ async def run(
 ) -> ExtractReport:
     """Return the report of an extraction, as `extract` does, also where an id is unknown to all entities."""
     ids = checked_ids(entity_ids)
-    folder = checked_folder(client, to, refresh=refresh, replace=replace, wait=wait)
+    folder = await checked_folder(client, to, refresh=refresh, replace=replace, wait=wait)
     if on_error not in (allowed := get_args(OnError)):
         raise SelectionError(f"on_error must be {' or '.join(map(repr, allowed))}, not {on_error!r}")
     if stop is not None:
@@ -172,41 +171,6 @@ async def run(
             return await course.over(ids)
         finally:
             await thread.last(shelf.close)
-
-
-def checked_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
-    """Return distinct entity ids, in their order.
-
-    Raises:
-        SelectionError: one is no entity id, or there is none.
-    """
-    if isinstance(entity_ids, str):
-        entity_ids = (entity_ids,)
-    if not isinstance(entity_ids, Iterable):
-        raise SelectionError(f"entity_ids must be a collection of entity ids, not {entity_ids!r}")
-    ids = tuple(entity_ids)
-    for each in ids:
-        check_entity_id(each)
-    if not ids:
-        raise SelectionError("entity_ids must name at least one entity")
-    return tuple(dict.fromkeys(ids))
-
-
-def checked_folder(client: Client, to: str | os.PathLike[str], **flags: bool) -> Folder:
-    """Return the places of an extraction, if it is asked for rightly.
-
-    Raises:
-        SelectionError: an argument is not as said.
-    """
-    check_kind("client", client, Client)
-    for name, flag in flags.items():
-        check_kind(name, flag, bool)
-    if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
-        raise SelectionError(f"to must be the path of a folder, not {to!r}")
-    try:
-        return Folder.at(to)
-    except SelectionError as error:
-        raise SelectionError(f"to: {error}") from None
 
 
 @define

@@ -57,8 +57,7 @@ class Shelf:
     def look(self, *, replace: bool) -> None:
         """Open only a copy of the journal, and write nothing here. Errors as for `open`."""
         library("pyarrow.parquet", "arrow")
-        if not self._folder.journal.exists():
-            self._folder.refuse_inner()
+        self._folder.refuse_inner()
         files = self._folder.files()  # first: a run at work notes a file before it is there
         self._journal = self._life.enter_context(copied(self._folder.journal, self._question))
         self._folder.refuse_unknown(files, self._journal.with_files())

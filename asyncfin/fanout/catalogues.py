@@ -12,7 +12,7 @@ from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.wire.events import Restarted
 from asyncfin.wire.pages import Send, read_catalogue
 from asyncfin.wire.protocol import Answer, Request, dataset_request, read_dataset
-from asyncfin.wire.retry import Sender
+from asyncfin.wire.sender import Sender
 from asyncfin.wire.shared import SharedReads
 
 MAX_RESTARTS = 3

@@ -38,7 +38,7 @@ from asyncfin.wire.answer import QueryPage, place
 from asyncfin.wire.codec import reading_answer
 from asyncfin.wire.pages import query_pages
 from asyncfin.wire.protocol import check_entity_id
-from asyncfin.wire.retry import Sender
+from asyncfin.wire.sender import Sender
 
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000

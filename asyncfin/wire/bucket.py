@@ -1,8 +1,8 @@
 """Who may send, and when: a token bucket that several clients and tasks share.
 
-Decided here: the order (first come, first served within a lane, and how the lanes take turns), what
-a pause and a used-up allowance mean to those who wait, and what a cancelled wait gives back. How much
-a bucket holds and how fast it fills is arithmetic, and stands in `asyncfin.wire.pace`.
+Decided here: what a pause and a used-up allowance mean to those who wait, and what a cancelled wait
+gives back. Who is next stands in `asyncfin.wire.lanes`; how much a bucket holds and how fast it fills is
+arithmetic, and stands in `asyncfin.wire.pace`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from attrs import frozen
 from asyncfin.errors import AllowanceExhaustedError, SelectionError
 from asyncfin.model.query import Lane
 from asyncfin.wire.checks import check_lane, checked_rate, checked_size
+from asyncfin.wire.lanes import Lanes, Waiter
 from asyncfin.wire.pace import Allowance, Learned, Level
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
 _EPSILON = 1e-9
-# While both lanes wait, bulk gets one grant after this many to interactive.
-_BULK_TURN = 9
 
 _utc_now = partial(datetime.now, UTC)
 
@@ -61,14 +60,6 @@ class BucketStats:
     daily_budget: float | None
 
 
-class _Waiter:
-    """One call of `acquire` or `rest`; its verdict is the loop time of the grant, or why there is none."""
-
-    def __init__(self, weight: float, verdict: asyncio.Future[float | AllowanceExhaustedError]) -> None:
-        self.weight = weight
-        self.verdict = verdict
-
-
 class TokenBucket:
     """Paces requests; may be shared by any number of tasks and clients of one event loop.
 
@@ -101,11 +92,8 @@ class TokenBucket:
         if daily_budget is not None:
             daily_budget = checked_size("daily_budget", daily_budget)
         self._allowance = Allowance(daily_budget)
-        self._interactive: deque[_Waiter] = deque()
-        self._bulk: deque[_Waiter] = deque()
-        self._lanes = {"interactive": self._interactive, "bulk": self._bulk}
-        self._resting: deque[_Waiter] = deque()
-        self._passed = 0  # grants to interactive while bulk waited
+        self._lanes = Lanes()
+        self._resting: deque[Waiter] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None  # set while somebody waits
         self._granted = 0
@@ -155,10 +143,11 @@ class TokenBucket:
         if self._timer is None and self._level.moment(weight) <= now + _EPSILON:
             self._grant(weight, now, today)
             return now
-        waiter = _Waiter(weight, loop.create_future())
-        self._lanes[lane].append(waiter)
+        waiter = Waiter(weight, loop.create_future())
+        queue = self._lanes.queues[lane]
+        queue.append(waiter)
         self._serve()
-        return await self._verdict(waiter, self._lanes[lane])
+        return await self._verdict(waiter, queue)
 
     async def rest(self, seconds: float) -> None:
         """Wait so long before the next `acquire`, in no lane and for no grant.
@@ -169,7 +158,7 @@ class TokenBucket:
         loop, today = self._bind(), self._clock()
         if resume_at := self._allowance.resume_at(1, today):
             raise self._allowance.refusal(resume_at, today)
-        waiter = _Waiter(1, loop.create_future())
+        waiter = Waiter(1, loop.create_future())
         self._resting.append(waiter)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -238,7 +227,7 @@ class TokenBucket:
             burst=self.burst,
             learned=self._learned is not None,
             level=self._level.held(now),
-            waiting={lane: len(queue) for lane, queue in self._lanes.items()},
+            waiting={lane: len(queue) for lane, queue in self._lanes.queues.items()},
             granted=self._granted,
             refused=self._refused,
             paused_until=paused_until if paused_until > now else None,
@@ -265,8 +254,7 @@ class TokenBucket:
             self._level.shift(ahead)
             if self._learned is not None:
                 self._learned.shift(ahead)
-            self._interactive.clear()
-            self._bulk.clear()
+            self._lanes.clear()
             self._resting.clear()
             self._timer = None
         self._loop = loop
@@ -292,27 +280,17 @@ class TokenBucket:
         if self._loop is None or self._loop.is_closed():
             return
         now, today = self._loop.time(), self._clock()
-        while (queue := self._next()) is not None:
+        while (queue := self._lanes.next()) is not None:
             waiter = queue[0]
             moment = self._level.moment(waiter.weight)
             if moment > now + _EPSILON:
                 self._arm(moment)
                 return
-            queue.popleft()
-            self._passed = self._passed + 1 if self._bulk and queue is self._interactive else 0
+            self._lanes.pop(queue)
             self._grant(waiter.weight, now, today)
             self._climb(waiter.weight, now)
             waiter.verdict.set_result(now)
         self._arm(None)
-
-    def _next(self) -> deque[_Waiter] | None:
-        """Return the lane whose head is next; heads cancelled in this turn of the loop are gone."""
-        for queue in (self._interactive, self._bulk):
-            while queue and queue[0].verdict.cancelled():
-                queue.popleft()
-        if self._bulk and (not self._interactive or self._passed >= _BULK_TURN):
-            return self._bulk
-        return self._interactive or None
 
     def _climb(self, weight: float, now: float) -> None:
         """Let a learned rate rise: somebody waited for it."""
@@ -333,7 +311,7 @@ class TokenBucket:
         self._timer = None
         self._serve()
 
-    async def _verdict(self, waiter: _Waiter, queue: deque[_Waiter]) -> float:
+    async def _verdict(self, waiter: Waiter, queue: deque[Waiter]) -> float:
         try:
             verdict = await waiter.verdict
         except BaseException:
@@ -343,7 +321,7 @@ class TokenBucket:
             raise verdict
         return verdict
 
-    def _withdraw(self, waiter: _Waiter, queue: deque[_Waiter]) -> None:
+    def _withdraw(self, waiter: Waiter, queue: deque[Waiter]) -> None:
         """Leave the queue; or, if the grant came in the turn of the cancellation, give it back."""
         verdict = waiter.verdict
         if waiter in queue:
@@ -354,7 +332,7 @@ class TokenBucket:
 
     def _turn_away(self, today: datetime) -> None:
         """Tell all who wait or rest for what the allowance has no room for."""
-        for queue in (self._interactive, self._bulk, self._resting):
+        for queue in (*self._lanes.queues.values(), self._resting):
             for waiter in tuple(queue):
                 if resume_at := self._allowance.resume_at(waiter.weight, today):
                     queue.remove(waiter)

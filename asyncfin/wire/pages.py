@@ -186,14 +186,14 @@ def _check_original(page: QueryPage) -> None:
 
     The other way round is no fault: a value that was never restated may be labelled so.
     """
-    suspects = [at for at, raw in enumerate(page.raw_series) if _RESTATED.encode() in bytes(raw.values)]
-    for at in suspects:
-        series = page.series[at]
-        for period, value in series.observations():
+    for at, raw in enumerate(page.raw_series):
+        if _RESTATED.encode() not in bytes(raw.values):
+            continue
+        for period, value in page.series[at].observations():
             if value.value_version == _RESTATED:
                 raise MalformedAnswerError(
                     f"the value at {period} is {_RESTATED}, and {_ORIGINAL} was asked for"
-                    f" @ {place(at, series.series_id)}"
+                    f" @ {place(at, raw.series_id)}"
                 )
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
-from attrs import evolve, field, frozen
+from attrs import evolve
 from yarl import URL
 
 from asyncfin.errors import (
@@ -29,7 +29,7 @@ from asyncfin.errors import (
 )
 from asyncfin.model.kind import check_kind
 from asyncfin.wire.address import checked_base_url, environment_proxy
-from asyncfin.wire.checks import check_count, positive_seconds
+from asyncfin.wire.checks import check_count
 from asyncfin.wire.inflate import (
     ACCEPTED,
     BrokenStreamError,
@@ -40,6 +40,7 @@ from asyncfin.wire.inflate import (
     is_plain,
 )
 from asyncfin.wire.protocol import Answer, Request
+from asyncfin.wire.timeouts import Timeouts
 from asyncfin.wire.token import AskToken, Secret, Tokens
 
 # Inflating less than this is quicker than handing it to a thread.
@@ -47,25 +48,6 @@ _INLINE_BYTES = 64 * 1024
 _CLOSED = "the client is closed"
 
 T = TypeVar("T")
-
-
-@frozen
-class Timeouts:
-    """How long one attempt may take, in seconds.
-
-    Args:
-        connect: until there is a connection, TLS included.
-        read: between two arrivals of bytes.
-        total: for all of it, to the last byte of the answer. Waiting for the bucket, for a token and
-            between attempts is not counted.
-
-    Raises:
-        SelectionError: one is no finite number above 0.
-    """
-
-    connect: float = field(default=10.0, validator=positive_seconds)
-    read: float = field(default=30.0, validator=positive_seconds)
-    total: float = field(default=60.0, validator=positive_seconds)
 
 
 def _utc_now() -> datetime:
@@ -97,7 +79,7 @@ class Transport:
         base_url: str,
         token: str | AskToken,
         *,
-        timeouts: Timeouts = Timeouts(),
+        timeouts: Timeouts = Timeouts(),  # noqa: B008  a frozen value
         max_in_flight: int = 8,
         ssl: tls.SSLContext | None = None,
         trust_env: bool = False,

@@ -34,10 +34,10 @@ from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.model.usage import UsageWindow
 from asyncfin.model.value import Source, Value
 from asyncfin.table.panel import Panel, concat
-from asyncfin.wire.answer import QueryPage
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.timeouts import Timeouts
+from asyncfin.wire.values import QueryPage
 
 if typing.TYPE_CHECKING:
     from asyncfin.extraction.cost import ExtractCost, extract_cost

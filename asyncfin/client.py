@@ -23,7 +23,6 @@ from asyncfin.model.query import Lane, Query, ValueVersion, check_dataset_id, ch
 from asyncfin.model.select import Select
 from asyncfin.model.usage import UsageWindow
 from asyncfin.table.panel import Panel
-from asyncfin.wire.answer import QueryPage
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.events import Observer, Stats
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
@@ -33,6 +32,7 @@ from asyncfin.wire.sender import Sender
 from asyncfin.wire.timeouts import Timeouts
 from asyncfin.wire.token import AskToken
 from asyncfin.wire.transport import Transport
+from asyncfin.wire.values import QueryPage
 
 
 class Client:

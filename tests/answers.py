@@ -12,7 +12,7 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.panel import Panel
-from asyncfin.wire.answer import read_query_page
+from asyncfin.wire.values import read_query_page
 
 ENTITY_ID = "O-" + "0123456789abcdef" * 2
 DATASET_ID = "6d1f1f0e-3d0c-4f4c-9a7e-0d5e7d0b1c2d"

@@ -23,13 +23,15 @@ from tests.altered import altered
 pytestmark = pytest.mark.virtual
 
 DATASET = generate(3, series=180, publications=1)
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 
-async def ask(alter: Callable[[Answer, Answer], None], *, operation: str = "query", **options: Any) -> None:
+async def ask(
+    alter: Callable[[Response, Response], None], *, operation: str = "query", **options: Any
+) -> None:
     """Ask for everything, of a service that alters the answers of one operation."""
 
-    def change(name: str, sent: Answer, answer: Answer) -> None:
+    def change(name: str, sent: Response, answer: Response) -> None:
         if name == operation:
             alter(sent, answer)
 
@@ -50,7 +52,7 @@ async def test_a_series_that_is_lost_is_named() -> None:
     """Where the service lists series without values, an absent one is lost."""
     lost = []
 
-    def lose(sent: Answer, answer: Answer) -> None:
+    def lose(sent: Response, answer: Response) -> None:
         for series in answer["series"]:
             series["values"] = [None] * len(answer["periods"])
         lost.append(answer["series"].pop(0)["series_id"])
@@ -68,7 +70,7 @@ async def test_an_absent_series_that_comes_when_asked_again_is_taken() -> None:
     """A service that lost series once, and shows no empty ones, is asked for them once more."""
     hidden: set[str] = set()
 
-    def hide_once(name: str, sent: Answer, answer: Answer) -> None:
+    def hide_once(name: str, sent: Response, answer: Response) -> None:
         if name == "query" and not hidden:
             hidden.add(answer["series"].pop(0)["series_id"])
 
@@ -113,11 +115,11 @@ async def test_nothing_is_left_out_where_nothing_could_be_asked() -> None:
 async def test_values_looked_at_later_say_whose_they_are() -> None:
     """What is decoded only when looked at is refused with all that its page told."""
 
-    def spoil(sent: Answer, answer: Answer) -> None:
+    def spoil(sent: Response, answer: Response) -> None:
         value = next(value for series in answer["series"] for value in series["values"] if value)
         value["text"] = None
 
-    def change(name: str, sent: Answer, answer: Answer) -> None:
+    def change(name: str, sent: Response, answer: Response) -> None:
         if name == "query":
             spoil(sent, answer)
 
@@ -150,54 +152,54 @@ async def test_a_stream_gives_no_piece_of_a_batch_that_brought_no_series() -> No
         assert len(piece) == len(piece.unlisted) == len(await client.catalogue(DATASET.entity_id))
 
 
-def twice(sent: Answer, answer: Answer) -> None:
+def twice(sent: Response, answer: Response) -> None:
     answer["series"].append(dict(answer["series"][0]))
 
 
-def not_asked_for(sent: Answer, answer: Answer) -> None:
+def not_asked_for(sent: Response, answer: Response) -> None:
     answer["series"].append({**answer["series"][0], "series_id": "other", "metric_id": "none-of-yours"})
 
 
-def not_in_the_catalogue(sent: Answer, answer: Answer) -> None:
+def not_in_the_catalogue(sent: Response, answer: Response) -> None:
     answer["series"][0]["series_id"] = "nobody-knows"
 
 
-def another_in_the_catalogue(sent: Answer, answer: Answer) -> None:
+def another_in_the_catalogue(sent: Response, answer: Response) -> None:
     first = answer["series"][0]
     other = next(each for each in answer["series"] if each["metric_id"] != first["metric_id"])
     first["metric_id"] = other["metric_id"]
 
 
-def short_values(sent: Answer, answer: Answer) -> None:
+def short_values(sent: Response, answer: Response) -> None:
     answer["series"][0]["values"].pop()
 
 
-def long_values(sent: Answer, answer: Answer) -> None:
+def long_values(sent: Response, answer: Response) -> None:
     answer["series"][0]["values"].append(None)
 
 
-def a_period_twice(sent: Answer, answer: Answer) -> None:
+def a_period_twice(sent: Response, answer: Response) -> None:
     answer["periods"][1] = answer["periods"][0]
 
 
-def month_13(sent: Answer, answer: Answer) -> None:
+def month_13(sent: Response, answer: Response) -> None:
     answer["periods"][0]["end_month"] = 13
 
 
-def another_dataset_id(sent: Answer, answer: Answer) -> None:
+def another_dataset_id(sent: Response, answer: Response) -> None:
     answer["dataset_id"] = "00000000-0000-0000-0000-000000000000"
 
 
-def another_entity_id(sent: Answer, answer: Answer) -> None:
+def another_entity_id(sent: Response, answer: Response) -> None:
     answer["entity_id"] = "O-" + "0" * 32
 
 
-def out_of_the_range(sent: Answer, answer: Answer) -> None:
+def out_of_the_range(sent: Response, answer: Response) -> None:
     at = next(at for at, value in enumerate(answer["series"][0]["values"]) if value)
     answer["periods"][at] = {**answer["periods"][at], "year": 1990}
 
 
-def a_number_as_text(sent: Answer, answer: Answer) -> None:
+def a_number_as_text(sent: Response, answer: Response) -> None:
     values = answer["series"][0]["values"]
     next(value for value in values if value)["number"] = "12"
 
@@ -220,7 +222,7 @@ def a_number_as_text(sent: Answer, answer: Answer) -> None:
     ],
 )
 async def test_a_broken_page_is_refused_with_its_place(
-    alter: Callable[[Answer, Answer], None], named: str
+    alter: Callable[[Response, Response], None], named: str
 ) -> None:
     """Whatever breaks the spec is MalformedAnswerError, naming the place and the operation."""
     with pytest.raises(MalformedAnswerError, match=named) as caught:
@@ -233,7 +235,7 @@ async def test_cursors_in_a_circle_are_refused() -> None:
     """A, B, A, B: the second A ends the read."""
     given = []
 
-    def circle(sent: Answer, answer: Answer) -> None:
+    def circle(sent: Response, answer: Response) -> None:
         given.append(sent.get("cursor"))
         answer["next_cursor"] = "AB"[len(given) % 2]
         answer["series"] = []
@@ -255,7 +257,7 @@ async def test_empty_pages_without_an_end_are_refused() -> None:
     """An empty page with a cursor is followed, but the allowance is not spent on nothing but those."""
     given = []
 
-    def empty(sent: Answer, answer: Answer) -> None:
+    def empty(sent: Response, answer: Response) -> None:
         given.append(sent.get("cursor"))
         answer["next_cursor"] = chr(0x4E00 + len(given))
         answer["series"] = []
@@ -269,7 +271,7 @@ async def test_scope_groups_that_differ_between_pages_are_refused() -> None:
     """Which of two descriptions holds is not guessed."""
     renamed = []
 
-    def rename(sent: Answer, answer: Answer) -> None:
+    def rename(sent: Response, answer: Response) -> None:
         renamed.append(answer["scope_groups"][0])
         answer["scope_groups"][0]["name"] += " " * len(renamed)
 
@@ -286,7 +288,7 @@ async def test_a_catalogue_of_another_publication_than_its_metadata_is_refused()
 async def test_a_value_outside_its_own_trailing_window_is_refused() -> None:
     """The service anchors `trailing` itself; what it then sends must be in the window."""
 
-    def stray(name: str, sent: Answer, answer: Answer) -> None:
+    def stray(name: str, sent: Response, answer: Response) -> None:
         if name == "query" and sent["periods"]["mode"] == "trailing":
             at = next(at for at, value in enumerate(answer["series"][0]["values"]) if value)
             answer["periods"][at] = {**answer["periods"][at], "year": 1990}

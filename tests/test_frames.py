@@ -15,7 +15,7 @@ from asyncfin.model.select import Select
 from asyncfin.table.columns import COLUMNS
 from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel, concat
-from asyncfin.wire.answer import read_query_page
+from asyncfin.wire.values import read_query_page
 from tests.answers import DATASET_ID, ENTITY_ID, EVER, catalogue_of, encoded, page_json, panel_of
 
 pa = pytest.importorskip("pyarrow")

@@ -10,9 +10,9 @@ import pytest
 
 from asyncfin.model.period import Trailing
 from asyncfin.model.query import Query
-from asyncfin.wire.answer import QueryPage
 from asyncfin.wire.pages import query_pages
-from asyncfin.wire.protocol import Answer, Request
+from asyncfin.wire.protocol import Request, Response
+from asyncfin.wire.values import QueryPage
 
 pytestmark = pytest.mark.virtual
 
@@ -27,7 +27,7 @@ class Service:
         self.count, self.failing = count, failing
         self.begun = self.ended = 0
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: Request) -> Response:
         self.begun += 1
         number = self.begun
         try:
@@ -45,7 +45,7 @@ class Service:
             "series": [],
             "next_cursor": str(number) if number < self.count else None,
         }
-        return Answer(200, {}, json.dumps(body).encode(), datetime(2024, 1, 1, tzinfo=UTC))
+        return Response(200, {}, json.dumps(body).encode(), datetime(2024, 1, 1, tzinfo=UTC))
 
     def pages(self, *, prefetch: bool) -> Any:
         return query_pages(self.send, ENTITY, QUERY, page_size=100, prefetch=prefetch)

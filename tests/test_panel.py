@@ -10,7 +10,7 @@ from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
 from asyncfin.model.select import Select
 from asyncfin.table.panel import Panel
-from asyncfin.wire.answer import read_query_page
+from asyncfin.wire.values import read_query_page
 from tests.answers import catalogue_of, encoded, page_json, panel_of
 
 FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")

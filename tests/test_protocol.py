@@ -27,8 +27,8 @@ from asyncfin.model.period import Exact, FiscalRange, Period, PeriodSelection, T
 from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopeRef
 from asyncfin.wire.protocol import (
-    Answer,
     Request,
+    Response,
     catalogue_request,
     check_entity_id,
     check_publication,
@@ -55,9 +55,9 @@ METADATA = {
 entity_ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=32, max_size=32).map("O-{}".format)
 
 
-def answer(status: int = 200, body: Any = None, **headers: str) -> Answer:
+def answer(status: int = 200, body: Any = None, **headers: str) -> Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Answer(status, {name.replace("_", "-"): text for name, text in headers.items()}, content, AT)
+    return Response(status, {name.replace("_", "-"): text for name, text in headers.items()}, content, AT)
 
 
 def test_each_operation_is_sent_to_its_path() -> None:

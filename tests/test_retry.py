@@ -42,7 +42,7 @@ from asyncfin.wire.events import (
     Retrying,
     Stats,
 )
-from asyncfin.wire.protocol import Answer, Request, read_dataset
+from asyncfin.wire.protocol import Request, Response, read_dataset
 from asyncfin.wire.retry import Quota, Retry
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.timeouts import Timeouts
@@ -455,7 +455,7 @@ async def test_a_short_fault_of_many_requests_is_outlived() -> None:
     steps = [answer()] * 9 + [refusal(503)]
     async with sending(*steps * 300, answer()) as (_, sender, _events):
         got = await asyncio.gather(*(sender.send(READ) for _ in range(2000)))
-    assert all(isinstance(each, Answer) for each in got)
+    assert all(isinstance(each, Response) for each in got)
 
 
 @pytest.mark.virtual
@@ -774,7 +774,7 @@ async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> N
 # --- closing
 
 
-async def turned_away(transport: Transport, waiting: list[asyncio.Task[Answer]]) -> list[str]:
+async def turned_away(transport: Transport, waiting: list[asyncio.Task[Response]]) -> list[str]:
     """Close, and return what those who waited were told, in no time."""
     loop = asyncio.get_running_loop()
     began = loop.time()

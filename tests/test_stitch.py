@@ -9,8 +9,8 @@ from asyncfin.errors import MalformedAnswerError
 from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.select import Select
-from asyncfin.wire.answer import QueryPage, read_query_page
 from asyncfin.wire.turn import decoding_turn
+from asyncfin.wire.values import QueryPage, read_query_page
 from tests.answers import EVER, Numbers, catalogue_of, encoded, page_json
 
 FY22, FY23, FY24 = (Period(year, 12, 12) for year in (2022, 2023, 2024))

@@ -35,7 +35,7 @@ from asyncfin.errors import (
     TransportError,
     TruncatedAnswerError,
 )
-from asyncfin.wire.protocol import Answer, Request
+from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.timeouts import Timeouts
 from asyncfin.wire.transport import Transport
 from tests.conftest import VirtualTimeLoop
@@ -67,7 +67,7 @@ async def wired(*steps: Any, **options: Any) -> AsyncIterator[Transport]:
         yield transport
 
 
-async def attempted(transport: Transport, request: Request) -> Answer:
+async def attempted(transport: Transport, request: Request) -> Response:
     return await transport.attempt(request, await transport.tokens.current())
 
 

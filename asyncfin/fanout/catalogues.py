@@ -11,7 +11,7 @@ from asyncfin.errors import DatasetChangedError
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.wire.events import Restarted
 from asyncfin.wire.pages import Send, read_catalogue
-from asyncfin.wire.protocol import Answer, Request, dataset_request, read_dataset
+from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.shared import SharedReads
 
@@ -32,7 +32,7 @@ class Reading:
         self.restarts = 0
         self.answered_at: datetime | None = None
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: Request) -> Response:
         """Send a request, and count each attempt."""
         answer = await self._sender.send(request, attempting=self._count)
         self.answered_at = answer.at

@@ -34,11 +34,11 @@ from asyncfin.model.query import MAX_PAGE_SIZE, check_value_version
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.panel import Panel
-from asyncfin.wire.answer import QueryPage, place
-from asyncfin.wire.codec import reading_answer
+from asyncfin.wire.codec import error_context
 from asyncfin.wire.pages import query_pages
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.sender import Sender
+from asyncfin.wire.values import QueryPage, place
 
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
@@ -261,7 +261,7 @@ async def _read_batch(reading: Reading, batch: Batch, entity_id: str) -> Arrival
 
 async def _add(stitch: Stitch, batch: Batch, pages: list[QueryPage]) -> None:
     for page in pages:
-        with reading_answer("query", page.entity_id, page.at, page.request_id):
+        with error_context("query", page.entity_id, page.at, page.request_id):
             await stitch.add(page, home=batch.home, asked=batch.periods)
 
 

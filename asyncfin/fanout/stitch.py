@@ -18,8 +18,8 @@ from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.block import Axis, Block, Store, pack
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
-from asyncfin.wire.answer import QueryPage, RawSeries, place
 from asyncfin.wire.turn import decoding_turn
+from asyncfin.wire.values import QueryPage, RawSeries, place
 
 _IDENTITY = ("metric_id", "reporting_group_id", "scopes")
 _metric_and_group = attrgetter(*_IDENTITY[:2])

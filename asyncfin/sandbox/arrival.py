@@ -28,7 +28,7 @@ async def read_request(http: web.BaseRequest) -> Request:
 
 
 async def _invite_body(http: web.BaseRequest) -> None:
-    """Answer `Expect: 100-continue`; only an aiohttp application does so by itself."""
+    """Response `Expect: 100-continue`; only an aiohttp application does so by itself."""
     if http.version >= HttpVersion11 and http.headers.get("Expect", "").lower() == "100-continue":
         await http.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         http.writer.output_size = 0  # or else the answer would count as begun

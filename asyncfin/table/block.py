@@ -18,7 +18,7 @@ from attrs import field, frozen
 
 from asyncfin.model.period import Period
 from asyncfin.model.value import Value
-from asyncfin.wire.answer import (
+from asyncfin.wire.values import (
     ArraysDecoder,
     Numbers,
     RawSeries,

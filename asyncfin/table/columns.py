@@ -19,7 +19,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.grid import Grid
-from asyncfin.wire.answer import ArraysDecoder
+from asyncfin.wire.values import ArraysDecoder
 
 _Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 

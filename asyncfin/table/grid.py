@@ -12,7 +12,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
 from asyncfin.table.block import Axis, Block, Store, Stored
-from asyncfin.wire.codec import reading_answer
+from asyncfin.wire.codec import error_context
 
 
 @frozen(eq=False)
@@ -102,7 +102,7 @@ class Grid:
 
     def reading(self) -> AbstractContextManager[None]:
         """Complete a `MalformedAnswerError` raised within, which the bytes alone can't."""
-        return reading_answer("query", self.catalogue.entity_id)
+        return error_context("query", self.catalogue.entity_id)
 
     def value_count(self) -> int:
         """Return how many values there are."""

@@ -24,7 +24,7 @@ from asyncfin.model.words import counted, spanned
 from asyncfin.table import frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
-from asyncfin.wire.answer import series_of
+from asyncfin.wire.values import series_of
 
 if TYPE_CHECKING:  # the types of what other libraries hold; none of them is needed to import the library
     import numpy

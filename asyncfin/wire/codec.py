@@ -112,14 +112,14 @@ DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 
 
 @contextmanager
-def reading_answer(
+def error_context(
     operation: str,
     entity_id: str | None,
     at: datetime | None = None,
     request_id: str | None = None,
     attempts: int | None = None,
 ) -> Iterator[None]:
-    """Complete a `MalformedAnswerError` raised within by what is known of the answer being read."""
+    """Complete a `MalformedAnswerError` raised within by what is known of the response being read."""
     try:
         yield
     except MalformedAnswerError as error:
@@ -186,8 +186,8 @@ def decode_dataset(body: bytes) -> Dataset:
     return structure(parse(body), Dataset)
 
 
-class _CatalogueAnswer(msgspec.Struct):
-    """The body of a catalogue answer (spec 2.3)."""
+class _CatalogueResponse(msgspec.Struct):
+    """The body of a catalogue response (spec 2.3)."""
 
     entity_id: str
     name: str
@@ -199,7 +199,7 @@ class _CatalogueAnswer(msgspec.Struct):
     next_cursor: str | None = None
 
 
-_catalogue_answer = msgspec.json.Decoder(_CatalogueAnswer)
+_catalogue_decoder = msgspec.json.Decoder(_CatalogueResponse)
 
 
 @lru_cache(maxsize=8)
@@ -215,17 +215,17 @@ def decode_catalogue_page(body: bytes) -> CataloguePage:
         MalformedAnswerError: the body breaks the spec.
     """
     try:
-        answer = _catalogue_answer.decode(body)
-        refuse_repeated("periods", answer.periods)
+        response = _catalogue_decoder.decode(body)
+        refuse_repeated("periods", response.periods)
         return CataloguePage(
-            answer.entity_id,
-            answer.name,
-            answer.dataset_id,
-            aware_timestamp(answer.created_timestamp),
-            answer.periods,
-            _scope_groups(bytes(answer.scope_groups)),
-            answer.groups,
-            answer.next_cursor,
+            response.entity_id,
+            response.name,
+            response.dataset_id,
+            aware_timestamp(response.created_timestamp),
+            response.periods,
+            _scope_groups(bytes(response.scope_groups)),
+            response.groups,
+            response.next_cursor,
         )
     except DECODE_ERRORS as error:
         failure = malformed(body, CataloguePage, error)
@@ -261,7 +261,7 @@ def decode_mapping(body: bytes) -> dict[str, Any]:
 
 
 class ErrorObject(NamedTuple):
-    """The error object of an answer (spec 7); None where a field is missing or no text."""
+    """The error object of a response (spec 7); None where a field is missing or no text."""
 
     code: str | None = None
     message: str | None = None

@@ -26,8 +26,8 @@ class DetailedSeries:
 
 
 @frozen
-class DetailedAnswer(Dataset):
-    """A query answer whose values are anything."""
+class DetailedResponse(Dataset):
+    """A query response whose values are anything."""
 
     periods: tuple[Period, ...]
     series: tuple[DetailedSeries, ...]

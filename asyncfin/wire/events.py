@@ -39,13 +39,13 @@ class RequestStarted(msgspec.Struct, frozen=True):
 
 
 class RequestAnswered(msgspec.Struct, frozen=True):
-    """A complete answer came, of whatever status.
+    """A complete response came, of whatever status.
 
     Attributes:
         status: the HTTP status.
         received: bytes of the body, after inflating.
-        seconds: from sending to the complete answer.
-        request_id: the service's id of the request, where the answer is an error that names one.
+        seconds: from sending to the complete response.
+        request_id: the service's id of the request, where the response is an error that names one.
     """
 
     operation: str
@@ -59,7 +59,7 @@ class RequestAnswered(msgspec.Struct, frozen=True):
 
 
 class RequestFailed(msgspec.Struct, frozen=True):
-    """No complete answer came.
+    """No complete response came.
 
     Attributes:
         failure: the name of the error's class, e.g. ``"RequestTimeoutError"``, ``"CancelledError"``

@@ -23,23 +23,23 @@ from asyncfin.model.query import VALUE_VERSIONS, Query
 from asyncfin.model.scope import format_path
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.wire import codec
-from asyncfin.wire.answer import QueryPage, place, read_query_page
 from asyncfin.wire.ending import end
 from asyncfin.wire.protocol import (
-    Answer,
     Request,
+    Response,
     catalogue_request,
     check_publication,
     query_request,
     reading,
 )
 from asyncfin.wire.turn import decoding_turn
+from asyncfin.wire.values import QueryPage, place, read_query_page
 
 # Empty pages with a cursor are followed, but not while the whole allowance goes into them.
 MAX_EMPTY_PAGES = 100
 _ORIGINAL, _RESTATED = VALUE_VERSIONS
 
-Send: TypeAlias = Callable[[Request], Awaitable[Answer]]
+Send: TypeAlias = Callable[[Request], Awaitable[Response]]
 Page = TypeVar("Page", CataloguePage, QueryPage)
 
 
@@ -88,8 +88,8 @@ def catalogue_pages(
             entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size, cursor=cursor
         )
 
-    def read(answer: Answer) -> CataloguePage:
-        page = codec.decode_catalogue_page(answer.body)
+    def read(response: Response) -> CataloguePage:
+        page = codec.decode_catalogue_page(response.body)
         _check_groups(page)
         trail.follow(page, [series.series_id for group in page.groups for series in group.series])
         return page
@@ -117,10 +117,10 @@ def query_pages(
     def request_for(cursor: str | None) -> Request:
         return query_request(entity_id, query, page_size=page_size, cursor=cursor)
 
-    def read(answer: Answer) -> QueryPage:
-        page = evolve(read_query_page(answer.body), at=answer.at, request_id=answer.request_id)
+    def read(response: Response) -> QueryPage:
+        page = evolve(read_query_page(response.body), at=response.at, request_id=response.request_id)
         check(page)
-        if query.value_version == _ORIGINAL and _RESTATED.encode() in answer.body:
+        if query.value_version == _ORIGINAL and _RESTATED.encode() in response.body:
             _check_original(page)
         trail.follow(page, [series.series_id for series in page.raw_series])
         return page
@@ -131,7 +131,7 @@ def query_pages(
 async def _pages(
     send: Send,
     request_for: Callable[[str | None], Request],
-    read: Callable[[Answer], Page],
+    read: Callable[[Response], Page],
     *,
     prefetch: bool,
 ) -> AsyncGenerator[Page, None]:
@@ -139,11 +139,11 @@ async def _pages(
     request, ahead = request_for(None), None
     try:
         while True:
-            answer = await (ahead or send(request))
+            response = await (ahead or send(request))
             ahead = None
             async with decoding_turn():
-                with reading(request, answer):
-                    page = read(answer)
+                with reading(request, response):
+                    page = read(response)
                 if page.next_cursor is not None:
                     request = request_for(page.next_cursor)
                     ahead = asyncio.ensure_future(send(request)) if prefetch else None

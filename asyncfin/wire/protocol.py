@@ -1,6 +1,6 @@
-"""The protocol without any I/O: which request asks for what, and what an answer says (spec 4, 5, 7).
+"""The protocol without any I/O: which request asks for what, and what a response says (spec 4, 5, 7).
 
-Requests carry no token; the transport adds it. An answer of status 2xx becomes a model value or a
+Requests carry no token; the transport adds it. A response of status 2xx becomes a model value or a
 `MalformedAnswerError`; every other becomes a `ServiceError`, chosen by its code, then by its status,
 never by its text.
 """
@@ -47,8 +47,8 @@ class Request:
 
 
 @frozen
-class Answer:
-    """One HTTP answer: header names in lower case, the body whole and inflated, `at` aware UTC.
+class Response:
+    """One HTTP response: header names in lower case, the body whole and inflated, `at` aware UTC.
 
     After 429 and 5xx the body is empty where it can't be had. `attempts` is how often the request was sent.
     """
@@ -132,37 +132,37 @@ def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date
         yield date.fromordinal(first), date.fromordinal(last)
 
 
-def reading(request: Request, answer: Answer) -> AbstractContextManager[None]:
-    """Complete a `MalformedAnswerError` raised within by what request and answer tell."""
-    return codec.reading_answer(
-        request.operation, request.entity_id, answer.at, answer.request_id, answer.attempts
+def reading(request: Request, response: Response) -> AbstractContextManager[None]:
+    """Complete a `MalformedAnswerError` raised within by what request and response tell."""
+    return codec.error_context(
+        request.operation, request.entity_id, response.at, response.request_id, response.attempts
     )
 
 
-def read_dataset(request: Request, answer: Answer) -> Dataset:
-    """Return the metadata that an answer holds (spec 2.2).
+def read_dataset(request: Request, response: Response) -> Dataset:
+    """Return the metadata that a response holds (spec 2.2).
 
     Raises:
         MalformedAnswerError: it breaks the spec, or is of another entity.
     """
-    with reading(request, answer):
-        dataset = codec.decode_dataset(answer.body)
+    with reading(request, response):
+        dataset = codec.decode_dataset(response.body)
         check_publication(dataset, entity_id=request.entity_id)
     return dataset
 
 
-def read_mapping(request: Request, answer: Answer) -> Mapping[str, Any]:
+def read_mapping(request: Request, response: Response) -> Mapping[str, Any]:
     """Return a body whose fields the spec does not show, as it came (spec 4.4, 4.5).
 
     Raises:
         MalformedAnswerError: it is no JSON object.
     """
-    with reading(request, answer):
-        return codec.decode_mapping(answer.body)
+    with reading(request, response):
+        return codec.decode_mapping(response.body)
 
 
 def check_publication(head: Any, *, entity_id: str | None, dataset_id: str | None = None) -> None:
-    """Refuse an answer about another entity, or another publication than the pinned one (spec 9).
+    """Refuse a response about another entity, or another publication than the pinned one (spec 9).
 
     Raises:
         MalformedAnswerError: `head` names another one.
@@ -190,23 +190,23 @@ _BY_STATUS: Mapping[int, type[ServiceError]] = {
 }
 
 
-def failure(request: Request, answer: Answer) -> ServiceError:
-    """Return the error that an answer of no 2xx status stands for (spec 7)."""
-    error = codec.decode_error(answer.body)
+def failure(request: Request, response: Response) -> ServiceError:
+    """Return the error that a response of no 2xx status stands for (spec 7)."""
+    error = codec.decode_error(response.body)
     facts: dict[str, Any] = {
-        "status": answer.status,
+        "status": response.status,
         "code": error.code,
-        "message": error.message or ("redirects are not followed" if 300 <= answer.status < 400 else ""),
-        "request_id": error.request_id or answer.request_id,
+        "message": error.message or ("redirects are not followed" if 300 <= response.status < 400 else ""),
+        "request_id": error.request_id or response.request_id,
         "operation": request.operation,
         "entity_id": request.entity_id,
-        "at": answer.at,
+        "at": response.at,
     }
-    kind = _BY_CODE.get(error.code or "") or _BY_STATUS.get(answer.status)
+    kind = _BY_CODE.get(error.code or "") or _BY_STATUS.get(response.status)
     if kind is RateLimitedError:
-        return RateLimitedError(retry_after=retry_after(answer), **facts)
+        return RateLimitedError(retry_after=retry_after(response), **facts)
     if kind is None:
-        kind = ServerFailureError if answer.status >= 500 else ServiceError
+        kind = ServerFailureError if response.status >= 500 else ServiceError
     return kind(**facts)
 
 
@@ -214,15 +214,15 @@ def failure(request: Request, answer: Answer) -> ServiceError:
 _FOREVER = 1e12
 
 
-def retry_after(answer: Answer) -> float | None:
-    """Return the seconds that an answer asks to wait (spec 7, 8); None where it names no sensible time.
+def retry_after(response: Response) -> float | None:
+    """Return the seconds that a response asks to wait (spec 7, 8); None where it names no sensible time.
 
-    An HTTP date is measured against the answer's own Date, so that a wrong local clock does no harm.
+    An HTTP date is measured against the response's own Date, so that a wrong local clock does no harm.
     """
-    text = answer.headers.get("retry-after", "").strip()
+    text = response.headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
         return min(float(text), _FOREVER)
-    then, now = _http_date(text), _http_date(answer.headers.get("date", "")) or answer.at
+    then, now = _http_date(text), _http_date(response.headers.get("date", "")) or response.at
     return max(0.0, (then - now).total_seconds()) if then else None
 
 

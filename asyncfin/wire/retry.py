@@ -16,7 +16,7 @@ _PASSING_STATUSES = (500, 502, 503, 504)
 class Retry:
     """Whether to send a request again after an attempt failed, and when.
 
-    Tried again are lost, late and incomplete answers, 500, 502, 503, 504 and 429; nothing else, and
+    Tried again are lost, late and incomplete responses, 500, 502, 503, 504 and 429; nothing else, and
     not a certificate that does not verify, nor a proxy's refusal other than 5xx.
 
     Args:

@@ -39,7 +39,7 @@ from asyncfin.wire.events import (
     Waited,
     log,
 )
-from asyncfin.wire.protocol import Answer, Request, failure, retry_after
+from asyncfin.wire.protocol import Request, Response, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
 from asyncfin.wire.token import Secret
 from asyncfin.wire.transport import Transport
@@ -109,34 +109,34 @@ class Sender:
         """Return what the requests have cost so far."""
         return self._tally.stats()
 
-    async def send(self, request: Request, *, attempting: Callable[[], None] = lambda: None) -> Answer:
-        """Return the 2xx answer to `request`; `attempting` is called at each attempt.
+    async def send(self, request: Request, *, attempting: Callable[[], None] = lambda: None) -> Response:
+        """Return the 2xx response to `request`; `attempting` is called at each attempt.
 
         Raises:
             ServiceError: the service answered with an error that does not pass, or did not pass in time.
-            TransportError: no complete answer came, again and again.
+            TransportError: no complete response came, again and again.
             MalformedAnswerError: the body is larger than allowed, or in a coding not asked for.
             RuntimeError: the client is closed, at once also if it happens meanwhile, wherever the
                 request waits; or it belongs to another event loop that is not closed.
         """
         course = _Course(request, attempting)
         try:
-            answer = await self._transport.while_open(partial(self._answered, course))
+            response = await self._transport.while_open(partial(self._answered, course))
         except (ServiceError, TransportError, MalformedAnswerError) as error:
             self._complete(error, course)
             raise
         self._quota.earn()
-        return answer
+        return response
 
     def _complete(self, error: AsyncfinError, course: _Course) -> None:
         error.operation, error.entity_id = course.request.operation, course.request.entity_id
         error.attempts = course.sent
         error.at = error.at or self._transport.clock()
 
-    async def _answered(self, course: _Course) -> Answer:
+    async def _answered(self, course: _Course) -> Response:
         failed = None
         try:
-            while not isinstance(outcome := await self._attempt(course), Answer):
+            while not isinstance(outcome := await self._attempt(course), Response):
                 failed = outcome
                 await self._recover(course, outcome)
         except AllowanceExhaustedError as refusal:
@@ -146,7 +146,7 @@ class Sender:
             raise refusal from failed
         return evolve(outcome, attempts=course.sent)
 
-    async def _attempt(self, course: _Course) -> Answer | ServiceError | TransportError:
+    async def _attempt(self, course: _Course) -> Response | ServiceError | TransportError:
         """Send once. An error returned is the attempt's; one raised is final."""
         loop = asyncio.get_running_loop()
         queued_at = loop.time()
@@ -176,25 +176,25 @@ class Sender:
                 return token
             self._bucket.give_back()  # the token was refused meanwhile
 
-    async def _observed(self, course: _Course, token: Secret) -> Answer | ServiceError:
+    async def _observed(self, course: _Course, token: Secret) -> Response | ServiceError:
         """Make the attempt, and announce its beginning and its end."""
         time, request = asyncio.get_running_loop().time, course.request
         facts = (request.operation, request.entity_id, next(_serials), course.sent)
         self.announce(RequestStarted(*facts))
         try:
-            answer = await self._transport.attempt(request, token)
+            response = await self._transport.attempt(request, token)
         except BaseException as error:
             self.announce(RequestFailed(*facts, type(error).__name__, time() - course.sent_at))
             raise
-        refusal = None if 200 <= answer.status < 300 else self._refusal(course, answer)
+        refusal = None if 200 <= response.status < 300 else self._refusal(course, response)
         request_id = refusal.request_id if refusal else None
         seconds = time() - course.sent_at
-        self.announce(RequestAnswered(*facts, answer.status, len(answer.body), seconds, request_id))
-        return refusal or answer
+        self.announce(RequestAnswered(*facts, response.status, len(response.body), seconds, request_id))
+        return refusal or response
 
-    def _refusal(self, course: _Course, answer: Answer) -> ServiceError:
-        course.asked = retry_after(answer)
-        error = failure(course.request, answer)
+    def _refusal(self, course: _Course, response: Response) -> ServiceError:
+        course.asked = retry_after(response)
+        error = failure(course.request, response)
         self._transport.tokens.redact(error)
         return error
 

@@ -14,7 +14,7 @@ class Timeouts:
     Args:
         connect: until there is a connection, TLS included.
         read: between two arrivals of bytes.
-        total: for all of it, to the last byte of the answer. Waiting for the bucket, for a token and
+        total: for all of it, to the last byte of the response. Waiting for the bucket, for a token and
             between attempts is not counted.
 
     Raises:

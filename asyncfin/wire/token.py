@@ -18,9 +18,9 @@ AskToken: TypeAlias = Callable[[], Awaitable[str]]
 _PRINTABLE = r"[\x21-\x7e]+"
 _WANTED = "printable ASCII without spaces"
 _HIDDEN = "(secret)"
-# Answers to a request with a token older than this many renewals are long in.
+# Responses to a request with a token older than this many renewals are long in.
 _REMEMBERED = 16
-# A token shorter than this may stand in an answer by chance, which is not to be spoiled.
+# A token shorter than this may stand in a response by chance, which is not to be spoiled.
 _UNMISTAKABLE = 8
 
 
@@ -37,7 +37,7 @@ class Secret:
     """A token that no repr, str, format or pickle reveals.
 
     Attributes:
-        unmistakable: whether it is long enough not to stand in an answer by chance.
+        unmistakable: whether it is long enough not to stand in a response by chance.
     """
 
     __slots__ = ("_run", "_text", "unmistakable")
@@ -115,7 +115,7 @@ class Tokens:
         return outcome
 
     def struck_from(self, answered: bytes) -> bytes:
-        """Return a part of an answer without any unmistakable token that this client has used."""
+        """Return a part of a response without any unmistakable token that this client has used."""
         echoed = [each for each in self._known if each.unmistakable and each.may_stand_in(answered)]
         return re.sub(_any_of(echoed).encode(), _HIDDEN.encode(), answered) if echoed else answered
 

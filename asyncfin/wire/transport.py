@@ -1,7 +1,7 @@
-"""One attempt over HTTP: a request in, an answer or a `TransportError` out.
+"""One attempt over HTTP: a request in, a response or a `TransportError` out.
 
 Decided here: what a connection may be (TLS, timeouts, proxies, how many), what counts as a complete
-answer, and what of a failure is told. It is the only module of the client that imports aiohttp, and
+response, and what of a failure is told. It is the only module of the client that imports aiohttp, and
 nothing of aiohttp leaves it: the repr of its exceptions holds the request's headers.
 """
 
@@ -39,7 +39,7 @@ from asyncfin.wire.inflate import (
     inflate,
     is_plain,
 )
-from asyncfin.wire.protocol import Answer, Request
+from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.timeouts import Timeouts
 from asyncfin.wire.token import AskToken, Secret, Tokens
 
@@ -121,21 +121,21 @@ class Transport:
             await self._opened()  # it may have been closed meanwhile
             yield
 
-    async def attempt(self, request: Request, token: Secret) -> Answer:
-        """Send `request` once, at once, and return the answer, whatever its status.
+    async def attempt(self, request: Request, token: Secret) -> Response:
+        """Send `request` once, at once, and return the response, whatever its status.
 
         It is complete, but for the body of 429 and 5xx that is late, broken or can't be read. It does not
         repeat a token of at least 8 characters, even where the service does. A 401 makes `tokens` forget
         the token, if it can be replaced.
 
         Raises:
-            TransportError: no complete answer came; its class says why.
+            TransportError: no complete response came; its class says why.
             MalformedAnswerError: the body is larger than allowed, or in a coding not asked for.
             RuntimeError: this is closed, or belongs to another event loop that is not closed.
         """
         session = (await self._opened()).session
         outcome = await self._outcome(session, request, token)
-        if not isinstance(outcome, Answer):
+        if not isinstance(outcome, Response):
             # Raised out here, so that neither its context nor its frames lead to aiohttp, or to the body.
             raise outcome
         if outcome.status == 401:
@@ -218,8 +218,8 @@ class Transport:
 
     async def _outcome(
         self, session: aiohttp.ClientSession, request: Request, token: Secret
-    ) -> Answer | Exception:
-        heads: list[Answer] = []  # the one that has come, still without its body
+    ) -> Response | Exception:
+        heads: list[Response] = []  # the one that has come, still without its body
         try:
             async with asyncio.timeout(self._timeouts.total):
                 raw = await self._exchange(session, request, token, heads.append)
@@ -236,9 +236,9 @@ class Transport:
         session: aiohttp.ClientSession,
         request: Request,
         token: Secret,
-        begun: Callable[[Answer], None],
+        begun: Callable[[Response], None],
     ) -> bytes:
-        """Return the body as it came, after calling `begun` with the answer's head."""
+        """Return the body as it came, after calling `begun` with the response's head."""
         sent = {"Authorization": token.bearer()}
         if request.body is not None:
             sent["Content-Type"] = "application/json"
@@ -254,7 +254,7 @@ class Transport:
                 name.decode().lower(): self.tokens.struck_from(text).decode(errors="replace")
                 for name, text in response.raw_headers
             }
-            begun(Answer(response.status, headers, b"", self.clock()))
+            begun(Response(response.status, headers, b"", self.clock()))
             return await self._read(response)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -282,7 +282,7 @@ class Transport:
             case UnknownCodingError():
                 return MalformedAnswerError(f"the body is in a content coding other than {ACCEPTED}")
             case aiohttp.ClientPayloadError() | BrokenStreamError():
-                return TruncatedAnswerError("the answer ended before it was whole")
+                return TruncatedAnswerError("the response ended before it was whole")
             case aiohttp.ConnectionTimeoutError():
                 return RequestTimeoutError(
                     f"no connection to {self.base_url} within {limits.connect:g} s", sent=False
@@ -290,7 +290,7 @@ class Transport:
             case aiohttp.SocketTimeoutError():
                 return RequestTimeoutError(f"nothing arrived from {self.base_url} for {limits.read:g} s")
             case TimeoutError():
-                return RequestTimeoutError(f"no complete answer from {self.base_url} in {limits.total:g} s")
+                return RequestTimeoutError(f"no complete response from {self.base_url} in {limits.total:g} s")
             case aiohttp.ClientConnectorCertificateError():
                 return ConnectionFailedError(
                     f"the certificate of {self.base_url} does not verify", sent=False, may_pass=False
@@ -319,7 +319,7 @@ def _needs_its_body(status: int) -> bool:
 
 
 class _Dropped(Exception):  # noqa: N818  never seen outside
-    """The connection broke before an answer began."""
+    """The connection broke before a response began."""
 
 
 class _Open(NamedTuple):

@@ -35,7 +35,7 @@ def stored(publication: Publication, series_ids: set[str], value_version: str) -
 def expected(
     publication: Publication, series_ids: set[str], periods: PeriodSelection, value_version: str
 ) -> tuple[list[Period], Table]:
-    """Answer the question by brute force: the periods of the table, and its values."""
+    """Response the question by brute force: the periods of the table, and its values."""
     table = stored(publication, series_ids, value_version)
     known = sorted(Period(*period) for period in publication.periods)
     populated = sorted({period for values in table.values() for period in values})

@@ -15,7 +15,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.value import Value
 from asyncfin.table.panel import Panel, concat
-from asyncfin.wire.answer import decode_numbers, read_query_page
+from asyncfin.wire.values import decode_numbers, read_query_page
 from tests.answers import EVER, catalogue_of, encoded, page_json
 
 pa = pytest.importorskip("pyarrow")

@@ -15,7 +15,7 @@ from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.select import Select
 from asyncfin.table.panel import Panel
-from asyncfin.wire.answer import read_query_page
+from asyncfin.wire.values import read_query_page
 from tests.answers import EVER, catalogue_of, encoded, page_json
 
 PERIODS = [

@@ -26,9 +26,9 @@ from asyncfin.model.value import Value
 from asyncfin.wire.codec import (
     DECODE_ERRORS,
     aware_timestamp,
+    error_context,
     malformed,
     parse,
-    reading_answer,
     refuse_repeated,
     structure,
 )
@@ -38,7 +38,7 @@ Json: TypeAlias = bytes | memoryview | msgspec.Raw
 
 
 class RawSeries(msgspec.Struct, gc=False, frozen=True):
-    """A series of a page, its values still the bytes of the answer."""
+    """A series of a page, its values still the bytes of the response."""
 
     series_id: str
     reporting_group_id: str
@@ -51,8 +51,8 @@ class RawSeries(msgspec.Struct, gc=False, frozen=True):
     values: msgspec.Raw
 
 
-class _QueryAnswer(msgspec.Struct):
-    """The body of a query answer (spec 2.4)."""
+class _QueryResponse(msgspec.Struct):
+    """The body of a query response (spec 2.4)."""
 
     entity_id: str
     name: str
@@ -94,7 +94,7 @@ class QueryPage(Dataset):
         return series_of(raw, self.periods, partial(self._values, index, raw))
 
     def _values(self, index: int, raw: RawSeries) -> tuple[Value | None, ...]:
-        with reading_answer("query", self.entity_id, self.at, self.request_id):
+        with error_context("query", self.entity_id, self.at, self.request_id):
             return _decode_values(raw.values, len(self.periods), index, raw.series_id)
 
 
@@ -116,33 +116,33 @@ def series_of(
     )
 
 
-_answer = msgspec.json.Decoder(_QueryAnswer)
+_page_decoder = msgspec.json.Decoder(_QueryResponse)
 
 
 def read_query_page(body: bytes) -> QueryPage:
     """Return the page of a query that a body holds, its values not yet decoded.
 
     Raises:
-        MalformedAnswerError: the body is no query answer, or lists a period or a series twice.
+        MalformedAnswerError: the body is no query response, or lists a period or a series twice.
     """
     try:
-        answer = _answer.decode(body)
-        created = aware_timestamp(answer.created_timestamp)
+        response = _page_decoder.decode(body)
+        created = aware_timestamp(response.created_timestamp)
     except DECODE_ERRORS as error:
-        from asyncfin.wire.detailed import DetailedAnswer  # seldom needed
+        from asyncfin.wire.detailed import DetailedResponse  # seldom needed
 
-        failure = malformed(body, DetailedAnswer, error)
+        failure = malformed(body, DetailedResponse, error)
     else:
-        refuse_repeated("periods", answer.periods)
-        refuse_repeated("series", list(map(_series_id, answer.series)))
+        refuse_repeated("periods", response.periods)
+        refuse_repeated("series", list(map(_series_id, response.series)))
         return QueryPage(
-            answer.entity_id,
-            answer.name,
-            answer.dataset_id,
+            response.entity_id,
+            response.name,
+            response.dataset_id,
             created,
-            answer.periods,
-            answer.series,
-            answer.next_cursor,
+            response.periods,
+            response.series,
+            response.next_cursor,
         )
     raise failure
 

@@ -11,7 +11,7 @@ from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.value import Source, Value
-from asyncfin.wire.answer import QueryPage, decode_numbers, read_query_page
+from asyncfin.wire.values import QueryPage, decode_numbers, read_query_page
 from tests.answers import encoded, page_json, value
 
 Q1, Q2, Q3 = Period(2024, 3, 3), Period(2024, 6, 3), Period(2024, 9, 3)

@@ -4,6 +4,7 @@ import pickle
 from operator import attrgetter
 
 import pytest
+from attrs import evolve
 
 from asyncfin.errors import MalformedAnswerError, SelectionError
 from asyncfin.fanout.stitch import Stitch
@@ -95,6 +96,15 @@ def test_where_keeps_the_series_that_a_predicate_takes(panel: Panel) -> None:
     assert cut.series_ids == ("costs.annual",)
     assert cut.periods == panel.periods
     assert cut["costs.annual"] == panel["costs.annual"]
+
+
+def test_where_keeps_the_unlisted_ids_of_the_series_it_keeps(panel: Panel) -> None:
+    """Of two series that the service left out, a panel without one of them names the other only."""
+    whole = evolve(panel, unlisted=("costs.annual", "empty.annual"))
+    cut = whole.where(lambda series: series.series_id != "empty.annual")
+    assert cut.unlisted == ("costs.annual",)
+    assert whole.where(lambda series: series.metric_id == "sales").unlisted == ()
+    assert whole.during("FY2024").unlisted == whole.unlisted
 
 
 @pytest.mark.parametrize(

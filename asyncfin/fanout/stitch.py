@@ -15,7 +15,7 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, describe
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.block import Axis, Block, Store, pack
+from asyncfin.table.block import Axis, Block, Store, blocks_of
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
 from asyncfin.wire.turn import decoding_turn
@@ -82,7 +82,7 @@ class Stitch:
         blocks = []
         async with decoding_turn():
             self._refuse_strangers(page)
-            for block in pack(axis, mine):
+            for block in blocks_of(axis, mine):
                 blocks.append(block)
                 await asyncio.sleep(0)
         self._take(axis, blocks, home, asked)

@@ -1,4 +1,4 @@
-"""The long and the wide table in Arrow, built column by column from the grid. pyarrow is imported inside."""
+"""The long and the wide Arrow table, built column by column. pyarrow is imported at first use."""
 
 import json
 from array import array
@@ -14,14 +14,14 @@ from asyncfin.table.columns import Column, OfPeriod, OfSeries, OfValue, chosen, 
 from asyncfin.table.grid import Grid
 from asyncfin.table.optional import library
 
-# Observations whose decoded fields are held at a time: more would leave the processor's cache.
+# Observations decoded at a time: the fields of more would not fit into the processor's cache.
 _ROWS = 4_000
 _METADATA = b"asyncfin"
 _PERIOD_FIELDS = ("year", "end_month", "duration_months")
 
 
 def _type(name: str) -> Any:
-    """Return the Arrow type that the schema calls so."""
+    """Return the Arrow type of a name in the schema."""
     pa = library("pyarrow", "arrow")
     match name:
         case "word":
@@ -46,19 +46,22 @@ def long_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
     pa = library("pyarrow", "arrow")
     columns = chosen(names)
     rows = _Rows(grid)
-    made = {column.name: rows.column(column) for column in columns if not isinstance(column.origin, OfValue)}
-    with grid.reading():
-        made.update(rows.decoded([each for each in columns if isinstance(each.origin, OfValue)]))
-    schema = pa.schema([(column.name, _type(column.type)) for column in columns])
-    arrays = [made[column.name] for column in columns]
-    pa.default_memory_pool().release_unused()  # what putting the rows in order took, as much as the table
-    return pa.Table.from_arrays(arrays, schema=schema.with_metadata(_metadata([about])))
+    arrays = {
+        column.name: rows.column(column) for column in columns if not isinstance(column.origin, OfValue)
+    }
+    with grid.error_context():
+        arrays.update(rows.decoded([each for each in columns if isinstance(each.origin, OfValue)]))
+    schema = pa.schema([(column.name, _type(column.type)) for column in columns], _metadata([about]))
+    pa.default_memory_pool().release_unused()  # ordering the rows took as much memory as the table
+    return pa.Table.from_arrays(
+        [arrays[column.name] for column in columns], schema=schema.with_metadata(_metadata([about]))
+    )
 
 
 class _Rows:
     """The observations of a grid, as the series, the period and the number of each.
 
-    They are read block by block, and put in order by `_order`, the place of each row in what was read.
+    They are read block by block; `_order` has the index of each row in what was read.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -68,36 +71,35 @@ class _Rows:
         for block, rows in grid.rows():
             indices = grid.indices(block.axis)
             spans = [(row, range(*block.starts[row : row + 2])) for row in rows]
-            places = [place for _, span in spans for place in span]
+            found = [at for _, span in spans for at in span]
             series.extend([index[block.series_ids[row]] for row, span in spans for _ in span])
-            periods.extend([indices[block.positions[place]] for place in places])
-            numbers.extend([block.numbers[place] for place in places])
-        found = _buffer(periods, "int32")
-        self._order = _order(_buffer(series, "int32"), found)
+            periods.extend([indices[block.positions[at]] for at in found])
+            numbers.extend([block.numbers[at] for at in found])
+        self._order = _order(_buffer(series, "int32"), _buffer(periods, "int32"))
         self._series = _buffer(series, "int32").take(self._order)
-        self._periods = found.take(self._order)
+        self._periods = _buffer(periods, "int32").take(self._order)
         self._numbers = _buffer(numbers, "float64").take(self._order)
-        self._alike: dict[Any, tuple[list[CatalogueSeries], Any]] = {}
+        self._by_key: dict[Any, tuple[list[CatalogueSeries], Any]] = {}
 
     def column(self, column: Column) -> Any:
         """Return a column that needs no decoding."""
         match column.origin:
             case OfSeries(read=read, by=by):
-                some, rows = self._examples(by)
-                return _array(list(read(self._grid, some)), column.type).take(rows)
+                examples, rows = self._examples(by)
+                return _array(list(read(self._grid, examples)), column.type).take(rows)
             case OfPeriod(read=read):
                 entries = [read(period) for period in self._grid.periods]
                 return _array(entries, column.type).take(self._periods)
         return self._numbers
 
     def _examples(self, by: Callable[[CatalogueSeries], Hashable]) -> tuple[list[CatalogueSeries], Any]:
-        """Return a series of each kind that `by` tells apart, and which of them each row is like."""
-        if by not in self._alike:
+        """Return one series for each value of `by`, and for each row the index of its example."""
+        if by not in self._by_key:
             examples: dict[Hashable, tuple[int, CatalogueSeries]] = {}
             indices = [examples.setdefault(by(each), (len(examples), each))[0] for each in self._grid.series]
             rows = _buffer(array("i", indices), "int32").take(self._series)
-            self._alike[by] = [series for _, series in examples.values()], rows
-        return self._alike[by]
+            self._by_key[by] = [series for _, series in examples.values()], rows
+        return self._by_key[by]
 
     def decoded(self, columns: list[Column]) -> dict[str, Any]:
         """Return the columns that stand in the values' fields.
@@ -106,42 +108,42 @@ class _Rows:
             MalformedAnswerError: one of the fields breaks the spec.
         """
         chunks: dict[str, list[Any]] = {column.name: [] for column in columns}
-        for some in self._portions(columns):
+        for values in self._decoded_chunks(columns):
             for column in columns:
                 assert isinstance(column.origin, OfValue)
-                chunks[column.name].append(_array(list(map(column.origin.read, some)), column.type))
+                chunks[column.name].append(_array(list(map(column.origin.read, values)), column.type))
         return {
             column.name: self._ordered(_combined(chunks.pop(column.name), column.type), column.type)
             for column in columns
         }
 
-    def _portions(self, columns: list[Column]) -> Iterator[list[Any]]:
-        """Yield the decoded observations, in the order of reading, some at a time."""
+    def _decoded_chunks(self, columns: list[Column]) -> Iterator[list[Any]]:
+        """Yield the decoded observations, in the order of reading, `_ROWS` or a few more at a time."""
         needed = {each.origin.field: each.origin.kind for each in columns if isinstance(each.origin, OfValue)}
-        some: list[Any] = []
+        chunk: list[Any] = []
         for block, rows in self._grid.rows() if columns else ():
             entries = block.entries(rows, decoder(tuple(needed.items())))
-            some.extend(filter(None, chain.from_iterable(entries)))
-            if len(some) >= _ROWS:
-                yield some
-                some = []
-        if some:
-            yield some
+            chunk.extend(filter(None, chain.from_iterable(entries)))
+            if len(chunk) >= _ROWS:
+                yield chunk
+                chunk = []
+        if chunk:
+            yield chunk
 
     def _ordered(self, read: Any, type_name: str) -> Any:
-        """Return a column in order; the words of a dictionary stand as they come up."""
+        """Return a column in the order of the rows; a dictionary lists its words in order of first use."""
         entries = read.take(self._order)
         return entries.dictionary_decode().dictionary_encode() if type_name == "word" else entries
 
 
 def _combined(chunks: list[Any], type_name: str) -> Any:
-    """Return as one array what was read in chunks, which are not held any longer."""
+    """Return the chunks as one array, and release them."""
     pa = library("pyarrow", "arrow")
     return pa.chunked_array(chunks, _type(type_name)).unify_dictionaries().combine_chunks()
 
 
 def _order(series: Any, periods: Any) -> Any:
-    """Return the places of the rows, by series, leaving out those of periods that the grid has not."""
+    """Return the indices of the rows in order of series, without those of periods outside the grid."""
     compute = library("pyarrow.compute", "arrow")
     order = compute.sort_indices(series)
     return order.filter(compute.greater_equal(periods, 0).take(order))
@@ -154,7 +156,7 @@ def _buffer(values: "array[Any]", type_name: str) -> Any:
 
 
 def _array(entries: list[Any], type_name: str) -> Any:
-    """Return an Arrow array of entries, none of which is None."""
+    """Return the Arrow array of entries; None is not among them."""
     pa = library("pyarrow", "arrow")
     match type_name:
         case "word":
@@ -167,7 +169,7 @@ def _array(entries: list[Any], type_name: str) -> Any:
 
 
 def _sources(entries: list[Any]) -> Any:
-    """Return the column of sources; building it by its parts is many times faster than from objects."""
+    """Return the column of sources, built from its children: many times faster than from objects."""
     pa = library("pyarrow", "arrow")
     sources = list(chain.from_iterable(entries))
     items = pa.array(list(map(attrgetter("item_id"), sources)), pa.string())
@@ -183,8 +185,8 @@ def _sources(entries: list[Any]) -> Any:
 def wide_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -> Any:
     """Return one row a period: year, end_month, duration_months, then a column of numbers a series.
 
-    A series' column is named by its id; its metadata tells what the series is. `names` chooses among
-    the columns.
+    The column of a series is named by its id; its field's metadata describes the series. `names`
+    chooses among the columns.
 
     Raises:
         SelectionError: `names` names none of them, or a series has the id of a period's column.
@@ -211,7 +213,7 @@ def _wide_column(grid: Grid, name: str) -> list[Any]:
     return grid.numbers(name)
 
 
-def _described(series: Any) -> dict[str, str]:
+def _described(series: CatalogueSeries) -> dict[str, str]:
     names = ("label", "metric_id", "reporting_group_id", "basis", "number_format", "period_meaning")
     return {**{name: getattr(series, name) for name in names}, "scope_path": format_path(series.scopes)}
 
@@ -221,7 +223,7 @@ def _metadata(panels: list[dict[str, Any]]) -> dict[bytes, bytes]:
 
 
 def joined(tables: list[Any]) -> Any:
-    """Return the rows of several long tables as one. Its metadata says what all of theirs say."""
+    """Return several long tables as one, with the metadata of all."""
     pa = library("pyarrow", "arrow")
     panels = [about for table in tables for about in json.loads(table.schema.metadata[_METADATA])["panels"]]
     whole = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])

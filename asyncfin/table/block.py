@@ -1,9 +1,9 @@
-"""How an answer's series are kept: numbers ready to use, all else packed.
+"""Storage of the series of an answer: numbers ready to use, everything else compressed.
 
-A block holds some series of one page. Positions and numbers stand for the observations only, 12
-bytes each however sparse the series are; presence is validity, so a reported zero and a gap stay
-apart. The bytes of the `values` arrays are kept compressed, 35 bytes a value, because objects for
-all of them would be ten times as large and make the garbage collector stop the loop.
+A block holds some of the series of one page. Only observations are stored, 12 bytes each for position
+and number, however sparse the series are. Presence is validity, so a reported zero differs from a gap.
+The bytes of the `values` arrays are kept compressed, 35 bytes a value: objects for all of them would be
+ten times as large, and walking them would make the garbage collector stop the loop.
 """
 
 import sys
@@ -33,11 +33,11 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# Packing and reading so many bytes takes about half a millisecond.
+# Compressing or decompressing this much takes about half a millisecond, the loop's longest pause.
 _BLOCK_BYTES = 128 * 1024
 _FAST = 1
-# Blocks whose bytes stay unpacked while a panel is looked at: at most 8 MiB, single large series apart.
-_UNPACKED_BLOCKS = 64
+# Decompressed blocks kept while a panel is read: at most 8 MiB, apart from single large series.
+_DECOMPRESSED_BLOCKS = 64
 
 T = TypeVar("T")
 _order = attrgetter("year", "end_month", "duration_months")
@@ -47,8 +47,8 @@ _order = attrgetter("year", "end_month", "duration_months")
 class Axis:
     """The periods of one page, oldest first.
 
-    `rank` gives the index in `periods` for each place in the page's own order; None where the page
-    lists them oldest first itself.
+    `rank` is the index in `periods` of each period in the page's own order. None: the page lists them
+    oldest first itself.
     """
 
     periods: tuple[Period, ...]
@@ -56,19 +56,16 @@ class Axis:
 
     @classmethod
     def of(cls, periods: tuple[Period, ...]) -> "Axis":
-        """Return the axis for periods in whatever order."""
+        """Return the axis of periods in any order."""
         keys = list(map(_order, periods))
         if all(map(lt, keys, keys[1:])):
             return cls(periods, None)
-        places = sorted(range(len(keys)), key=keys.__getitem__)
-        rank = {place: index for index, place in enumerate(places)}
-        return cls(
-            tuple(periods[place] for place in places),
-            tuple(rank[place] for place in range(len(keys))),
-        )
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        rank = {at: index for index, at in enumerate(order)}
+        return cls(tuple(periods[at] for at in order), tuple(rank[at] for at in range(len(keys))))
 
     def ordered(self, entries: list[T]) -> list[T]:
-        """Return entries in the page's own order by the axis."""
+        """Return entries given in the page's own order, oldest period first."""
         if self.rank is None:
             return entries
         return [entry for _, entry in sorted(zip(self.rank, entries, strict=True), key=itemgetter(0))]
@@ -80,28 +77,28 @@ class Block:
 
     Attributes:
         axis: the page's periods.
-        series_ids: which series these are.
-        places: the place of each in the page, to name it in errors.
-        starts: where the observations of each begin; one more for the end.
-        positions: of each observation, the index of its period; ascending within a series.
-        numbers: of each observation, its number.
-        text_starts: where the `values` array of each begins in the unpacked text, a character after the
-            end of the one before; one more for the end.
-        packed: the `values` arrays as one JSON array, compressed.
+        series_ids: the series of the block.
+        page_indices: the index of each series in the page, which errors name.
+        starts: where the observations of each series begin, and the end of the last.
+        positions: the index of each observation's period; ascending within a series.
+        numbers: the number of each observation.
+        text_starts: where the `values` array of each series begins in the decompressed text, one
+            character after the end of the previous one, and the end of the last.
+        compressed: the `values` arrays as one JSON array, compressed.
     """
 
     axis: Axis
     series_ids: tuple[str, ...]
-    places: "array[int]"
+    page_indices: "array[int]"
     starts: "array[int]"
     positions: "array[int]"
     numbers: "array[float]"
     text_starts: "array[int]"
-    packed: bytes
+    compressed: bytes
 
-    def unpacked(self) -> bytes:
+    def decompressed(self) -> bytes:
         """Return the `values` arrays as they came, as one JSON array."""
-        return zstd.decompress(self.packed)
+        return zstd.decompress(self.compressed)
 
     def entries(self, rows: Sequence[int], decoder: ArraysDecoder[T]) -> Iterable[list[T | None]]:
         """Return the entries of some series' `values` arrays, by the axis.
@@ -109,22 +106,22 @@ class Block:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        unpacked = memoryview(self.unpacked())
+        whole = memoryview(self.decompressed())
 
         def text(row: int) -> memoryview:
-            return unpacked[self.text_starts[row] : self.text_starts[row + 1] - 1]
+            return whole[self.text_starts[row] : self.text_starts[row + 1] - 1]
 
         every = len(rows) == len(self.series_ids)
-        joined = unpacked if every else b"[%b]" % b",".join(map(text, rows))
-        single = ((text(row), self.places[row], self.series_ids[row]) for row in rows)
+        joined = whole if every else b"[%b]" % b",".join(map(text, rows))
+        single = ((text(row), self.page_indices[row], self.series_ids[row]) for row in rows)
         return map(self.axis.ordered, decode_arrays(decoder, joined, len(self.axis.periods), single))
 
 
-def pack(axis: Axis, series: Iterable[tuple[int, RawSeries]]) -> Iterator[Block]:
-    """Yield blocks of one page's series, each given with its place there; one takes about half a millisecond.
+def blocks_of(axis: Axis, series: Iterable[tuple[int, RawSeries]]) -> Iterator[Block]:
+    """Yield the blocks of some series of a page, given with their indices there; about 0.5 ms a block.
 
     Raises:
-        MalformedAnswerError: the values of a series are too few or too many, or a number is none.
+        MalformedAnswerError: the values of a series are too few or too many, or one is not a number.
     """
     some: list[tuple[int, RawSeries]] = []
     size = 0
@@ -132,13 +129,13 @@ def pack(axis: Axis, series: Iterable[tuple[int, RawSeries]]) -> Iterator[Block]
         some.append((index, raw))
         size += len(raw.values)
         if size >= _BLOCK_BYTES:
-            yield _packed(axis, some)
+            yield _block(axis, some)
             some, size = [], 0
     if some:
-        yield _packed(axis, some)
+        yield _block(axis, some)
 
 
-def _packed(axis: Axis, series: list[tuple[int, RawSeries]]) -> Block:
+def _block(axis: Axis, series: list[tuple[int, RawSeries]]) -> Block:
     found = decode_numbers(series, len(axis.periods))
     if axis.rank is not None:
         found = _ranked(axis.rank, found)
@@ -156,38 +153,38 @@ def _packed(axis: Axis, series: list[tuple[int, RawSeries]]) -> Block:
 
 
 def _ranked(rank: tuple[int, ...], found: Numbers) -> Numbers:
-    """Return the same numbers, the observations of each series oldest first."""
+    """Return the numbers with the observations of each series oldest first."""
     positions, numbers = array("i"), array("d")
     for start, end in pairwise(found.starts):
         at = [rank[position] for position in found.positions[start:end]]
         order = sorted(range(len(at)), key=at.__getitem__)
-        positions.extend(at[place] for place in order)
-        numbers.extend(found.numbers[start + place] for place in order)
+        positions.extend(at[index] for index in order)
+        numbers.extend(found.numbers[start + index] for index in order)
     return Numbers(found.starts, positions, numbers, found.text)
 
 
 class Store:
-    """Blocks, and where each series is in them. Shared by all panels cut from one answer."""
+    """The blocks of an answer and the index of their series. All panels cut from one answer share it."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self.blocks = tuple(blocks)
         self._rows = {
             series_id: (block, row) for block in self.blocks for row, series_id in enumerate(block.series_ids)
         }
-        self._unpacked = lru_cache(_UNPACKED_BLOCKS)(Block.unpacked)
+        self._decompressed = lru_cache(_DECOMPRESSED_BLOCKS)(Block.decompressed)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Store, (self.blocks,)
 
     def find(self, series_id: str) -> "Stored | None":
-        """Return a series as it is stored; None where it never came."""
+        """Return a stored series; None if the service never sent it."""
         found = self._rows.get(series_id)
         return None if found is None else Stored(self, *found)
 
     def text(self, block: Block, row: int) -> memoryview:
         """Return the bytes of a series' `values` array."""
         start, end = block.text_starts[row : row + 2]
-        return memoryview(self._unpacked(block))[start : end - 1]
+        return memoryview(self._decompressed(block))[start : end - 1]
 
 
 @frozen
@@ -216,6 +213,6 @@ class Stored:
         block, row = self.block, self.row
         text = self._store.text(block, row)
         entries: list[Value | None] = decode_entries(
-            values_decoder, text, len(self.axis.periods), block.places[row], block.series_ids[row]
+            values_decoder, text, len(self.axis.periods), block.page_indices[row], block.series_ids[row]
         )
         return tuple(self.axis.ordered(entries))

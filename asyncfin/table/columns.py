@@ -1,8 +1,8 @@
-"""The long table's schema: one row an observation, and where each column comes from.
+"""The schema of the long table, one row an observation, and the origin of each column.
 
-The schema is the same whatever was asked and however little came. A column of words is
-dictionary-encoded. Columns of a series or a period cost a lookup a row; columns of a value make its
-bytes be decoded, and only the chosen fields of it.
+The schema does not depend on the question or the answer. A column of type `word` is
+dictionary-encoded. Columns of a series or a period cost one lookup a row. Columns of a value decode
+its bytes, and of those only the chosen fields.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -38,7 +38,7 @@ class _Source(msgspec.Struct, gc=False):
 
 @frozen
 class OfSeries:
-    """A column that follows from the series: `read` of several, the same for all that are alike by `by`."""
+    """A column read from the series: `read` takes one series for each value of the key `by`."""
 
     read: Callable[[Grid, list[CatalogueSeries]], Iterable[Any]]
     by: Callable[[CatalogueSeries], Hashable]
@@ -46,14 +46,14 @@ class OfSeries:
 
 @frozen
 class OfPeriod:
-    """A column that follows from the period."""
+    """A column read from the period."""
 
     read: Callable[[Period], Any]
 
 
 @frozen
 class OfValue:
-    """A column that stands in a field of the value, which is decoded as `kind`."""
+    """A column read from a field of the value, which is decoded as `kind`."""
 
     field: str
     kind: Any
@@ -61,14 +61,14 @@ class OfValue:
 
 
 class OfNumber:
-    """The number itself, which needs no decoding."""
+    """The number itself, which is stored decoded."""
 
 
 Origin: TypeAlias = OfSeries | OfPeriod | OfValue | OfNumber
 
 
-def _value(field: str, kind: Any = str, part: str | None = None) -> OfValue:
-    return OfValue(field, kind, attrgetter(f"{field}.{part}" if part else field))
+def _value(field: str, kind: Any = str, within: str | None = None) -> OfValue:
+    return OfValue(field, kind, attrgetter(f"{field}.{within}" if within else field))
 
 
 _by_id = attrgetter("series_id")
@@ -76,27 +76,27 @@ _by_group = attrgetter("reporting_group_id")
 _by_path = attrgetter("scopes")
 
 
-def _alike(_: CatalogueSeries) -> None:
-    """All series are."""
+def _by_nothing(_: CatalogueSeries) -> None:
+    """Return the key of a column that is the same for all series."""
 
 
 def _series(name: str) -> OfSeries:
-    return OfSeries(lambda _, several: map(attrgetter(name), several), _by_id)
+    return OfSeries(lambda _, examples: map(attrgetter(name), examples), _by_id)
 
 
 def _group(name: str) -> OfSeries:
-    def read(grid: Grid, several: list[CatalogueSeries]) -> list[Any]:
-        return [getattr(grid.catalogue.by_group[each.reporting_group_id], name) for each in several]
+    def read(grid: Grid, examples: list[CatalogueSeries]) -> list[Any]:
+        return [getattr(grid.catalogue.by_group[each.reporting_group_id], name) for each in examples]
 
     return OfSeries(read, _by_group)
 
 
 def _path(read: Callable[[Grid, ScopePath], Any]) -> OfSeries:
-    return OfSeries(lambda grid, several: [read(grid, each.scopes) for each in several], _by_path)
+    return OfSeries(lambda grid, examples: [read(grid, each.scopes) for each in examples], _by_path)
 
 
 def _same(read: Callable[[Grid], Any]) -> OfSeries:
-    return OfSeries(lambda grid, several: [read(grid) for _ in several], _alike)
+    return OfSeries(lambda grid, examples: [read(grid) for _ in examples], _by_nothing)
 
 
 def _period(name: str) -> OfPeriod:
@@ -153,7 +153,7 @@ _BY_NAME = {column.name: column for column in COLUMNS}
 
 @lru_cache
 def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
-    """Return what reads only these fields of values."""
+    """Return a decoder of only these fields of values."""
     return ArraysDecoder(msgspec.defstruct("Observation", fields, gc=False))
 
 

@@ -1,6 +1,6 @@
-"""The frame libraries. pandas and polars go through Arrow, so that all of them show one schema.
+"""The frame libraries. pandas and polars are built from Arrow, so that all of them have one schema.
 
-The columns are imported inside: most programs import the library and ask for no table.
+The columns are imported inside the functions: most programs ask for no table.
 """
 
 from collections.abc import Iterable
@@ -20,16 +20,16 @@ Layout: TypeAlias = Literal["long", "wide"]
 Names: TypeAlias = Iterable[str] | None
 
 
-def several(names: Names) -> tuple[str, ...] | None:
-    """Return the names of columns; one may be given as a text."""
+def column_names(names: Names) -> tuple[str, ...] | None:
+    """Return the names of columns; a str is one name."""
     return (names,) if isinstance(names, str) else None if names is None else tuple(names)
 
 
 def to_arrow(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> "pyarrow.Table":
-    """Return the table of a layout. `about` is what its metadata says of the question."""
+    """Return the table of a layout. `about` goes into its metadata."""
     from asyncfin.table.arrow import long_table, wide_table
 
-    names = several(names)
+    names = column_names(names)
     match layout:
         case "long":
             return long_table(grid, names, about)

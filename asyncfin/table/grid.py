@@ -1,4 +1,4 @@
-"""A view of stored series: which of them, and at which periods. Cutting a panel makes a new view."""
+"""A view of stored series: which series, at which periods. Cutting a panel makes a new view."""
 
 from array import array
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ class Grid:
     Attributes:
         catalogue: the publication that the series are of.
         value_version: which values were asked for.
-        series: in catalogue order.
-        periods: oldest first.
-        store: where the observations are; it may hold more series and periods.
+        series: the series, in catalogue order.
+        periods: the periods, oldest first.
+        store: holds the observations, possibly of more series and periods.
     """
 
     catalogue: Catalogue
@@ -39,11 +39,11 @@ class Grid:
         return {series.series_id: series for series in self.series}
 
     def path_names(self, series: CatalogueSeries) -> str:
-        """Return the names of a series' scopes, for people."""
+        """Return the names of a series' scopes as one text."""
         return " / ".join(self.catalogue.scope_names(series.scopes))
 
     def indices(self, axis: Axis) -> tuple[int, ...]:
-        """Return the index in `periods` for each of an axis's periods; -1 where it is not among them."""
+        """Return the index in `periods` of each period of an axis; -1 where it is not among them."""
         if axis not in self._indices:
             index = {period: at for at, period in enumerate(self.periods)}
             self._indices[axis] = tuple(index.get(period, -1) for period in axis.periods)
@@ -79,7 +79,7 @@ class Grid:
         """
         aligned: list[Value | None] = [None] * len(self.periods)
         if (stored := self.store.find(series_id)) is not None:
-            with self.reading():
+            with self.error_context():
                 values = stored.values()
             for index, value in zip(self.indices(stored.axis), values, strict=True):
                 if index >= 0:
@@ -87,21 +87,21 @@ class Grid:
         return tuple(aligned)
 
     def rows(self) -> Iterator[tuple[Block, list[int]]]:
-        """Yield each block that holds series of the grid, and which of its rows they are."""
+        """Yield each block that holds series of the grid, with the rows of these series."""
         for block in self.store.blocks:
             rows = [row for row, series_id in enumerate(block.series_ids) if series_id in self.by_id]
             if rows:
                 yield block, rows
 
     def stored(self) -> Iterator[Stored]:
-        """Yield the series that came, block by block."""
+        """Yield the stored series, block by block."""
         for block in self.store.blocks:
             for row, series_id in enumerate(block.series_ids):
                 if series_id in self.by_id:
                     yield Stored(self.store, block, row)
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Complete a `MalformedAnswerError` raised within, which the bytes alone can't."""
+    def error_context(self) -> AbstractContextManager[None]:
+        """Add operation and entity to a `MalformedAnswerError`, which stored bytes do not know."""
         return error_context("query", self.catalogue.entity_id)
 
     def value_count(self) -> int:

@@ -156,7 +156,7 @@ class Panel:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        with self._grid.reading():
+        with self._grid.error_context():
             for stored in self._grid.stored():
                 stored.values()
 
@@ -302,7 +302,7 @@ def concat(panels: Iterable[Panel], *, columns: Iterable[str] | None = None) -> 
     """
     from asyncfin.table.arrow import empty_table, joined
 
-    names = frames.several(columns)
+    names = frames.column_names(columns)
     tables = [panel.to_arrow(columns=names) for panel in panels]
     return joined(tables) if tables else empty_table(names)
 

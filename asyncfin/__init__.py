@@ -34,7 +34,7 @@ from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.model.usage import UsageWindow
 from asyncfin.model.value import Source, Value
 from asyncfin.table.panel import Panel, concat
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.wire.bucket import Bucket, TokenBucket
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.timeouts import Timeouts
 from asyncfin.wire.values import QueryPage
@@ -50,6 +50,7 @@ __all__ = [
     "Annual",
     "AsyncfinError",
     "AuthenticationError",
+    "Bucket",
     "Catalogue",
     "CataloguePage",
     "CatalogueSeries",

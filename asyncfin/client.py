@@ -23,7 +23,7 @@ from asyncfin.model.query import Lane, Query, ValueVersion, check_dataset_id, ch
 from asyncfin.model.select import Select
 from asyncfin.model.usage import UsageWindow
 from asyncfin.table.panel import Panel
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.wire.bucket import Bucket, TokenBucket
 from asyncfin.wire.events import Observer, Stats
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
 from asyncfin.wire.protocol import check_entity_id, limits_request, read_mapping, usage_request, usage_windows
@@ -65,7 +65,7 @@ class Client:
         base_url: str,
         token: str | AskToken,
         *,
-        bucket: TokenBucket | None = None,
+        bucket: Bucket | None = None,
         retry: Retry = Retry(),  # noqa: B008  a frozen value
         timeouts: Timeouts = Timeouts(),  # noqa: B008  a frozen value
         max_in_flight: int = 8,
@@ -77,8 +77,8 @@ class Client:
         self._transport = Transport(
             base_url, token, timeouts=timeouts, max_in_flight=max_in_flight, ssl=ssl, trust_env=trust_env
         )
-        self._bucket = TokenBucket() if bucket is None else bucket
-        check_kind("bucket", self._bucket, TokenBucket)
+        self._bucket: Bucket = TokenBucket() if bucket is None else bucket
+        check_kind("bucket", self._bucket, Bucket)
         self._max_in_flight = max_in_flight
         self._sender = Sender(
             self._transport, bucket=self._bucket, retry=retry, lane=lane, observers=observers
@@ -121,7 +121,7 @@ class Client:
         await self._transport.aclose()
 
     @property
-    def bucket(self) -> TokenBucket:
+    def bucket(self) -> Bucket:
         """What grants the requests; may be shared with other clients."""
         return self._bucket
 

@@ -97,7 +97,7 @@ async def requests(nginx: str, bucket: TokenBucket, seconds: float) -> list[tupl
             async with session.get(address) as response:
                 outcomes.append((sent_at - end + seconds, response.status == 204))
             if response.status == 429:
-                bucket.refused(sent_at=sent_at, retry_after=float(response.headers["Retry-After"]))
+                await bucket.refused(sent_at=sent_at, retry_after=float(response.headers["Retry-After"]))
 
     async with judge(nginx) as address, aiohttp.ClientSession() as session:
         end = clock() + seconds

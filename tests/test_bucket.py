@@ -272,7 +272,7 @@ async def test_a_grant_given_back_is_the_next_one_s_at_once() -> None:
     log = Log(bucket)
     await bucket.acquire()
     (waiting,) = await log.start(1)
-    bucket.give_back()
+    await bucket.give_back()
     await waiting
     assert log.times == near(0)
     assert (bucket.stats().granted, bucket.stats().spent_today) == (1, 1)
@@ -290,7 +290,7 @@ async def test_grants_given_back_in_a_pause_do_not_go_at_once_after_it(rate: flo
         each.pause_until(asyncio.get_running_loop().time() + 5)
         if each is bucket:
             for _ in range(5):
-                each.give_back()
+                await each.give_back()
         await asyncio.gather(*await log.start(10))
         times.append(log.times)
     assert times[0] == near(*times[1])
@@ -303,7 +303,7 @@ async def test_a_grant_given_back_after_the_rate_was_lowered_empties_nothing() -
     await asyncio.sleep(50)
     bucket.rate = 1
     await bucket.acquire()
-    bucket.give_back()
+    await bucket.give_back()
     assert bucket.stats().level == pytest.approx(100)
 
 
@@ -316,7 +316,7 @@ async def test_a_restart_is_no_faster_for_grants_given_back_in_it() -> None:
         bucket.pause_until(asyncio.get_running_loop().time() + 5)
         for _ in range(returned):
             await bucket.acquire()
-            bucket.give_back()
+            await bucket.give_back()
         await asyncio.gather(*await log.start(10))
         times.append([at - log.times[0] for at in log.times])
     assert times[1] == near(*times[0])
@@ -327,14 +327,14 @@ async def test_what_never_reached_the_service_is_taken_off_the_day_it_was_grante
     wall = Wall(MIDNIGHT - timedelta(seconds=10))
     bucket = TokenBucket(100, 10, daily_budget=10, clock=wall)
     before = [await bucket.acquire() for _ in range(8)]
-    bucket.unspend(sent_at=before[0])
+    await bucket.unspend(sent_at=before[0])
     assert bucket.stats().spent_today == 7
     await asyncio.sleep(20)
     after = [await bucket.acquire() for _ in range(5)]
     for sent_at in before[1:]:
-        bucket.unspend(sent_at=sent_at)
+        await bucket.unspend(sent_at=sent_at)
     assert bucket.stats().spent_today == 5
-    bucket.unspend(sent_at=after[0])
+    await bucket.unspend(sent_at=after[0])
     assert bucket.stats().spent_today == 4
 
 
@@ -343,7 +343,7 @@ async def test_an_exhaustion_cancelled_in_the_same_turn_gives_nothing_back() -> 
     log = Log(TokenBucket(10, clock=Wall(MIDNIGHT)))
     await log.bucket.acquire()
     (task,) = await log.start(1)
-    log.bucket.exhaust(MIDNIGHT + timedelta(hours=1))
+    await log.bucket.exhaust(3600)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
@@ -367,53 +367,91 @@ async def test_exhaustion_reaches_all_who_wait_and_all_who_come_until_it_ends() 
     """Each gets an error of its own at once; at the given time the bucket goes on by itself."""
     log = Log(TokenBucket(1, clock=Wall(MIDNIGHT - timedelta(hours=1))))
     tasks = [*await log.start(3), *await log.start(2, lane="bulk")]
-    log.bucket.exhaust(MIDNIGHT)
-    log.bucket.exhaust(MIDNIGHT - timedelta(minutes=1))
+    await log.bucket.exhaust(3600)
+    await log.bucket.exhaust(3540)
     await asyncio.gather(*tasks, *await log.start(1, "late"))
     assert log.names == ["0"]
     assert len({id(error) for error in log.errors}) == 5
-    assert {error.resume_at for error in log.errors} == {MIDNIGHT}
+    assert {error.resume_at for error in log.errors} == {log.errors[0].resume_at}
+    assert abs(log.errors[0].resume_at - MIDNIGHT) < timedelta(milliseconds=1)
     assert {error.status for error in log.errors} == {429}
     assert log.errors[0].retry_after == pytest.approx(3600, abs=1)
     assert log.errors[0].__context__ is None
-    assert log.bucket.stats().exhausted_until == MIDNIGHT
+    assert log.bucket.stats().exhausted_until == log.errors[0].resume_at
     await asyncio.sleep(3601)
     await log.bucket.acquire()
     assert log.bucket.stats().exhausted_until is None
 
 
-async def test_exhaustion_reaches_all_who_rest_and_all_who_begin_to() -> None:
-    """One rested its second before, and one was cancelled; the others are told at once."""
-    bucket, loop = (
-        TokenBucket(rate=0.01, clock=Wall(MIDNIGHT - timedelta(hours=1))),
-        asyncio.get_running_loop(),
-    )
-    began = loop.time()
-    await bucket.rest(1)
-    assert loop.time() - began == pytest.approx(1)
-    resting = [asyncio.ensure_future(bucket.rest(30)) for _ in range(3)]
-    await asyncio.sleep(2)
-    resting[0].cancel()
-    bucket.exhaust(MIDNIGHT)
-    ends = await asyncio.gather(*resting, return_exceptions=True)
-    assert [type(end) for end in ends] == [asyncio.CancelledError, *[AllowanceExhaustedError] * 2]
+async def test_a_request_that_does_not_count_passes_an_exhausted_allowance_but_no_pause() -> None:
+    """Usage and limits can always be asked; pace and pauses hold for them as for all."""
+    log = Log(TokenBucket(10, daily_budget=1, clock=Wall(MIDNIGHT - timedelta(hours=1))))
+    await log.bucket.acquire()
+    await log.bucket.exhaust(600)
+    log.bucket.pause_until(5)
+    for _ in range(2):
+        log.times.append(await log.bucket.acquire(counts=False))
+    assert log.times == near(5, 5.1)
+    assert log.bucket.stats().spent_today == 1
     with pytest.raises(AllowanceExhaustedError):
-        await bucket.rest(30)
-    assert loop.time() - began == pytest.approx(3)
-    assert (bucket.stats().granted, bucket.stats().level) == (0, 1)
-    await asyncio.sleep(3600)
-    await bucket.rest(1)
+        await log.bucket.acquire()
 
 
-async def test_a_used_up_budget_reaches_all_who_rest() -> None:
-    """Also where the last grant of the day was given without a wait."""
-    bucket = TokenBucket(daily_budget=1, clock=Wall(MIDNIGHT - timedelta(hours=1)))
-    resting = asyncio.ensure_future(bucket.rest(30))
-    await asyncio.sleep(2)
+async def test_a_waiter_that_does_not_count_is_not_turned_away_by_an_exhaustion() -> None:
+    """Those beside it are."""
+    log = Log(TokenBucket(1, clock=Wall(MIDNIGHT)))
+    await log.bucket.acquire()
+    uncounted = asyncio.create_task(log.bucket.acquire(counts=False))
+    counted = asyncio.create_task(log.bucket.acquire())
+    await asyncio.sleep(0.5)
+    await log.bucket.exhaust(3600)
+    assert await uncounted == pytest.approx(1)
+    with pytest.raises(AllowanceExhaustedError):
+        await counted
+
+
+async def test_a_cancelled_grant_that_does_not_count_leaves_the_day_alone() -> None:
+    """Its place in the pace is given back, but nothing is taken off the day's spending."""
+    log = Log(TokenBucket(1, daily_budget=5, clock=Wall(MIDNIGHT)))
+    await log.bucket.acquire()
+    leaving = asyncio.create_task(log.bucket.acquire(counts=False))
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().now += 1  # type: ignore[attr-defined]
+    log.bucket.rate = 1  # grants it
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    assert (log.bucket.stats().granted, log.bucket.stats().spent_today) == (1, 1)
+
+
+async def test_a_wall_clock_set_back_over_midnight_brings_no_new_budget() -> None:
+    """A day is only ever a later one: back and forth, three are granted and not six."""
+    wall = [MIDNIGHT + timedelta(seconds=5)]
+    bucket = TokenBucket(daily_budget=3, clock=lambda: wall[0])
+    await bucket.acquire()
+    for step in (-10, 10, -10, 10):
+        wall[0] += timedelta(seconds=step)
+        assert bucket.stats().spent_today == 1
+    await bucket.acquire()
+    wall[0] -= timedelta(seconds=10)
     at = await bucket.acquire()
-    with pytest.raises(AllowanceExhaustedError, match="daily budget"):
-        await resting
-    assert asyncio.get_running_loop().time() == pytest.approx(at)
+    with pytest.raises(AllowanceExhaustedError) as caught:
+        await bucket.acquire()
+    assert caught.value.resume_at == MIDNIGHT + timedelta(days=1)
+    await bucket.unspend(sent_at=at)
+    assert bucket.stats().spent_today == 2
+    wall[0] = MIDNIGHT + timedelta(days=1)
+    assert bucket.stats().spent_today == 0
+
+
+async def test_a_repr_shows_the_settings() -> None:
+    """None stands for a rate that is learned, also once it is."""
+    bucket = TokenBucket(daily_budget=9)
+    assert (repr(bucket), repr(TokenBucket(2.5, 3))) == (
+        "TokenBucket(None, 1, daily_budget=9)",
+        "TokenBucket(2.5, 3)",
+    )
+    await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
+    assert repr(bucket) == "TokenBucket(None, 1, daily_budget=9)"
 
 
 async def test_the_daily_budget_refuses_before_the_service_does() -> None:
@@ -441,9 +479,9 @@ async def test_the_later_of_both_ends_counts() -> None:
     """The service's own end may lie behind midnight."""
     log = Log(TokenBucket(daily_budget=1, clock=Wall(MIDNIGHT - timedelta(hours=1))))
     await log.bucket.acquire()
-    log.bucket.exhaust(MIDNIGHT + timedelta(hours=5))
+    await log.bucket.exhaust(6 * 3600)
     await log.start(1)
-    assert log.errors[0].resume_at == MIDNIGHT + timedelta(hours=5)
+    assert abs(log.errors[0].resume_at - MIDNIGHT - timedelta(hours=5)) < timedelta(milliseconds=1)
 
 
 async def test_stats_tell_what_the_bucket_is_doing() -> None:
@@ -463,7 +501,7 @@ async def test_stats_tell_what_the_bucket_is_doing() -> None:
 async def test_a_refusal_pauses_but_leaves_a_given_rate_alone() -> None:
     """Who set a rate knows it; only the pause is obeyed."""
     log = Log(TokenBucket(10))
-    log.bucket.refused(sent_at=await log.bucket.acquire(), retry_after=30)
+    await log.bucket.refused(sent_at=await log.bucket.acquire(), retry_after=30)
     await asyncio.gather(*await log.start(1))
     assert log.times == near(30)
     assert (log.bucket.rate, log.bucket.stats().refused) == (10, 1)

@@ -42,7 +42,7 @@ from asyncfin.wire.events import (
     Retrying,
     Stats,
 )
-from asyncfin.wire.protocol import Request, Response, read_dataset
+from asyncfin.wire.protocol import Request, Response, limits_request, read_dataset, usage_request
 from asyncfin.wire.retry import Quota, Retry
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.timeouts import Timeouts
@@ -418,6 +418,50 @@ async def test_a_wait_too_long_is_the_end_for_all_who_wait() -> None:
         assert end.operation == "dataset"
     first = next(end for end in ends if isinstance(end, AllowanceExhaustedError) and end.attempts)
     assert (first.code, first.request_id, first.retry_after) == ("daily_limit", "r-1", 7200)
+
+
+@pytest.mark.virtual
+async def test_a_used_up_allowance_ends_the_waits_of_those_who_back_off() -> None:
+    """They would learn of it anyhow, at the end of a wait of up to a minute."""
+    loop = asyncio.get_running_loop()
+    steps = [refusal(503, retry_after="50"), refusal(429, retry_after="7200")]
+    async with sending(*steps) as (server, sender, _):
+        resting = asyncio.ensure_future(sender.send(READ))
+        await server.arrived(1)
+        await asyncio.sleep(1)
+        with pytest.raises(AllowanceExhaustedError):
+            await sender.send(READ)
+        with pytest.raises(AllowanceExhaustedError) as caught:
+            await resting
+    assert loop.time() < 2
+    assert isinstance(caught.value.__cause__, ServerFailureError)
+
+
+@pytest.mark.virtual
+async def test_usage_and_limits_are_sent_though_the_allowance_is_used_up() -> None:
+    """The calls that explain a used-up allowance spend none of it (spec 8)."""
+    bucket = TokenBucket(daily_budget=1, clock=lambda: NOON)
+    steps = [refusal(429, retry_after="7200"), answer()]
+    async with sending(*steps, bucket=bucket) as (server, sender, _):
+        with pytest.raises(AllowanceExhaustedError):
+            await sender.send(READ)
+        await sender.send(limits_request())
+        await sender.send(usage_request(NOON.date(), NOON.date()))
+        assert bucket.stats().spent_today == 1
+        with pytest.raises(AllowanceExhaustedError):
+            await sender.send(READ)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.virtual
+async def test_a_long_429_to_usage_is_raised_and_uses_up_nothing() -> None:
+    """It says nothing about the allowance of the reads."""
+    async with sending(refusal(429, retry_after="7200"), answer()) as (server, sender, _):
+        with pytest.raises(AllowanceExhaustedError) as caught:
+            await sender.send(limits_request())
+        assert caught.value.resume_at == NOON + timedelta(hours=2)
+        await sender.send(READ)
+    assert len(server.requests) == 2
 
 
 @pytest.mark.virtual

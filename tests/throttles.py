@@ -150,7 +150,7 @@ class Client:
             self.record.arrivals.append((clock(), wait is None))
             await asyncio.sleep(way)
             if wait is not None:
-                self.bucket.refused(sent_at=sent_at, retry_after=wait)
+                await self.bucket.refused(sent_at=sent_at, retry_after=wait)
 
 
 async def use_by_others(service: Service, gap: Callable[[], float], end: float) -> None:

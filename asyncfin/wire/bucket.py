@@ -1,8 +1,7 @@
-"""Who may send, and when: a token bucket that several clients and tasks share.
+"""Who may send, and when: what a bucket is, and the one for the tasks and clients of one event loop.
 
-Decided here: what a pause and a used-up allowance mean to those who wait, and what a cancelled wait
-gives back. Who is next stands in `asyncfin.wire.lanes`; how much a bucket holds and how fast it fills is
-arithmetic, and stands in `asyncfin.wire.pace`.
+Decided here: who is next of those that wait, what a pause and a used-up allowance mean to them, and what a
+cancelled wait gives back. How much a bucket holds and how fast it fills is arithmetic: `asyncfin.wire.pace`.
 """
 
 from __future__ import annotations
@@ -10,23 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import isfinite
+from typing import Protocol, runtime_checkable
 
 from attrs import frozen
 
 from asyncfin.errors import AllowanceExhaustedError, SelectionError
 from asyncfin.model.query import Lane
 from asyncfin.wire.checks import check_lane, checked_rate, checked_size
-from asyncfin.wire.lanes import Lanes, Waiter
-from asyncfin.wire.pace import Allowance, Learned, Level
+from asyncfin.wire.pace import GCRA, AdaptiveRate, DailyBudget
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
 _EPSILON = 1e-9
+# While both lanes wait, bulk gets one grant after this many to interactive, so that it is never starved.
+_BULK_TURN = 9
 
-_utc_now = partial(datetime.now, UTC)
+utc_now = partial(datetime.now, UTC)
 
 
 @frozen
@@ -44,7 +44,7 @@ class BucketStats:
         paused_until: loop time; None while not paused.
         exhausted_until: when requests are possible again, aware UTC; None while they are.
         spent_today: weight granted since midnight UTC, without what never reached the service.
-        daily_budget: how large `spent_today` may become; None: no bound.
+        daily_budget: the bound on `spent_today`; None: no bound.
     """
 
     rate: float | None
@@ -60,6 +60,106 @@ class BucketStats:
     daily_budget: float | None
 
 
+@runtime_checkable
+class Bucket(Protocol):
+    """What paces the requests of the clients that share it.
+
+    `asyncfin.TokenBucket` is one for a single process. Any object with these methods will do.
+    """
+
+    async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
+        """Wait for permission to send one request, and return the loop time at which it was given.
+
+        Args:
+            weight: what the request counts.
+            lane: ``"interactive"`` goes before ``"bulk"``.
+            counts: whether the request counts for the account's allowance (spec 8). False (usage and
+                limits): neither a used-up allowance nor the daily budget holds it back; pace and pauses do.
+
+        Raises:
+            AllowanceExhaustedError: the allowance or the budget is used up, also if that happens during
+                the wait.
+        """
+        ...
+
+    async def give_back(self, weight: float = 1) -> None:
+        """Undo a grant on which nothing was sent."""
+        ...
+
+    async def unspend(self, *, sent_at: float) -> None:
+        """Take a request that never reached the service off the day's spending; its grant stays used.
+
+        Args:
+            sent_at: what `acquire` returned for it.
+        """
+        ...
+
+    async def refused(self, *, sent_at: float, retry_after: float) -> None:
+        """Record a 429: grant nothing for `retry_after` seconds.
+
+        Args:
+            sent_at: what `acquire` returned for the request that was refused.
+            retry_after: seconds, a wait short enough to sit out.
+        """
+        ...
+
+    async def exhaust(self, seconds: float) -> None:
+        """Refuse every request that counts, waiting ones included, for `seconds` from now."""
+        ...
+
+    def stats(self) -> BucketStats:
+        """Return what the bucket is doing now."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release what the bucket holds open."""
+        ...
+
+
+class Waiter:
+    """One call of `acquire`.
+
+    `verdict` resolves to the loop time of the grant, or to the error that refuses it.
+    """
+
+    def __init__(
+        self, weight: float, counts: bool, verdict: asyncio.Future[float | AllowanceExhaustedError]
+    ) -> None:
+        self.weight = weight
+        self.counts = counts
+        self.verdict = verdict
+
+
+class Lanes:
+    """The queues of a bucket: first come, first served within a lane, and the lanes take turns."""
+
+    def __init__(self) -> None:
+        self._interactive: deque[Waiter] = deque()
+        self._bulk: deque[Waiter] = deque()
+        self.queues: dict[Lane, deque[Waiter]] = {"interactive": self._interactive, "bulk": self._bulk}
+        self._passed = 0  # grants to interactive while bulk waited
+
+    def next(self) -> deque[Waiter] | None:
+        """Return the queue whose head is next, or None if nobody waits."""
+        for queue in self.queues.values():
+            # A waiter whose task was cancelled in this turn of the loop has not left its queue yet.
+            while queue and queue[0].verdict.cancelled():
+                queue.popleft()
+        if self._bulk and (not self._interactive or self._passed >= _BULK_TURN):
+            return self._bulk
+        return self._interactive or None
+
+    def pop(self, queue: deque[Waiter]) -> None:
+        """Remove the head of the queue that `next` returned."""
+        queue.popleft()
+        self._passed = self._passed + 1 if self._bulk and queue is self._interactive else 0
+
+    def clear(self) -> None:
+        """Forget all waiters."""
+        for queue in self.queues.values():
+            queue.clear()
+
+
 class TokenBucket:
     """Paces requests; may be shared by any number of tasks and clients of one event loop.
 
@@ -72,7 +172,7 @@ class TokenBucket:
         burst: how much may be granted at once after a rest, at least 1.
         daily_budget: how much this bucket may grant between two midnights UTC (spec 8), at least 1,
             without what never reached the service; None: no bound but the service's own.
-        clock: gives the wall time, aware UTC. All else runs by the event loop's clock.
+        clock: returns the wall time, aware UTC; for tests. All else runs by the event loop's clock.
 
     Raises:
         SelectionError: `rate`, `burst` or `daily_budget` is not a number in its range.
@@ -84,156 +184,156 @@ class TokenBucket:
         burst: float = 1,
         *,
         daily_budget: float | None = None,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._level = Level(checked_rate(rate), checked_size("burst", burst))
-        self._learned = Learned() if rate is None else None
+        self._gcra = GCRA(checked_rate(rate), checked_size("burst", burst))
+        self._adaptive = AdaptiveRate() if rate is None else None
         self._clock = clock
         if daily_budget is not None:
             daily_budget = checked_size("daily_budget", daily_budget)
-        self._allowance = Allowance(daily_budget)
+        self._budget = DailyBudget(daily_budget)
         self._lanes = Lanes()
-        self._resting: deque[Waiter] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None  # set while somebody waits
         self._granted = 0
         self._refused = 0
 
+    def __repr__(self) -> str:
+        rate = "None" if self._adaptive else f"{self._gcra.rate:g}"
+        budget = "" if self._budget.budget is None else f", daily_budget={self._budget.budget:g}"
+        return f"TokenBucket({rate}, {self.burst:g}{budget})"
+
     @property
     def rate(self) -> float | None:
         """Weight per second, in force at once when set; None: unpaced until a rate is learned."""
-        return self._level.rate if self._learned is None else self._learned.rate
+        return self._gcra.rate if self._adaptive is None else self._adaptive.rate
 
     @rate.setter
     def rate(self, rate: float | None) -> None:
         checked = checked_rate(rate)
-        self._learned = Learned() if rate is None else None
-        self._change(checked, self._level.burst)
+        self._adaptive = AdaptiveRate() if rate is None else None
+        self._change(checked, self._gcra.burst)
 
     @property
     def burst(self) -> float:
-        """How much the bucket can hold. Those who wait with more than that go when it is full."""
-        return self._level.burst
+        """How much the bucket can hold. Waiters that weigh more than that are granted when it is full."""
+        return self._gcra.burst
 
     @burst.setter
     def burst(self, burst: float) -> None:
         self._change(self.rate, checked_size("burst", burst))
 
-    async def acquire(self, weight: float = 1, *, lane: Lane = "interactive") -> float:
+    async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
         """Wait for permission to send, and return the loop time at which it was given.
 
         Args:
             weight: what the request counts, above 0 and at most the burst.
             lane: ``"interactive"`` goes before ``"bulk"``, which gets every tenth grant while both
                 wait.
+            counts: whether the request counts for the account's allowance (spec 8). False (usage and
+                limits): neither a used-up allowance nor the daily budget holds it back; pace and pauses do.
 
         Raises:
             SelectionError: there is no such lane, or the weight could never be granted.
-            AllowanceExhaustedError: the allowance is used up; at once, also if it happens in the wait.
+            AllowanceExhaustedError: the allowance or the budget is used up, also if that happens during
+                the wait.
             RuntimeError: the bucket is in use by another event loop, which is not closed.
         """
         check_lane(lane)
-        burst = self._level.burst
+        burst = self._gcra.burst
         if not isinstance(weight, (int, float)) or not 0 < weight <= burst:
             raise SelectionError(f"weight={weight!r}: must be above 0 and at most the burst, {burst:g}")
         loop = self._bind()
         now, today = loop.time(), self._clock()
-        if resume_at := self._allowance.resume_at(weight, today):
-            raise self._allowance.refusal(resume_at, today)
-        if self._timer is None and self._level.moment(weight) <= now + _EPSILON:
-            self._grant(weight, now, today)
+        if counts and (resume_at := self._budget.resume_at(weight, today)):
+            raise self._budget.refusal(resume_at, today)
+        # Nobody waits and the bucket holds enough: no future, no timer.
+        if self._timer is None and self._gcra.moment(weight) <= now + _EPSILON:
+            self._grant(weight, counts, now, today)
             return now
-        waiter = Waiter(weight, loop.create_future())
+        waiter = Waiter(weight, counts, loop.create_future())
         queue = self._lanes.queues[lane]
         queue.append(waiter)
         self._serve()
-        return await self._verdict(waiter, queue)
+        try:
+            verdict = await waiter.verdict
+        except BaseException:
+            self._withdraw(waiter, queue)
+            raise
+        if isinstance(verdict, AllowanceExhaustedError):
+            raise verdict
+        return verdict
 
-    async def rest(self, seconds: float) -> None:
-        """Wait so long before the next `acquire`, in no lane and for no grant.
+    async def give_back(self, weight: float = 1) -> None:
+        """Undo a grant that counts and on which nothing was sent. A learned rate stays as it is."""
+        self._give_back(weight, True, self._bind().time())
 
-        Raises:
-            AllowanceExhaustedError, RuntimeError: as `acquire`.
-        """
-        loop, today = self._bind(), self._clock()
-        if resume_at := self._allowance.resume_at(1, today):
-            raise self._allowance.refusal(resume_at, today)
-        waiter = Waiter(1, loop.create_future())
-        self._resting.append(waiter)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._verdict(waiter, self._resting)
-
-    def give_back(self, weight: float = 1) -> None:
-        """Undo a grant at once, before anything was sent on it. A learned rate stays as it is."""
-        self._level.give_back(weight)
-        self._allowance.give_back(weight, self._clock())
-        self._granted -= 1
-        self._serve()
-
-    def unspend(self, *, sent_at: float) -> None:
-        """Leave out of the day's spending a request that never reached the service. Its grant is used up.
+    async def unspend(self, *, sent_at: float) -> None:
+        """Take a request that never reached the service off the day's spending; its grant stays used.
 
         Args:
-            sent_at: what `acquire` returned for that request.
+            sent_at: what `acquire` returned for it.
         """
-        now, age = self._clock(), self._bind().time() - sent_at
-        if (now - timedelta(seconds=age)).date() == now.date():
-            self._allowance.give_back(1, now)
+        self._budget.unspend(1, sent_at)
 
     def pause_until(self, loop_time: float) -> None:
-        """Grant nothing before `loop_time`, to nobody; afterwards requests restart one by one.
+        """Grant nothing before `loop_time`, in no lane; afterwards requests restart one by one.
 
-        A pause is only ever lengthened, and the bucket does not fill in it.
+        A pause is only ever lengthened, and the bucket does not fill during it.
 
         Raises:
-            SelectionError: `loop_time` is no finite number.
+            SelectionError: `loop_time` is not a finite number.
         """
         if not isinstance(loop_time, (int, float)) or not isfinite(loop_time):
             raise SelectionError(f"loop_time={loop_time!r}: must be a finite number of seconds")
-        self._level.pause(self._bind().time(), loop_time)
+        self._gcra.pause(self._bind().time(), loop_time)
         self._serve()
 
-    def refused(self, *, sent_at: float, retry_after: float) -> None:
-        """Take in that the service refused a request (429): pause as long as it asks, and learn.
+    async def refused(self, *, sent_at: float, retry_after: float) -> None:
+        """Record a 429: pause for `retry_after` seconds and lower the learned rate.
 
-        One event lowers a learned rate once: a refusal counts if its request was sent after the
-        last reduction.
+        Several refusals of one event lower the rate once: a refusal counts if its request was sent
+        after the last reduction.
 
         Args:
-            sent_at: what `acquire` returned for that request.
-            retry_after: seconds. A wait too long to sit out is for `exhaust`, and teaches nothing.
+            sent_at: what `acquire` returned for the request that was refused.
+            retry_after: seconds. A wait too long to sit out is for `exhaust`, and lowers no rate.
         """
         now = self._bind().time()
         self._refused += 1
-        if self._learned is not None:
-            self._learned.refused(sent_at, now, retry_after)
-            self._level.change(now, self._learned.rate, self._level.burst)
-        self._level.pause(now, now + retry_after)
+        if self._adaptive is not None:
+            self._adaptive.refused(sent_at, now, retry_after)
+            self._gcra.change(now, self._adaptive.rate, self._gcra.burst)
+        self._gcra.pause(now, now + retry_after)
         self._serve()
 
-    def exhaust(self, until: datetime) -> None:
-        """Refuse everybody, those who wait included, until the wall time `until` (aware UTC)."""
-        self._allowance.use_up(until)
-        self._turn_away(self._clock())
+    async def exhaust(self, seconds: float) -> None:
+        """Refuse every request that counts, waiting ones included, for `seconds` from now."""
+        self._bind()
+        now = self._clock()
+        self._budget.exhaust(later(now, seconds))
+        self._turn_away(now)
         self._serve()
+
+    async def aclose(self) -> None:
+        """Do nothing: a bucket of one process holds nothing open."""
 
     def stats(self) -> BucketStats:
         """Return what the bucket is doing now."""
         now, today = self._loop.time() if self._loop else 0.0, self._clock()
-        paused_until = self._level.paused_until
+        paused_until = self._gcra.paused_until
         return BucketStats(
             rate=self.rate,
             burst=self.burst,
-            learned=self._learned is not None,
-            level=self._level.held(now),
+            learned=self._adaptive is not None,
+            level=self._gcra.held(now),
             waiting={lane: len(queue) for lane, queue in self._lanes.queues.items()},
             granted=self._granted,
             refused=self._refused,
             paused_until=paused_until if paused_until > now else None,
-            exhausted_until=self._allowance.resume_at(1, today),
-            spent_today=self._allowance.spent(today),
-            daily_budget=self._allowance.budget,
+            exhausted_until=self._budget.resume_at(1, today),
+            spent_today=self._budget.spent(today),
+            daily_budget=self._budget.budget,
         )
 
     def _bind(self) -> asyncio.AbstractEventLoop:
@@ -243,7 +343,7 @@ class TokenBucket:
         return loop
 
     def _move(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Go on in another loop, whose clock may have nothing to do with that of the last."""
+        """Continue in another loop, whose clock may have nothing to do with that of the last."""
         if self._loop is not None:
             if not self._loop.is_closed():
                 raise RuntimeError(
@@ -251,52 +351,62 @@ class TokenBucket:
                     "use one bucket per loop"
                 )
             ahead = loop.time() - self._loop.time()
-            self._level.shift(ahead)
-            if self._learned is not None:
-                self._learned.shift(ahead)
+            self._gcra.shift(ahead)
+            self._budget.shift(ahead)
+            if self._adaptive is not None:
+                self._adaptive.shift(ahead)
             self._lanes.clear()
-            self._resting.clear()
             self._timer = None
         self._loop = loop
 
     def _change(self, rate: float | None, burst: float) -> None:
         if self._loop is None:
-            self._level = Level(rate, burst)
+            self._gcra = GCRA(rate, burst)
         else:
-            self._level.change(self._loop.time(), rate, burst)
+            self._gcra.change(self._loop.time(), rate, burst)
             self._serve()
 
-    def _grant(self, weight: float, now: float, today: datetime) -> None:
-        self._level.spend(weight, now)
-        self._allowance.spend(weight, today)
+    def _grant(self, weight: float, counts: bool, now: float, today: datetime) -> None:
+        self._gcra.spend(weight, now)
         self._granted += 1
-        if self._learned is not None and self._learned.rate is None:
-            self._learned.granted(weight, now)
-        if self._allowance.budget is not None:
-            self._turn_away(today)
+        if self._adaptive is not None and self._adaptive.rate is None:
+            self._adaptive.granted(weight, now)
+        if counts:
+            self._budget.spend(weight, today, now)
+            if self._budget.budget is not None:
+                self._turn_away(today)
+
+    def _give_back(self, weight: float, counts: bool, granted_at: float) -> None:
+        self._gcra.give_back(weight)
+        if counts:
+            self._budget.unspend(weight, granted_at)
+        self._granted -= 1
+        self._serve()
 
     def _serve(self) -> None:
-        """Grant what may be granted now, and set the timer for the head of those who still wait."""
+        """Grant what can be granted now, and set the timer for the head of those who still wait."""
         if self._loop is None or self._loop.is_closed():
             return
         now, today = self._loop.time(), self._clock()
         while (queue := self._lanes.next()) is not None:
             waiter = queue[0]
-            moment = self._level.moment(waiter.weight)
+            # Only the head has a moment, computed anew each time: nothing is booked ahead, so that a new
+            # rate, burst or pause takes effect at once.
+            moment = self._gcra.moment(waiter.weight)
             if moment > now + _EPSILON:
                 self._arm(moment)
                 return
             self._lanes.pop(queue)
-            self._grant(waiter.weight, now, today)
+            self._grant(waiter.weight, waiter.counts, now, today)
             self._climb(waiter.weight, now)
             waiter.verdict.set_result(now)
         self._arm(None)
 
     def _climb(self, weight: float, now: float) -> None:
-        """Let a learned rate rise: somebody waited for it."""
-        if self._learned is not None and self._learned.rate is not None:
-            self._learned.climb(weight)
-            self._level.change(now, self._learned.rate, self._level.burst)
+        """Raise a learned rate after a grant that somebody waited for."""
+        if self._adaptive is not None and self._adaptive.rate is not None:
+            self._adaptive.climb(weight)
+            self._gcra.change(now, self._adaptive.rate, self._gcra.burst)
 
     def _arm(self, moment: float | None) -> None:
         if self._timer is not None:
@@ -311,30 +421,28 @@ class TokenBucket:
         self._timer = None
         self._serve()
 
-    async def _verdict(self, waiter: Waiter, queue: deque[Waiter]) -> float:
-        try:
-            verdict = await waiter.verdict
-        except BaseException:
-            self._withdraw(waiter, queue)
-            raise
-        if isinstance(verdict, AllowanceExhaustedError):
-            raise verdict
-        return verdict
-
     def _withdraw(self, waiter: Waiter, queue: deque[Waiter]) -> None:
-        """Leave the queue; or, if the grant came in the turn of the cancellation, give it back."""
+        """Leave the queue, or give back a grant that came in the same turn of the loop."""
         verdict = waiter.verdict
         if waiter in queue:
             queue.remove(waiter)
-        elif verdict.done() and not verdict.cancelled() and isinstance(verdict.result(), float):
-            self.give_back(waiter.weight)
+        elif verdict.done() and not verdict.cancelled() and isinstance(granted_at := verdict.result(), float):
+            self._give_back(waiter.weight, waiter.counts, granted_at)
         self._serve()
 
     def _turn_away(self, today: datetime) -> None:
-        """Tell all who wait or rest for what the allowance has no room for."""
-        for queue in (*self._lanes.queues.values(), self._resting):
+        """Refuse the waiters that the allowance has no room for."""
+        for queue in self._lanes.queues.values():
             for waiter in tuple(queue):
-                if resume_at := self._allowance.resume_at(waiter.weight, today):
+                if waiter.counts and (resume_at := self._budget.resume_at(waiter.weight, today)):
                     queue.remove(waiter)
                     if not waiter.verdict.cancelled():
-                        waiter.verdict.set_result(self._allowance.refusal(resume_at, today))
+                        waiter.verdict.set_result(self._budget.refusal(resume_at, today))
+
+
+def later(moment: datetime, seconds: float) -> datetime:
+    """Return the wall time `seconds` after `moment`; the calendar's last where there is none so late."""
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)

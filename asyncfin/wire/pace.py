@@ -1,10 +1,9 @@
-"""The arithmetic of pacing, free of loops and futures.
+"""The arithmetic of pacing, without event loops and futures.
 
-`Level` decides when a request may go: a token bucket in its exact form (GCRA), in which everything
-follows from the moment at which the bucket is full again. `Learned` decides how fast to go when
-nobody said: it sets, lowers and raises a rate by the refusals that come back. `Allowance` decides
-whether to go at all today. Times are seconds of the loop's clock and rates weight per second; only
-the allowance keeps the calendar.
+`GCRA` decides when a request may be sent: a token bucket in its exact form. `AdaptiveRate` decides how
+fast to send when no rate was given, from the refusals (429) that come back. `DailyBudget` decides
+whether to send at all today. Times are seconds of the loop's clock, rates are weight per second; only
+the daily budget uses wall time.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _SLOWEST_OUT = 0.2
 _SLOWEST = 0.5
 
 
-class Level:
+class GCRA:
     """A token bucket: never more than ``burst + rate * time`` in any stretch of time.
 
     A `rate` of None grants everything at once. `full_at` is when the bucket will be full again, and
@@ -59,7 +58,7 @@ class Level:
         self._restarting = False
 
     def held(self, now: float) -> float:
-        """Return what the bucket holds; it is below zero while it is in debt."""
+        """Return what the bucket holds; below zero while it is in debt."""
         if self.rate is None:
             return self.burst
         return self.burst - max(0.0, self.full_at - max(now, self.paused_until)) * self.rate
@@ -97,7 +96,7 @@ class Level:
         self.full_at = max(self.full_at - weight / self.rate, after_pause)
 
     def change(self, now: float, rate: float | None, burst: float) -> None:
-        """Go on with another rate and burst; of what is held stays what the new burst has room for."""
+        """Continue with another rate and burst; what is held is cut to the new burst."""
         if self.paused_until <= now:
             self.paused_until = -inf  # what it left of the old rate is no measure of the new one
         at = max(now, self.paused_until)
@@ -124,12 +123,12 @@ class Level:
         self.full_at = max(self.full_at, until + (self.burst - 1) / self.rate)
 
     def shift(self, seconds: float) -> None:
-        """Go on by another clock, which is ahead by `seconds`."""
+        """Continue on another loop's clock, which is ahead by `seconds`."""
         self.full_at += seconds
         self.paused_until += seconds
 
 
-class Learned:
+class AdaptiveRate:
     """The rate that a service allows, as far as its refusals tell.
 
     `rate` is None until the first refusal. Each event lowers the rate once, however many requests
@@ -170,7 +169,7 @@ class Learned:
         self.rate += min(gain, weight * _STEP, weight * self.rate / 10)
 
     def refused(self, sent_at: float, now: float, retry_after: float) -> None:
-        """Take in a refusal, now, of what was sent at `sent_at`."""
+        """Record a refusal of what was sent at `sent_at`."""
         mostly = self._refused_share > _MOSTLY
         self._refused_share = min(1.0, self._refused_share + _MEMORY)
         self._longest = max(self._longest, retry_after)
@@ -195,56 +194,61 @@ class Learned:
         self.rate = max(self._lately, 1.0) / self._span
 
     def shift(self, seconds: float) -> None:
-        """Go on by another clock, which is ahead by `seconds`."""
+        """Continue on another loop's clock, which is ahead by `seconds`."""
         self._reduced_at += seconds
         self._began += seconds
         self._second += seconds
 
 
-class Allowance:
+class DailyBudget:
     """What may still be granted before midnight UTC (spec 8, allowances rule 3).
 
-    `budget` is our own bound on a day's weight, None for no bound; `_used_up_until` is when the
-    service's own allowance returns. `now` is always the wall time, aware UTC.
+    `budget` is our own bound on a day's weight, None for no bound. The service's own allowance counts as
+    used up until the moment given to `exhaust`. `now` is wall time, aware UTC; `at` is loop time.
     """
 
     def __init__(self, budget: float | None) -> None:
         self.budget = budget
-        self._used_up_until: datetime | None = None
+        self._exhausted_until: datetime | None = None
         self._date = date.min
+        self._began = -inf  # loop time of the first grant of `_date`
         self._spent = 0.0
 
-    def spent(self, now: datetime) -> float:
-        """Return the weight spent on the day that `now` is in."""
-        return self._spent if now.date() == self._date else 0.0
+    def _today(self, now: datetime) -> date:
+        """Return the day that counts: a wall clock that is set back over midnight brings no new budget."""
+        return max(now.date(), self._date)
 
-    def spend(self, weight: float, now: datetime) -> None:
-        """Add `weight` to the spending of the day that `now` is in."""
-        today = now.date()
-        if today != self._date:
-            self._date, self._spent = today, 0.0
+    def spent(self, now: datetime) -> float:
+        """Return the weight spent today."""
+        return self._spent if self._today(now) == self._date else 0.0
+
+    def spend(self, weight: float, now: datetime, at: float) -> None:
+        """Add `weight` to today's spending."""
+        if (today := self._today(now)) != self._date:
+            self._date, self._began, self._spent = today, at, 0.0
         self._spent += weight
 
-    def give_back(self, weight: float, now: datetime) -> None:
-        """Undo a `spend`."""
-        self._spent = max(0.0, self.spent(now) - weight)
+    def unspend(self, weight: float, at: float) -> None:
+        """Undo the `spend` of loop time `at`, unless it was an earlier day's."""
+        if at >= self._began:
+            self._spent = max(0.0, self._spent - weight)
 
-    def use_up(self, until: datetime) -> None:
-        """Let nothing through before `until`, which is only ever put later."""
-        self._used_up_until = max(until, self._used_up_until or until)
+    def exhaust(self, until: datetime) -> None:
+        """Let nothing through before `until`. A later call only ever moves it later."""
+        self._exhausted_until = max(until, self._exhausted_until or until)
 
     def resume_at(self, weight: float, now: datetime) -> datetime | None:
-        """Return when `weight` will be possible again, or None if it is now."""
-        if self._used_up_until is not None and now >= self._used_up_until:
-            self._used_up_until = None
+        """Return when `weight` can be granted again, or None if it can be now."""
+        if self._exhausted_until is not None and now >= self._exhausted_until:
+            self._exhausted_until = None
         if self.budget is None or self.spent(now) + weight <= self.budget:
-            return self._used_up_until
-        midnight = datetime.combine(now.date() + timedelta(days=1), time(), UTC)
-        return max(midnight, self._used_up_until or midnight)
+            return self._exhausted_until
+        midnight = datetime.combine(self._today(now) + timedelta(days=1), time(), UTC)
+        return max(midnight, self._exhausted_until or midnight)
 
     def refusal(self, resume_at: datetime, now: datetime) -> AllowanceExhaustedError:
-        """Return a new error that says so; no request was spent on it."""
-        own = resume_at != self._used_up_until
+        """Return a new error that says when requests are possible again; no request was spent on it."""
+        own = resume_at != self._exhausted_until
         return AllowanceExhaustedError(
             status=429,
             message=f"the bucket's daily budget of {self.budget:g} is used up"
@@ -256,3 +260,7 @@ class Allowance:
             retry_after=(resume_at - now).total_seconds(),
             resume_at=resume_at,
         )
+
+    def shift(self, seconds: float) -> None:
+        """Continue on another loop's clock, which is ahead by `seconds`."""
+        self._began += seconds

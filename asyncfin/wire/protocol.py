@@ -36,7 +36,10 @@ MAX_USAGE_DAYS = 92
 
 @frozen
 class Request:
-    """One HTTP request. `path` is percent-encoded and relative to the base URL; `params` are not."""
+    """One HTTP request. `path` is percent-encoded and relative to the base URL; `params` are not.
+
+    `counts` is whether it counts for the account's allowance (spec 8).
+    """
 
     operation: str
     method: str
@@ -44,6 +47,7 @@ class Request:
     params: tuple[tuple[str, str], ...] = ()
     body: bytes | None = field(default=None, repr=False)
     entity_id: str | None = None
+    counts: bool = True
 
 
 @frozen
@@ -116,12 +120,12 @@ def query_request(entity_id: str, query: Query, *, page_size: int, cursor: str |
 def usage_request(start_date: date, end_date: date) -> Request:
     """Return the request for the usage of at most 92 days (spec 4.4)."""
     params = (("start_date", start_date.isoformat()), ("end_date", end_date.isoformat()))
-    return Request("usage", "GET", "/v1/usage", params)
+    return Request("usage", "GET", "/v1/usage", params, counts=False)
 
 
 def limits_request() -> Request:
     """Return the request for the account's limits (spec 4.5)."""
-    return Request("limits", "GET", "/v1/limits")
+    return Request("limits", "GET", "/v1/limits", counts=False)
 
 
 def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date]]:

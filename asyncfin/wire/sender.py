@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
 from functools import partial
 from itertools import count
 
@@ -25,7 +25,7 @@ from asyncfin.errors import (
 )
 from asyncfin.model.kind import check_kind
 from asyncfin.model.query import Lane
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.wire.bucket import Bucket, later
 from asyncfin.wire.checks import check_lane
 from asyncfin.wire.events import (
     Announcer,
@@ -88,7 +88,7 @@ class Sender:
         self,
         transport: Transport,
         *,
-        bucket: TokenBucket,
+        bucket: Bucket,
         retry: Retry = Retry(),  # noqa: B008  a frozen value
         lane: Lane = "interactive",
         observers: Iterable[Observer] = (),
@@ -102,6 +102,7 @@ class Sender:
         self._lane = lane
         self._source = source or random.Random()  # noqa: S311  it spreads waits, it guards nothing
         self._quota = Quota()
+        self._exhausted = asyncio.Event()  # set for those who back off when the allowance is used up
         self._tally = Tally()
         self.announce = Announcer(self._tally, log, *observers)
 
@@ -162,7 +163,7 @@ class Sender:
                 return await self._observed(course, token)
             except TransportError as error:
                 if not error.sent:
-                    self._bucket.unspend(sent_at=course.sent_at)
+                    await self._bucket.unspend(sent_at=course.sent_at)
                 return error
             finally:
                 course.elapsed += loop.time() - course.sent_at
@@ -171,10 +172,14 @@ class Sender:
         """Return the token once the bucket grants the attempt: what is granted is sent, and at once."""
         while True:
             await self._transport.tokens.current()
-            course.sent_at = await self._bucket.acquire(lane=self._lane)
+            counts = course.request.counts
+            course.sent_at = await self._bucket.acquire(lane=self._lane, counts=counts)
             if (token := self._transport.tokens.held) is not None:
                 return token
-            self._bucket.give_back()  # the token was refused meanwhile
+            # The token was refused meanwhile. A grant that does not count is left used: giving it back
+            # would take one off the day's spending.
+            if counts:
+                await self._bucket.give_back()
 
     async def _observed(self, course: _Course, token: Secret) -> Response | ServiceError:
         """Make the attempt, and announce its beginning and its end."""
@@ -205,7 +210,7 @@ class Sender:
             return
         wait = self._retry.wait(course.counted, course.asked, self._source)
         if isinstance(error, RateLimitedError):
-            self._hold_back(course, error, wait)
+            await self._hold_back(course, error, wait)
         if wait is None or self._retry.gives_up(
             error, attempt=course.counted, elapsed=course.elapsed, wait=wait
         ):
@@ -221,7 +226,12 @@ class Sender:
             error.add_note("not tried again: too many attempts of this client have failed lately")
             raise error
         self._retrying(course, error, wait)
-        await self._bucket.rest(wait)
+        if course.request.counts:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._exhausted.wait()  # the next acquire raises that the allowance is used up
+        else:
+            await asyncio.sleep(wait)
         course.elapsed += wait
         self._waited(course.request, "retry", wait)
 
@@ -234,16 +244,18 @@ class Sender:
         course.counted -= 1
         return True
 
-    def _hold_back(self, course: _Course, error: RateLimitedError, wait: float | None) -> None:
+    async def _hold_back(self, course: _Course, error: RateLimitedError, wait: float | None) -> None:
         """Tell the bucket, and so all who share it, of a 429 (spec 8)."""
         if wait is not None:
-            self._bucket.refused(sent_at=course.sent_at, retry_after=wait)
+            await self._bucket.refused(sent_at=course.sent_at, retry_after=wait)
             return
         assert course.asked is not None
-        resume_at = _later(error.at or self._transport.clock(), course.asked)
-        self._bucket.exhaust(resume_at)
+        if course.request.counts:  # usage and limits say nothing about the allowance of the others (spec 8)
+            await self._bucket.exhaust(course.asked)
+            self._exhausted.set()
+            self._exhausted = asyncio.Event()
         raise AllowanceExhaustedError(
-            resume_at=resume_at,
+            resume_at=later(error.at or self._transport.clock(), course.asked),
             retry_after=course.asked,
             status=error.status,
             code=error.code,
@@ -261,10 +273,3 @@ class Sender:
     def _waited(self, request: Request, reason: str, seconds: float) -> None:
         if seconds >= _NOTICEABLE:
             self.announce(Waited(request.operation, request.entity_id, reason, seconds))
-
-
-def _later(moment: datetime, seconds: float) -> datetime:
-    try:
-        return moment + timedelta(seconds=seconds)
-    except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)

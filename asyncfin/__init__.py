@@ -35,8 +35,7 @@ from asyncfin.model.usage import UsageWindow
 from asyncfin.model.value import Source, Value
 from asyncfin.table.panel import Panel, concat
 from asyncfin.wire.bucket import Bucket, TokenBucket
-from asyncfin.wire.retry import Retry
-from asyncfin.wire.timeouts import Timeouts
+from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.values import QueryPage
 
 if typing.TYPE_CHECKING:

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from asyncfin.errors import SelectionError
+from asyncfin.events import Observer, Stats
 from asyncfin.fanout.catalogues import Catalogues, Reading, read_metadata
-from asyncfin.fanout.flight import in_flight
 from asyncfin.fanout.plan import Plan
 from asyncfin.fanout.run import Runner
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
@@ -24,12 +24,11 @@ from asyncfin.model.select import Select
 from asyncfin.model.usage import UsageWindow
 from asyncfin.table.panel import Panel
 from asyncfin.wire.bucket import Bucket, TokenBucket
-from asyncfin.wire.events import Observer, Stats
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
 from asyncfin.wire.protocol import check_entity_id, limits_request, read_mapping, usage_request, usage_windows
-from asyncfin.wire.retry import Retry
+from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
-from asyncfin.wire.timeouts import Timeouts
+from asyncfin.wire.tasks import bounded
 from asyncfin.wire.token import AskToken
 from asyncfin.wire.transport import Transport
 from asyncfin.wire.values import QueryPage
@@ -54,7 +53,7 @@ class Client:
             shared bucket.
         ssl: how the service's certificate is verified. None: by the system's authorities.
         trust_env: whether to go through the proxies that the environment names.
-        observers: what is called with each event of `asyncfin.wire.events`.
+        observers: what is called with each event of `asyncfin.events`.
 
     Raises:
         SelectionError: an argument is not as said.
@@ -304,7 +303,7 @@ class Client:
         if end < start:
             raise SelectionError(f"end_date must not be before start_date: {end} is before {start}")
         jobs = [partial(self._usage_window, *window) for window in usage_windows(start, end)]
-        async with in_flight(jobs, self.max_in_flight) as windows:
+        async with bounded(jobs, self.max_in_flight) as windows:
             return tuple(sorted([window async for window in windows], key=lambda window: window.start_date))
 
     async def _usage_window(self, start_date: date, end_date: date) -> UsageWindow:

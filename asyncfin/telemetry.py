@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from asyncfin.errors import own_version
-from asyncfin.wire.events import (
+from asyncfin.events import (
     Event,
     RequestAnswered,
     RequestFailed,

@@ -32,8 +32,7 @@ from asyncfin.errors import (
     TruncatedAnswerError,
     ValidationFailedError,
 )
-from asyncfin.wire.bucket import TokenBucket
-from asyncfin.wire.events import (
+from asyncfin.events import (
     Counts,
     Event,
     RequestAnswered,
@@ -42,10 +41,10 @@ from asyncfin.wire.events import (
     Retrying,
     Stats,
 )
+from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.protocol import Request, Response, limits_request, read_dataset, usage_request
-from asyncfin.wire.retry import Quota, Retry
+from asyncfin.wire.retry import Quota, Retry, Timeouts
 from asyncfin.wire.sender import Sender
-from asyncfin.wire.timeouts import Timeouts
 from asyncfin.wire.transport import Transport
 from tests.scripted import (
     Received,

@@ -16,8 +16,8 @@ import pytest
 
 from asyncfin.client import Client
 from asyncfin.errors import AuthenticationError, DatasetChangedError, ServiceError
+from asyncfin.events import Event
 from asyncfin.wire.bucket import TokenBucket
-from asyncfin.wire.events import Event
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender

@@ -9,7 +9,7 @@ from asyncfin.errors import MalformedAnswerError
 from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.select import Select
-from asyncfin.wire.turn import decoding_turn
+from asyncfin.wire.tasks import decoding_lock
 from asyncfin.wire.values import QueryPage, read_query_page
 from tests.answers import EVER, Numbers, catalogue_of, encoded, page_json
 
@@ -175,16 +175,16 @@ async def test_a_cancelled_page_is_not_half_taken() -> None:
     answer = stitch()
     adding = asyncio.create_task(answer.add(page({"a.annual": {FY24: 1}}), home=HOME, asked=EVER))
     await asyncio.sleep(0)
-    assert decoding_turn().locked()
+    assert decoding_lock().locked()
     adding.cancel()
     await asyncio.wait([adding])
     assert adding.cancelled()
     assert len(answer.absent) == len(IDS)
-    assert not decoding_turn().locked()
+    assert not decoding_lock().locked()
     await answer.add(page({"a.annual": {FY24: 1}}), home=HOME, asked=EVER)
 
 
-def test_each_loop_has_a_turn_of_its_own() -> None:
+def test_each_loop_has_a_lock_of_its_own() -> None:
     """A lock of an ended loop is not met again."""
 
     async def twice() -> None:

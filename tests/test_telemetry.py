@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from asyncfin.errors import ServiceError
+from asyncfin.events import Restarted
 from asyncfin.telemetry import OpenTelemetryObserver
 from asyncfin.wire.bucket import TokenBucket
-from asyncfin.wire.events import Restarted
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport

@@ -36,7 +36,7 @@ from asyncfin.errors import (
     TruncatedAnswerError,
 )
 from asyncfin.wire.protocol import Request, Response
-from asyncfin.wire.timeouts import Timeouts
+from asyncfin.wire.retry import Timeouts
 from asyncfin.wire.transport import Transport
 from tests.conftest import VirtualTimeLoop
 from tests.scripted import answer, dropping, hanging, judged, resetting, scripted, trickling

@@ -10,6 +10,7 @@ from rich.text import Text
 from asyncfin.cli.output import GAP, bare_table, screen, spark
 from asyncfin.cli.session import progress
 from asyncfin.client import Client
+from asyncfin.events import Stats
 from asyncfin.fanout.plan import Plan
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Annual
@@ -18,7 +19,6 @@ from asyncfin.model.series import Series
 from asyncfin.model.words import counted
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel
-from asyncfin.wire.events import Stats
 
 _WIDTH = 80
 _NAME_WIDTH = 26

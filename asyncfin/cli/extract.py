@@ -26,6 +26,7 @@ from asyncfin.cli.options import (
 from asyncfin.cli.output import print_json, say, screen
 from asyncfin.cli.session import progress
 from asyncfin.client import Client
+from asyncfin.events import Observer
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.question import Question
@@ -33,7 +34,6 @@ from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.extraction.run import run
 from asyncfin.model.query import ValueVersion
 from asyncfin.wire.bucket import TokenBucket
-from asyncfin.wire.events import Observer
 from asyncfin.wire.protocol import check_entity_id
 
 _PACE = Group("Pace", sort_key=4)

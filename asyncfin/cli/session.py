@@ -8,8 +8,8 @@ from rich.status import Status
 from asyncfin.cli.options import Service
 from asyncfin.cli.output import aside
 from asyncfin.client import Client
+from asyncfin.events import Event, Observer, RequestStarted, Retrying
 from asyncfin.model.words import counted, lasting
-from asyncfin.wire.events import Event, Observer, RequestStarted, Retrying
 
 
 @asynccontextmanager

@@ -21,12 +21,12 @@ from asyncfin.extraction.shelf import Shelf
 from asyncfin.extraction.thread import Thread
 from asyncfin.extraction.watch import Watch
 from asyncfin.fanout.catalogues import MAX_RESTARTS
-from asyncfin.fanout.flight import in_flight
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted, lasting
+from asyncfin.wire.tasks import bounded
 
 # What all series of a company of the usual size (1,171) take, when nothing better is known.
 _GUESS = 26
@@ -163,7 +163,7 @@ class _Estimate:
         self._asks = left is None or len(ids) <= left
         watch = Watch(len(ids), None, asyncio.get_running_loop().time)
         with self._client.observed(watch), watch.at_work():
-            async with in_flight(jobs, self._client.max_in_flight) as found:
+            async with bounded(jobs, self._client.max_in_flight) as found:
                 expected = [each async for each in found]
         states = [each.state for each in expected]
         return ExtractCost(

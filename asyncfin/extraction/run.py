@@ -23,6 +23,7 @@ from asyncfin.errors import (
     ServiceError,
     TransportError,
 )
+from asyncfin.events import Observer, Restarted
 from asyncfin.extraction.arguments import checked_folder, checked_ids
 from asyncfin.extraction.journal import Failure, Written
 from asyncfin.extraction.question import Lacking, Question, narrowed
@@ -31,14 +32,13 @@ from asyncfin.extraction.shelf import Shelf
 from asyncfin.extraction.thread import Thread
 from asyncfin.extraction.watch import OnProgress, Watch
 from asyncfin.fanout.catalogues import MAX_RESTARTS
-from asyncfin.fanout.flight import in_flight
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.kind import check_kind, check_plain_callable
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.table.panel import Panel
-from asyncfin.wire.events import Observer, Restarted
+from asyncfin.wire.tasks import bounded
 
 # What can be wrong with one entity alone.
 FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResultError, SelectionError)
@@ -201,7 +201,7 @@ class _Course:
             # Else asking whether files are current could use up an allowance before the others' turn.
             for has_file in (False, True):
                 jobs = [partial(self._entity, each, has_file) for each in ids if (each in known) == has_file]
-                async with in_flight(jobs, self._client.max_in_flight) as reports:
+                async with bounded(jobs, self._client.max_in_flight) as reports:
                     by_id |= {report.entity_id: report async for report in reports}
         entities = tuple(by_id[entity_id] for entity_id in ids)
         unknown = await self._thread.run(partial(unknown_to_all, entities))

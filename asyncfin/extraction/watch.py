@@ -12,9 +12,9 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
+from asyncfin.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Waited
 from asyncfin.extraction.report import EntityReport
 from asyncfin.model.words import lasting
-from asyncfin.wire.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Waited
 
 _log = logging.getLogger("asyncfin")
 # The run that a task works for: events are announced in the task of their request.

@@ -8,12 +8,12 @@ from collections import OrderedDict
 from datetime import datetime
 
 from asyncfin.errors import DatasetChangedError
+from asyncfin.events import Restarted
 from asyncfin.model.catalogue import Catalogue, Dataset
-from asyncfin.wire.events import Restarted
 from asyncfin.wire.pages import Send, read_catalogue
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
-from asyncfin.wire.shared import SharedReads
+from asyncfin.wire.tasks import SingleFlight
 
 MAX_RESTARTS = 3
 MAX_KEPT_SERIES = 200_000
@@ -64,7 +64,7 @@ class Catalogues:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Catalogue] = OrderedDict()
-        self._reads: SharedReads[str, Catalogue] = SharedReads()
+        self._reads: SingleFlight[str, Catalogue] = SingleFlight()
 
     def kept(self, entity_id: str) -> Catalogue | None:
         """Return the last catalogue read of an entity, if it is still kept. No request."""

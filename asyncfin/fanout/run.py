@@ -15,10 +15,8 @@ from asyncfin.errors import (
     SelectionError,
 )
 from asyncfin.fanout.catalogues import Catalogues, Reading
-from asyncfin.fanout.flight import in_flight
 from asyncfin.fanout.plan import Batch, Plan
 from asyncfin.fanout.plan import plan as make_plan
-from asyncfin.fanout.steps import steps_of
 from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.kind import check_kind
@@ -38,6 +36,7 @@ from asyncfin.wire.codec import error_context
 from asyncfin.wire.pages import query_pages
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.sender import Sender
+from asyncfin.wire.tasks import bounded, resumable
 from asyncfin.wire.values import QueryPage, place
 
 # Planning for more series takes so long that the loop should not stop for it.
@@ -83,7 +82,7 @@ class Runner:
         """Give the answer in pieces, as `Client.stream` says."""
         reading = Reading(self._sender, "stream")
         plan = await self._planned(reading, source, select, periods, value_version)
-        async with steps_of(self._streamed(reading, plan)) as pieces:
+        async with resumable(self._streamed(reading, plan)) as pieces:
             yield pieces
 
     async def _planned(
@@ -176,7 +175,7 @@ class Runner:
     ) -> AbstractAsyncContextManager[AsyncIterator[Arrival]]:
         """Give the pages of each batch, whichever are there first."""
         jobs = [partial(_read_batch, reading, batch, entity_id) for batch in batches]
-        return in_flight(jobs, self._max_in_flight)
+        return bounded(jobs, self._max_in_flight)
 
     async def _complete(self, reading: Reading, plan: Plan, stitch: Stitch, anchor: Period | None) -> None:
         """Make sure that no planned series is lost.

@@ -18,7 +18,7 @@ from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.block import Axis, Block, Store, blocks_of
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
-from asyncfin.wire.turn import decoding_turn
+from asyncfin.wire.tasks import decoding_lock
 from asyncfin.wire.values import QueryPage, RawSeries, place
 
 _IDENTITY = ("metric_id", "reporting_group_id", "scopes")
@@ -80,7 +80,7 @@ class Stitch:
         self._refuse_repeated(mine)
         axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))
         blocks = []
-        async with decoding_turn():
+        async with decoding_lock():
             self._refuse_strangers(page)
             for block in blocks_of(axis, mine):
                 blocks.append(block)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import isfinite
 from typing import Protocol, runtime_checkable
 
-from attrs import frozen
-
 from asyncfin.errors import AllowanceExhaustedError, SelectionError
+from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane
 from asyncfin.wire.checks import check_lane, checked_rate, checked_size
 from asyncfin.wire.pace import GCRA, AdaptiveRate, DailyBudget
@@ -27,37 +26,6 @@ _EPSILON = 1e-9
 _BULK_TURN = 9
 
 utc_now = partial(datetime.now, UTC)
-
-
-@frozen
-class BucketStats:
-    """What a bucket is doing, at one moment.
-
-    Attributes:
-        rate: weight per second; None while unpaced.
-        burst: how much the bucket can hold.
-        learned: whether the rate is learned from the service's refusals.
-        level: what the bucket holds; below zero while it is in debt.
-        waiting: how many wait, by lane.
-        granted: how many grants there were.
-        refused: how many refusals (429) were reported.
-        paused_until: loop time; None while not paused.
-        exhausted_until: when requests are possible again, aware UTC; None while they are.
-        spent_today: weight granted since midnight UTC, without what never reached the service.
-        daily_budget: the bound on `spent_today`; None: no bound.
-    """
-
-    rate: float | None
-    burst: float
-    learned: bool
-    level: float
-    waiting: Mapping[str, int]
-    granted: int
-    refused: int
-    paused_until: float | None
-    exhausted_until: datetime | None
-    spent_today: float
-    daily_budget: float | None
 
 
 @runtime_checkable

@@ -23,7 +23,6 @@ from asyncfin.model.query import VALUE_VERSIONS, Query
 from asyncfin.model.scope import format_path
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.wire import codec
-from asyncfin.wire.ending import end
 from asyncfin.wire.protocol import (
     Request,
     Response,
@@ -32,7 +31,7 @@ from asyncfin.wire.protocol import (
     query_request,
     reading,
 )
-from asyncfin.wire.turn import decoding_turn
+from asyncfin.wire.tasks import cancel_and_wait, decoding_lock
 from asyncfin.wire.values import QueryPage, place, read_query_page
 
 # Empty pages with a cursor are followed, but not while the whole allowance goes into them.
@@ -141,7 +140,7 @@ async def _pages(
         while True:
             response = await (ahead or send(request))
             ahead = None
-            async with decoding_turn():
+            async with decoding_lock():
                 with reading(request, response):
                     page = read(response)
                 if page.next_cursor is not None:
@@ -153,7 +152,7 @@ async def _pages(
                 return
     finally:
         if ahead is not None:
-            await end([ahead])
+            await cancel_and_wait([ahead])
 
 
 def _check_groups(page: CataloguePage) -> None:

@@ -1,4 +1,4 @@
-"""Whether and when to try again: decisions without waiting or sending."""
+"""Settings of an attempt and of retrying, and the decisions that follow from them; no waiting, no sending."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asyncfin.wire import checks
 _PASSING_STATUSES = (500, 502, 503, 504)
 
 
-@frozen
+@frozen(kw_only=True)
 class Retry:
     """Whether to send a request again after an attempt failed, and when.
 
@@ -60,6 +60,25 @@ class Retry:
             return True
         shared = isinstance(error, RateLimitedError)  # then the wait is a pause of the bucket
         return elapsed + (0 if shared else wait) > self.max_elapsed
+
+
+@frozen(kw_only=True)
+class Timeouts:
+    """How long one attempt may take, in seconds.
+
+    Args:
+        connect: until there is a connection, TLS included.
+        read: between two arrivals of bytes.
+        total: for all of it, to the last byte of the response. Waiting for the bucket, for a token and
+            between attempts is not counted.
+
+    Raises:
+        SelectionError: one is not a finite number above 0.
+    """
+
+    connect: float = field(default=10.0, validator=checks.positive_seconds)
+    read: float = field(default=30.0, validator=checks.positive_seconds)
+    total: float = field(default=60.0, validator=checks.positive_seconds)
 
 
 def _may_pass(error: Exception) -> bool:

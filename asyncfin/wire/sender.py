@@ -23,22 +23,20 @@ from asyncfin.errors import (
     ServiceError,
     TransportError,
 )
-from asyncfin.model.kind import check_kind
-from asyncfin.model.query import Lane
-from asyncfin.wire.bucket import Bucket, later
-from asyncfin.wire.checks import check_lane
-from asyncfin.wire.events import (
-    Announcer,
+from asyncfin.events import (
     Observer,
     RequestAnswered,
     RequestFailed,
     RequestStarted,
     Retrying,
     Stats,
-    Tally,
     Waited,
-    log,
 )
+from asyncfin.model.kind import check_kind
+from asyncfin.model.query import Lane
+from asyncfin.wire.bucket import Bucket, later
+from asyncfin.wire.checks import check_lane
+from asyncfin.wire.observers import Announcer, Tally, log
 from asyncfin.wire.protocol import Request, Response, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
 from asyncfin.wire.token import Secret

@@ -11,7 +11,7 @@ from typing import NoReturn, TypeAlias
 
 from asyncfin.errors import AuthenticationError, SelectionError, ServiceError
 from asyncfin.model.kind import is_async
-from asyncfin.wire.shared import SharedReads
+from asyncfin.wire.tasks import SingleFlight
 
 AskToken: TypeAlias = Callable[[], Awaitable[str]]
 
@@ -80,7 +80,7 @@ class Tokens:
         self._ask = None if isinstance(token, str) else _checked_callable(token)
         self._known: deque[Secret] = deque(maxlen=_REMEMBERED)
         self._current: Secret | None = None
-        self._asking: SharedReads[str, Secret | str] = SharedReads()
+        self._asking: SingleFlight[str, Secret | str] = SingleFlight()
         if isinstance(token, str):
             if not _is_token(token):
                 raise SelectionError(f"token must be {_WANTED}; the value is not shown")

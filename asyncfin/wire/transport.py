@@ -40,7 +40,7 @@ from asyncfin.wire.inflate import (
     is_plain,
 )
 from asyncfin.wire.protocol import Request, Response
-from asyncfin.wire.timeouts import Timeouts
+from asyncfin.wire.retry import Timeouts
 from asyncfin.wire.token import AskToken, Secret, Tokens
 
 # Inflating less than this is quicker than handing it to a thread.

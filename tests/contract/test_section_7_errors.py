@@ -15,8 +15,8 @@ from asyncfin import (
     ServiceError,
     ValidationFailedError,
 )
+from asyncfin.events import Retrying
 from asyncfin.sandbox import Account, Sandbox, Status
-from asyncfin.wire.events import Retrying
 from tests.contract.conftest import ENTITY, SECOND, asking, query
 
 pytestmark = pytest.mark.virtual

@@ -22,9 +22,9 @@ from asyncfin import (
     SelectionError,
     extract,
 )
+from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import Account, Sandbox, Status, Switch
 from asyncfin.sandbox.generate import generate
-from asyncfin.wire.events import Event, Restarted
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, only, rows
 
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from asyncfin import Annual, Client, Select, extract
+from asyncfin.events import Event
 from asyncfin.sandbox import Hang, Sandbox
-from asyncfin.wire.events import Event
 from tests.extraction.conftest import FIRST, IDS, annual, rows
 
 _RUN = """

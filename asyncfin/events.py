@@ -1,25 +1,17 @@
-"""What can be observed of a client: frozen events, who is told, and the figures that they add up to.
+"""What can be observed of a client and a bucket: frozen events, the observer that gets them, and statistics.
 
-Everything that a client shows of its work goes through here, its own log and its own figures too:
-both are observers like any other. No event holds a header, a body or a token. Each request makes
-several, so they are of the cheapest kind of class.
+No event holds a header, a body or a token. Each request makes several events, so they are msgspec Structs,
+the cheapest class to create.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Protocol, Self, TypeAlias
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Protocol, TypeAlias
 
 import msgspec
-from attrs import astuple, field, frozen
-
-from asyncfin.errors import printable
-from asyncfin.model.kind import check_plain_callable
-from asyncfin.model.words import counted
-
-_log = logging.getLogger("asyncfin")
+from attrs import field, frozen
 
 
 class RequestStarted(msgspec.Struct, frozen=True):
@@ -134,48 +126,6 @@ class Observer(Protocol):
     def __call__(self, event: Event, /) -> None: ...
 
 
-class Announcer:
-    """Tells every observer of each event, in the order in which they were given."""
-
-    def __init__(self, *observers: Observer) -> None:
-        for each in observers:
-            check_plain_callable("observers", each)
-        self._observers = observers
-
-    def __call__(self, event: Event) -> None:
-        for observer in self._observers:
-            try:
-                observer(event)
-            except Exception:  # noqa: BLE001  an observer's mistake is not the request's
-                _log.exception("an observer failed on %s", type(event).__name__)
-
-    @contextmanager
-    def also(self, observer: Observer) -> Iterator[Self]:
-        """Tell one more observer while the block lasts; give what tells of events of its own."""
-        check_plain_callable("observer", observer)
-        self._observers += (observer,)
-        try:
-            yield self
-        finally:
-            last = max(at for at, each in enumerate(self._observers) if each is observer)
-            self._observers = self._observers[:last] + self._observers[last + 1 :]
-
-
-_INFORMATIVE = (Retrying, Restarted)
-
-
-def log(event: Event) -> None:
-    """Write an event to the logger ``asyncfin``, its fields as extras of the record.
-
-    Retries and restarts are of level INFO, all else of DEBUG.
-    """
-    level = logging.INFO if isinstance(event, _INFORMATIVE) else logging.DEBUG
-    if _log.isEnabledFor(level):
-        facts = msgspec.structs.asdict(event)
-        told = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
-        _log.log(level, "%s %s", type(event).__name__, printable(told), extra=facts)
-
-
 @frozen
 class Counts:
     """What requests have cost so far.
@@ -212,30 +162,37 @@ class Stats(Counts):
 
     def __str__(self) -> str:
         each = ", ".join(f"{counts.requests} {name}" for name, counts in self.by_operation.items())
-        requests, retries = counted(self.requests, "request"), counted(self.retries, "retry", "retries")
+        requests = f"{self.requests:,} {'request' if self.requests == 1 else 'requests'}"
+        retries = f"{self.retries:,} {'retry' if self.retries == 1 else 'retries'}"
         return f"{requests}{f' ({each})' if each else ''}, {retries}, {self.received / 1000:,.0f} kB"
 
 
-class Tally:
-    """An observer that counts."""
+@frozen
+class BucketStats:
+    """What a bucket is doing, at one moment.
 
-    def __init__(self) -> None:
-        self._counts: dict[str, Counts] = {}
+    Attributes:
+        rate: weight per second; None while unpaced.
+        burst: how much the bucket can hold.
+        learned: whether the rate is learned from the service's refusals.
+        level: what the bucket holds; below zero while it is in debt.
+        waiting: how many wait, by lane.
+        granted: how many grants there were.
+        refused: how many refusals (429) were reported.
+        paused_until: loop time; None while not paused.
+        exhausted_until: when requests are possible again, aware UTC; None while they are.
+        spent_today: weight granted since midnight UTC, without what never reached the service.
+        daily_budget: the bound on `spent_today`; None: no bound.
+    """
 
-    def __call__(self, event: Event) -> None:
-        match event:
-            case RequestStarted():
-                self._add(event.operation, Counts(requests=1, retries=int(event.attempt > 1)))
-            case RequestAnswered():
-                refused = int(event.status == 429)
-                self._add(event.operation, Counts(refused=refused, received=event.received))
-            case Waited():
-                self._add(event.operation, Counts(waits=event.seconds))
-
-    def _add(self, operation: str, counts: Counts) -> None:
-        self._counts[operation] = self._counts.get(operation, Counts()) + counts
-
-    def stats(self) -> Stats:
-        """Return the counts so far."""
-        total = sum(self._counts.values(), Counts())
-        return Stats(*astuple(total), by_operation=dict(self._counts))
+    rate: float | None
+    burst: float
+    learned: bool
+    level: float
+    waiting: Mapping[str, int]
+    granted: int
+    refused: int
+    paused_until: float | None
+    exhausted_until: datetime | None
+    spent_today: float
+    daily_budget: float | None

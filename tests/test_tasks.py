@@ -1,0 +1,504 @@
+"""Bounded jobs, single-flight calls and resumable iteration: nothing is lost, and no task is left behind."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncfin.wire.tasks import SingleFlight, bounded, resumable
+from tests.conftest import VirtualTimeLoop
+
+pytestmark = pytest.mark.virtual
+
+
+def others() -> set[asyncio.Task[Any]]:
+    """Return all tasks but the test's own."""
+    return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+
+
+@pytest.fixture
+def calls() -> SingleFlight[str, int]:
+    return SingleFlight()
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left(calls: SingleFlight[str, int]) -> Any:
+    """Whatever a test does: no task is left, no exception is lost, and no call is remembered."""
+    lost: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
+    before = others()
+    yield
+    assert others() <= before
+    assert not lost
+    assert not calls._calls
+
+
+# Bounded jobs
+
+
+class Busy:
+    """Jobs that wait, and count how many are under way."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.begun = self.ended = 0
+
+    async def job(self, name: int, seconds: float = 1) -> int:
+        self.begun += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.now -= 1
+            self.ended += 1
+        return name
+
+    def jobs(self, count: int) -> list[Callable[[], Coroutine[Any, Any, int]]]:
+        return [partial(self.job, name) for name in range(count)]
+
+
+async def failing(error: BaseException, seconds: float = 0) -> int:
+    await asyncio.sleep(seconds)
+    raise error
+
+
+async def taken(jobs: Sequence[Callable[[], Awaitable[int]]], limit: int) -> list[int]:
+    async with bounded(jobs, limit) as results:
+        return [result async for result in results]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+@pytest.mark.parametrize("count", [0, 1, 7])
+async def test_every_job_gives_one_result(count: int, limit: int) -> None:
+    """Each job gives one result, with no jobs at all and with a limit above their number too."""
+    assert sorted(await taken(Busy().jobs(count), limit)) == list(range(count))
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+async def test_as_many_jobs_run_as_the_limit_allows_and_no_more(limit: int) -> None:
+    """At most `limit` jobs run at once, and as many as that do."""
+    busy = Busy()
+    async with bounded(busy.jobs(20), limit) as results:
+        async for _ in results:
+            await asyncio.sleep(0.1)
+    assert busy.most == limit
+
+
+async def test_a_consumer_that_stands_still_holds_back_the_jobs() -> None:
+    """While the consumer takes nothing, `limit` results wait and each worker holds one more."""
+    busy = Busy()
+    async with bounded(busy.jobs(50), 4) as results:
+        await anext(results)
+        await asyncio.sleep(1000)
+        assert busy.begun == 4 + 4 + 1
+
+
+async def test_results_come_as_soon_as_they_are_there() -> None:
+    """Results come in the order in which the jobs end, not in which they begin."""
+    busy = Busy()
+    jobs = [partial(busy.job, seconds, seconds) for seconds in (3, 1, 2)]
+    assert await taken(jobs, 3) == [1, 2, 3]
+    assert asyncio.get_running_loop().time() == pytest.approx(3)
+
+
+async def test_the_first_failure_comes_as_itself_and_ends_the_others() -> None:
+    """The first failure is raised without a group around it, and no job outlives it."""
+    error, busy = KeyError("x"), Busy()
+    with pytest.raises(KeyError) as caught:
+        await taken([*busy.jobs(2), partial(failing, error, 0.5), *busy.jobs(3)], 3)
+    assert caught.value is error
+    assert caught.value.__cause__ is None
+    assert busy.now == 0
+    assert busy.begun == 2
+
+
+async def test_two_failures_at_once_are_one() -> None:
+    """Of two failures at once the first is raised, and the second is not reported as lost."""
+    jobs = [partial(failing, ValueError(name), 1) for name in "ab"]
+    with pytest.raises(ValueError, match=r"^a$"):
+        async with bounded(jobs, 2) as results:
+            await anext(results)
+
+
+async def test_a_failure_drops_results_not_yet_taken() -> None:
+    """After a failure the results can't be complete, so the next step raises it."""
+    busy = Busy()
+    async with bounded([*busy.jobs(1), partial(failing, ValueError(), 2)], 2) as results:
+        await asyncio.sleep(3)
+        with pytest.raises(ValueError, match=r"^$"):
+            await anext(results)
+
+
+async def test_a_failure_while_the_block_is_left_is_not_lost_noise() -> None:
+    """A failure after the consumer has left is neither raised nor logged."""
+    async with bounded([partial(failing, ValueError())], 1):
+        await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("way", ["break", "raise"])
+async def test_leaving_early_ends_all_jobs(way: str) -> None:
+    """A break ends all jobs, and so does an error of the consumer, which is raised as it was."""
+    busy = Busy()
+    with pytest.raises(LookupError) if way == "raise" else nullcontext():
+        async with bounded(busy.jobs(9), 3) as results:
+            async for _ in results:
+                if way == "raise":
+                    raise LookupError
+                break
+    assert busy.now == 0
+    assert busy.begun == busy.ended < 9
+
+
+@given(st.integers(1, 6), st.integers(1, 4), st.floats(0, 4))
+def test_cancellation_at_any_moment_leaves_nothing(count: int, limit: int, moment: float) -> None:
+    """When a consumer cancelled at any moment has ended, all jobs have ended."""
+
+    async def consume(busy: Busy) -> None:
+        async with bounded(busy.jobs(count), limit) as results:
+            async for _ in results:
+                await asyncio.sleep(0.3)
+
+    async def cancelled() -> None:
+        busy = Busy()
+        task = asyncio.ensure_future(consume(busy))
+        await asyncio.wait([task], timeout=moment)
+        task.cancel()
+        await asyncio.wait([task])
+        assert busy.now == 0
+        assert not others()
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(cancelled())
+
+
+async def test_being_cancelled_twice_still_waits_for_the_jobs() -> None:
+    """A consumer cancelled three times still waits for a job that is slow to end."""
+    ended = asyncio.Event()
+
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(10)
+            ended.set()
+
+    async def consume() -> None:
+        async with bounded([slow_to_end], 1) as results:
+            await anext(results)
+
+    task = asyncio.ensure_future(consume())
+    for _ in range(3):
+        await asyncio.sleep(1)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+async def test_a_failure_before_its_first_wait_is_raised_where_tasks_are_eager() -> None:
+    """With eager tasks a job can fail while the others are still being made; that failure is raised."""
+    busy = Busy()
+
+    async def fails_at_once() -> int:
+        raise LookupError
+
+    loop: Any = asyncio.get_running_loop()
+    loop.set_task_factory(getattr(asyncio, "eager_task_factory", None))
+    with pytest.raises(LookupError):
+        await taken([*busy.jobs(1), fails_at_once, *busy.jobs(5)], 4)
+    assert busy.begun == busy.ended == 1
+
+
+async def test_a_job_that_cancels_itself_is_no_silent_end() -> None:
+    """A job that raises CancelledError by itself is raised at the consumer, never left out of the results."""
+
+    async def cancels() -> int:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await taken([cancels, *Busy().jobs(2)], 2)
+
+
+# Resumable iteration
+
+
+class Counting:
+    """A generator of numbers, one a second, that knows whether it was closed."""
+
+    def __init__(self, count: int) -> None:
+        self.closed = False
+        self.numbers = self._numbers(count)
+
+    async def _numbers(self, count: int) -> AsyncGenerator[int, None]:
+        try:
+            for number in range(count):
+                await asyncio.sleep(1)
+                yield number
+        finally:
+            await asyncio.sleep(1)
+            self.closed = True
+
+
+async def test_an_item_awaited_in_vain_is_returned_by_the_next_call() -> None:
+    """Each `anext` that times out leaves its item to the next one, and the end comes after the last item."""
+    came: list[int] = []
+    late = 0
+    async with resumable(Counting(3).numbers) as items:
+        while True:
+            try:
+                came.append(await asyncio.wait_for(anext(items), 0.4))
+            except TimeoutError:
+                late += 1
+            except StopAsyncIteration:
+                break
+    assert came == [0, 1, 2]
+    assert late > 3
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_an_item_that_comes_while_its_step_is_cancelled_is_kept(turns: int) -> None:
+    """An item is kept in whichever turn of the loop its arrival meets the cancellation."""
+
+    async def three() -> AsyncGenerator[int, None]:
+        for number in range(3):
+            await asyncio.sleep(0)
+            yield number
+
+    async with resumable(three()) as items:
+        waiting = asyncio.ensure_future(anext(items))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        came = [] if waiting.cancelled() else [waiting.result()]
+        assert [*came, *[number async for number in items]] == [0, 1, 2]
+
+
+async def test_several_consumers_share_the_items() -> None:
+    """Of several consumers each item goes to exactly one."""
+
+    async def consume() -> list[int]:
+        return [item async for item in items]
+
+    async with resumable(Counting(7).numbers) as items:
+        shares = await asyncio.gather(consume(), consume(), consume())
+    assert sorted(item for share in shares for item in share) == list(range(7))
+
+
+@pytest.mark.parametrize("moment", [0.5, 1.5, 9])
+async def test_leaving_closes_the_generator(moment: float) -> None:
+    """Leaving the block closes the generator, also when the consumer is cancelled while it leaves."""
+    before, counting = others(), Counting(3)
+
+    async def consume() -> None:
+        async with resumable(counting.numbers) as items:
+            async for _ in items:
+                pass
+            await asyncio.sleep(100)
+
+    task = asyncio.ensure_future(consume())
+    await asyncio.sleep(moment)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert counting.closed
+    assert others() <= before
+
+
+async def test_an_error_comes_out_as_itself() -> None:
+    """The generator's error is raised once, as itself; then the iteration has ended."""
+
+    async def failing() -> AsyncGenerator[int, None]:
+        yield 1
+        raise LookupError
+
+    async with resumable(failing()) as items:
+        assert await anext(items) == 1
+        with pytest.raises(LookupError):
+            await anext(items)
+        with pytest.raises(StopAsyncIteration):
+            await anext(items)
+
+
+# Single-flight calls
+
+
+class Call:
+    """A function that takes ten seconds, counts its runs, and raises `error` at the end if there is one."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.begun = self.ended = 0
+        self.error = error
+
+    async def __call__(self) -> int:
+        self.begun += 1
+        run = self.begun
+        try:
+            await asyncio.sleep(10)
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.ended += 1
+        return run
+
+
+def start(awaitable: Awaitable[int]) -> asyncio.Future[int]:
+    return asyncio.ensure_future(awaitable)
+
+
+async def test_callers_at_the_same_time_share_one_call(calls: SingleFlight[str, int]) -> None:
+    """Five callers at once start the function once, and each gets its result."""
+    call = Call()
+    assert await asyncio.gather(*(calls.share("a", call) for _ in range(5))) == [1] * 5
+    assert call.begun == 1
+
+
+async def test_a_result_is_shared_but_not_kept(calls: SingleFlight[str, int]) -> None:
+    """A caller that asks after the end starts the function again."""
+    call = Call()
+    assert [await calls.share("a", call), await calls.share("a", call)] == [1, 2]
+
+
+async def test_different_keys_run_at_the_same_time(calls: SingleFlight[str, int]) -> None:
+    """Calls for different keys do not wait for one another."""
+    call = Call()
+    assert await asyncio.gather(calls.share("a", call), calls.share("b", call)) == [1, 2]
+    assert asyncio.get_running_loop().time() == pytest.approx(10)
+
+
+async def test_a_failure_reaches_all_as_itself_and_is_not_kept(calls: SingleFlight[str, int]) -> None:
+    """All callers get the error itself, and the next one starts the function again."""
+    error = KeyError("x")
+    outcomes = await asyncio.gather(
+        *(calls.share("a", Call(error)) for _ in range(3)), return_exceptions=True
+    )
+    assert all(outcome is error for outcome in outcomes)
+    assert await calls.share("a", Call()) == 1
+
+
+async def test_a_cancelled_leader_leaves_the_call_to_its_followers(calls: SingleFlight[str, int]) -> None:
+    """Cancelling the first caller neither cancels the call of the others nor starts it again."""
+    call = Call()
+    leader, follower = start(calls.share("a", call)), start(calls.share("a", call))
+    await asyncio.sleep(5)
+    leader.cancel()
+    await asyncio.wait([leader])
+    assert leader.cancelled()
+    assert await follower == 1
+    assert call.begun == 1
+
+
+async def test_a_cancelled_follower_changes_nothing(calls: SingleFlight[str, int]) -> None:
+    """Cancelling one caller changes nothing for the first one, nor for those who come later."""
+    call = Call()
+    leader, follower = start(calls.share("a", call)), start(calls.share("a", call))
+    await asyncio.sleep(5)
+    follower.cancel()
+    assert await calls.share("a", call) == await leader == 1
+
+
+async def test_the_last_caller_to_leave_cancels_the_call(calls: SingleFlight[str, int]) -> None:
+    """The last caller to leave waits for the end of the call, so that no task is left."""
+    call = Call()
+    both = [start(calls.share("a", call)) for _ in range(2)]
+    await asyncio.sleep(5)
+    for each in both:
+        each.cancel()
+    await asyncio.wait(both)
+    assert (call.begun, call.ended) == (1, 1)
+    assert not others()
+
+
+async def test_a_caller_that_meets_an_abandoned_call_starts_another(
+    calls: SingleFlight[str, int],
+) -> None:
+    """Nobody gets the result of a call that was cancelled."""
+
+    async def slow_to_end() -> int:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            await asyncio.sleep(10)
+        return 0
+
+    abandoned = start(calls.share("a", slow_to_end))
+    await asyncio.sleep(5)
+    abandoned.cancel()
+    await asyncio.sleep(1)
+    assert not abandoned.done()
+    assert await calls.share("a", Call()) == 1
+    await asyncio.wait([abandoned])
+
+
+async def test_an_abandoned_call_that_fails_while_it_ends_is_not_reported(
+    calls: SingleFlight[str, int],
+) -> None:
+    """Nobody waits for the error of an abandoned call, so the loop does not report it."""
+
+    async def fails_to_end() -> int:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            raise KeyError("x")
+        return 0
+
+    abandoned = start(calls.share("a", fails_to_end))
+    await asyncio.sleep(5)
+    abandoned.cancel()
+    await asyncio.wait([abandoned])
+    assert abandoned.cancelled()
+
+
+async def test_a_caller_cancelled_twice_still_waits_for_the_end(calls: SingleFlight[str, int]) -> None:
+    """A caller cancelled three times still waits for a call that is slow to end."""
+
+    async def slow_to_end() -> int:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(10)
+        return 0
+
+    abandoned = start(calls.share("a", slow_to_end))
+    for _ in range(3):
+        await asyncio.sleep(1)
+        abandoned.cancel()
+    await asyncio.wait([abandoned])
+    assert not others()
+
+
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=6))
+def test_callers_that_come_and_go_share_one_call_at_a_time(visits: list[tuple[int, int]]) -> None:
+    """Whoever stays ten seconds gets a result; never do two calls run at once, nor one for nobody."""
+
+    async def visit(calls: SingleFlight[str, int], call: Call, come: int, stay: int) -> bool:
+        await asyncio.sleep(come)
+        try:
+            async with asyncio.timeout(stay + 0.5):
+                await calls.share("a", call)
+        except TimeoutError:
+            return False
+        return True
+
+    async def scene() -> None:
+        calls: SingleFlight[str, int] = SingleFlight()
+        call = Call()
+        visitors = [start(visit(calls, call, *each)) for each in visits]
+        await asyncio.sleep(0.1)  # to look between the comings and goings
+        while not all(visitor.done() for visitor in visitors):
+            await asyncio.sleep(0.25)
+            assert call.begun - call.ended == min(1, sum(each.waiting for each in calls._calls.values()))
+        served = [await visitor for visitor in visitors]
+        assert all(got for got, (_, stay) in zip(served, visits, strict=True) if stay >= 10)
+        assert not calls._calls
+        assert not others()
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(scene())

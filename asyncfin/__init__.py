@@ -6,8 +6,10 @@ import typing
 from asyncfin.client import Client
 from asyncfin.errors import (
     AllowanceExhaustedError,
+    ArgumentError,
     AsyncfinError,
     AuthenticationError,
+    BucketUnavailableError,
     ConnectionFailedError,
     DatasetChangedError,
     IncompleteResultError,
@@ -47,9 +49,11 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "AllowanceExhaustedError",
     "Annual",
+    "ArgumentError",
     "AsyncfinError",
     "AuthenticationError",
     "Bucket",
+    "BucketUnavailableError",
     "Catalogue",
     "CataloguePage",
     "CatalogueSeries",

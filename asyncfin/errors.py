@@ -1,7 +1,8 @@
 """What can go wrong, as one tree.
 
     AsyncfinError
-    |- SelectionError (also ValueError)       refused before anything was sent
+    |- SelectionError (also ValueError)       refused before anything was sent: the question is wrong
+    |  `- ArgumentError                       an argument of the library is wrong: a timeout, a URL, a rate
     |- TransportError                         no complete answer came
     |  |- ConnectionFailedError
     |  |- RequestTimeoutError
@@ -17,6 +18,7 @@
     |  `- ServerFailureError                  5xx
     |- MalformedAnswerError                   an answer that breaks the spec
     |- IncompleteResultError                  what came is not what was planned
+    |- BucketUnavailableError                 the shared bucket can't be reached, and there is no fallback
     `- ManifestMismatchError                  the extraction's folder belongs to another question
 
 Every error can be pickled, and none holds the access token.
@@ -24,22 +26,44 @@ Every error can be pickled, and none holds the access token.
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, Required, TypedDict, Unpack
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Required, TypedDict, TypeVar, Unpack
 from unicodedata import category
+
+V = TypeVar("V")
+
+# What one text of an error may hold, and how many problems or details one error: a service can send
+# millions of either, and errors are logged, pickled and written to journals.
+MAX_TEXT = 2_000
+MAX_ITEMS = 100
+# How many details the text of an error names, and how much of each.
+_NAMED_DETAILS = 3
+_NAMED_DETAIL = 200
 
 
 def printable(text: str) -> str:
-    """Return a text, which may be the service's, in one line that does nothing to a terminal or a log."""
+    """Return a text, which may be the service's, in one line that does nothing to a terminal or a log.
+
+    Whatever prints a service's text passes it through here. Controls (ESC, NUL, C1, line ends), marks
+    of direction and joining, surrogates and unassigned characters become escapes; spaces of any width stay.
+    """
     if text.isprintable():
         return text
     return "".join(
         each if each.isprintable() or category(each) == "Zs" else each.encode("unicode_escape").decode()
         for each in text
     )
+
+
+def bounded(text: str, limit: int = MAX_TEXT) -> str:
+    """Return a text of at most `limit` characters; a longer one ends in an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def _restore(kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, Any]) -> AsyncfinError:
@@ -63,6 +87,7 @@ class _Refusal(_Facts, total=False):
     code: str | None
     message: str
     answered: bool
+    details: Mapping[str, Any] | None
 
 
 class AsyncfinError(Exception):
@@ -117,6 +142,7 @@ class AsyncfinError(Exception):
             "status": getattr(self, "status", None) if answered else None,
             "code": getattr(self, "code", None),
             "request id": self.request_id,
+            "details": len(_named_details(getattr(self, "details", {}))) or None,
             "attempts": self.attempts,
             "versions": f"asyncfin {own_version()}, Python {platform.python_version()}",
         }
@@ -144,6 +170,10 @@ class SelectionError(AsyncfinError, ValueError):
         self.lacking = lacking or {}
 
 
+class ArgumentError(SelectionError):
+    """An argument of the library is wrong (a timeout, a URL, a rate), not a question."""
+
+
 @cache
 def own_version() -> str:
     """Return the installed version of this library; "unknown" where it is not installed."""
@@ -162,17 +192,17 @@ class TransportError(AsyncfinError):
 
     Attributes:
         sent: whether the service may have got the request.
-        may_pass: whether trying again is of any use.
+        retryable: whether trying again is of any use.
     """
 
     attempts = 1
 
     def __init__(
-        self, message: str, *, sent: bool = True, may_pass: bool = True, **facts: Unpack[_Facts]
+        self, message: str, *, sent: bool = True, retryable: bool = True, **facts: Unpack[_Facts]
     ) -> None:
         super().__init__(message, **facts)
         self.sent = sent
-        self.may_pass = may_pass
+        self.retryable = retryable
 
 
 class ConnectionFailedError(TransportError):
@@ -201,6 +231,8 @@ class ServiceError(AsyncfinError):
         attempts: how many attempts were made.
         answered: whether the service said so. False: it was not asked, because no token could be had
             or the bucket's allowance is used up.
+
+    Texts are cut at 2,000 characters. See `details` for what else the error object holds.
     """
 
     attempts = 1
@@ -212,19 +244,78 @@ class ServiceError(AsyncfinError):
         code: str | None = None,
         message: str = "",
         answered: bool = True,
+        details: Mapping[str, Any] | None = None,
         **facts: Unpack[_Facts],
     ) -> None:
-        super().__init__(status, code, message, facts.get("request_id"), **facts)
+        self.code = code and bounded(code)
+        self.message = bounded(message)
+        if request_id := facts.get("request_id"):
+            facts["request_id"] = bounded(request_id)
+        super().__init__(status, self.code, self.message, facts.get("request_id"), **facts)
         self.status = status
-        self.code = code
-        self.message = message
         self.answered = answered
+        self.details = details or {}
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """What the error object holds besides code, message and request id, as it came; read-only.
+
+        After ``validation_failed`` the field issues stand here (spec 7; their structure is not shown
+        there). What is very large is cut: texts at 2,000 characters, arrays and objects at 100 entries.
+        """
+        return MappingProxyType(self._details)
+
+    @details.setter
+    def details(self, details: Mapping[str, Any]) -> None:
+        self._details = _Bounded(room=50 * MAX_TEXT).mapping(details)
 
     def __str__(self) -> str:
         head = f"{self.status} {self.code}" if self.code else str(self.status)
         named = f" (request {self.request_id})" if self.request_id else ""
         doing = f" {self._doing()}" if self.operation else ""
-        return printable(f"{head}{doing}{named}: {self.message or 'no message'}")
+        issues = _named_details(self._details)
+        shown = [bounded(each, _NAMED_DETAIL) for each in issues[:_NAMED_DETAILS]]
+        if more := len(issues) - len(shown):
+            shown.append(f"and {more} more")
+        details = f" [{'; '.join(shown)}]" if shown else ""
+        return printable(f"{head}{doing}{named}: {self.message or 'no message'}{details}")
+
+
+class _Bounded:
+    """Copies what a service sent as JSON, with at most about `room` characters of it."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def mapping(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {bounded(name): self._copy(value) for name, value in self._entries(given.items())}
+
+    def _copy(self, value: Any) -> Any:
+        match value:
+            case str():
+                self._room -= min(len(value), MAX_TEXT)
+                return bounded(value)
+            case Mapping():
+                return self.mapping(value)
+            case list() | tuple():
+                return [self._copy(each) for each in self._entries(value)]
+        return value
+
+    def _entries(self, entries: Iterable[V]) -> Iterator[V]:
+        for each in islice(entries, MAX_ITEMS):
+            if self._room <= 0:
+                return
+            self._room -= 20
+            yield each
+
+
+def _named_details(details: Mapping[str, Any]) -> list[str]:
+    """Return a line for each detail; an array, as of field issues, has one for each entry."""
+    return [
+        f"{name}: {each if isinstance(each, str) else json.dumps(each, ensure_ascii=False, default=str)}"
+        for name, value in details.items()
+        for each in (value if isinstance(value, list) else [value])
+    ]
 
 
 class ValidationFailedError(ServiceError):
@@ -287,11 +378,25 @@ class ServerFailureError(ServiceError):
 
 
 class MalformedAnswerError(AsyncfinError):
-    """An answer that breaks the spec. `problems` holds one line each, with its JSON path if it has one."""
+    """An answer that breaks the spec.
 
-    def __init__(self, problems: str | Iterable[str], **facts: Unpack[_Facts]) -> None:
-        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
-        super().__init__("; ".join(self.problems), **facts)
+    Attributes:
+        problems: one line each, with its JSON path if it has one; at most 100, each of at most 2,000
+            characters.
+        omitted: how many more there were.
+    """
+
+    def __init__(self, problems: str | Iterable[str], *, omitted: int = 0, **facts: Unpack[_Facts]) -> None:
+        lines = iter((problems,) if isinstance(problems, str) else problems)
+        self.problems = tuple(bounded(each) for each in islice(lines, MAX_ITEMS))
+        self.omitted = omitted + sum(1 for _ in lines)
+        super().__init__(_joined(self.problems, self.omitted), **facts)
+
+
+def _joined(problems: tuple[str, ...], omitted: int) -> str:
+    """Return problems as one text, bounded as a whole; how many more there were stands at its end."""
+    more = f" (and {omitted:,} more)" if omitted else ""
+    return bounded("; ".join(problems), MAX_TEXT - len(more)) + more
 
 
 class IncompleteResultError(AsyncfinError):
@@ -303,6 +408,10 @@ class IncompleteResultError(AsyncfinError):
     def __init__(self, message: str, *, series_ids: Iterable[str] = (), **facts: Unpack[_Facts]) -> None:
         super().__init__(message, **facts)
         self.series_ids = tuple(series_ids)
+
+
+class BucketUnavailableError(AsyncfinError):
+    """The shared bucket can't be reached, and there is no fallback: nothing was sent."""
 
 
 class ManifestMismatchError(AsyncfinError):

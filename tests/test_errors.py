@@ -9,8 +9,10 @@ import pytest
 from asyncfin import errors
 from asyncfin.errors import (
     AllowanceExhaustedError,
+    ArgumentError,
     AsyncfinError,
     AuthenticationError,
+    BucketUnavailableError,
     ConnectionFailedError,
     DatasetChangedError,
     IncompleteResultError,
@@ -36,6 +38,8 @@ ANSWER = {"status": 400, "code": "some_code", "message": "a text", "request_id":
 TREE = {
     AsyncfinError: Exception,
     SelectionError: AsyncfinError,
+    ArgumentError: SelectionError,
+    BucketUnavailableError: AsyncfinError,
     TransportError: AsyncfinError,
     ConnectionFailedError: TransportError,
     RequestTimeoutError: TransportError,
@@ -87,7 +91,7 @@ def test_an_error_hangs_below_its_parent(kind: type[AsyncfinError]) -> None:
     """Whoever catches a branch catches what the design hangs on it, and nothing of another branch."""
     public = [each for each in kind.__mro__[1:] if not each.__name__.startswith("_")]
     assert public[0] is TREE[kind]
-    assert issubclass(kind, ValueError) == (kind is SelectionError)
+    assert issubclass(kind, ValueError) == issubclass(kind, SelectionError)
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
@@ -170,7 +174,7 @@ def test_one_problem_may_be_given_as_a_text() -> None:
     assert MalformedAnswerError("expected an object @ $").problems == ("expected an object @ $",)
 
 
-QUESTION = [AsyncfinError, SelectionError, ManifestMismatchError]
+QUESTION = [AsyncfinError, SelectionError, ArgumentError, BucketUnavailableError, ManifestMismatchError]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TREE if kind not in QUESTION])
@@ -218,6 +222,72 @@ def test_an_error_about_the_question_can_be_reported_too(kind: type[AsyncfinErro
     error, message, versions = kind("a text").report().splitlines()
     assert (error, message) == (f"error: {kind.__name__}", "message: a text")
     assert versions.startswith("versions: asyncfin ")
+
+
+ISSUES = {
+    "fields": [{"field": "metric_ids", "issue": "unknown"}, *("again" for _ in range(4))],
+    "hint": "a\x1bb",
+}
+
+
+def test_the_details_of_a_refusal_are_kept_as_they_came_and_cannot_be_changed() -> None:
+    """Also after pickling; their first few stand in the text, their number in the report."""
+    error = ValidationFailedError(status=400, message="no", details=ISSUES)
+    for each in (error, pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
+        assert each.details == ISSUES
+        with pytest.raises(TypeError):
+            each.details["fields"] = []
+        assert 'no [fields: {"field": "metric_ids", "issue": "unknown"}; fields: again;' in str(each)
+        assert str(each).endswith("; and 3 more]")
+        assert "details: 6" in each.report().splitlines()
+    assert ValidationFailedError(status=400).details == {}
+    assert "details" not in ValidationFailedError(status=400).report()
+
+
+def test_a_detail_in_the_text_does_nothing_to_a_terminal() -> None:
+    """Details are the service's words like its message."""
+    error = ValidationFailedError(status=400, details={"\x9b31m": "a\u202eb\x00"})
+    assert str(error).isprintable()
+    assert error.details == {"\x9b31m": "a\u202eb\x00"}
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"a": "x" * 5_000_000},
+        {str(n): "x" * 3_000 for n in range(9_000)},
+        {"a": [[["x" * 900] * 99] * 99] * 99},
+    ],
+)
+def test_an_error_keeps_a_bounded_part_of_what_a_service_says(details: dict[str, object]) -> None:
+    """An error is logged, pickled and journaled: megabytes of text must not follow it there."""
+    error = ValidationFailedError(
+        status=400, code="c" * 9_999, message="m" * 5_000_000, request_id="r" * 9_999, details=details
+    )
+    assert (len(error.code), len(error.message), len(error.request_id)) == (2_000, 2_000, 2_000)
+    assert len(pickle.dumps(error)) < 250_000
+    assert len(str(error)) < 8_000
+
+
+def test_an_error_holds_at_most_a_hundred_problems_and_says_how_many_more() -> None:
+    """Each is cut at 2,000 characters, and so is the text of all."""
+    error = MalformedAnswerError((f"{n} {'x' * 3_000}" for n in range(120_000)), omitted=7)
+    assert (len(error.problems), error.omitted) == (100, 119_907)
+    assert {len(each) for each in error.problems} == {2_000}
+    assert len(str(error)) == 2_000
+    assert str(error).endswith(" (and 119,907 more)")
+    assert MalformedAnswerError(["a", "b"]).omitted == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b[2J", "\x9b1m", "\u202eabc", "\u2066", "\0", "\u2028", "\ud800", "\u200f"]
+)
+def test_a_text_made_printable_holds_nothing_that_acts_on_a_terminal(text: str) -> None:
+    """ESC, C1, marks of direction, NUL, line ends and lone surrogates come out as escapes."""
+    shown = errors.printable(f"a{text}b")
+    assert shown.isprintable()
+    assert shown.startswith("a\\")
+    assert errors.printable("\u00e9 \u00a0\u4f60") == "\u00e9 \u00a0\u4f60"
 
 
 def test_what_the_service_says_does_nothing_to_a_terminal_or_a_log() -> None:

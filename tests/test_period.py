@@ -117,11 +117,17 @@ def test_periods_are_ordered_by_year_then_month_then_duration(one: Period, other
 
 
 @pytest.mark.parametrize("field", ["year", "end_month", "duration_months"])
-@pytest.mark.parametrize("value", [-1, 10_000, True, 1.0, "1", None])
+@pytest.mark.parametrize("value", [-1, 2**31, True, 1.0, "1", None])
 def test_a_field_that_is_no_whole_number_in_range_is_refused(field: str, value: object) -> None:
     """Nothing is coerced, and the error names the field and the value."""
     with pytest.raises(SelectionError, match=rf"^{field} must be .*, not {re.escape(repr(value))}$"):
         Period(**{"year": 2024, "end_month": 12, "duration_months": 12, field: value})
+
+
+def test_a_period_of_any_length_is_taken_and_has_a_label() -> None:
+    """The service sets no bound on durations, so a catalogue may list one of 10,000 months."""
+    assert Period.parse("2024-12-10000M") == Period(2024, 12, 10_000)
+    assert Period(2024, 12, 10_000).label == "2024-12-10000M"
 
 
 @pytest.mark.parametrize("month", [0, 13])

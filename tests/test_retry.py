@@ -92,7 +92,7 @@ LASTING = [
     ServerFailureError(status=501),
     MalformedAnswerError("x"),
     SelectionError("x"),
-    ConnectionFailedError("x", may_pass=False),
+    ConnectionFailedError("x", retryable=False),
 ]
 
 

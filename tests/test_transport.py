@@ -494,7 +494,7 @@ async def test_a_service_must_prove_who_it_is(trusted: bool, certificate: Path) 
             error = await failure_of(transport)
             assert isinstance(error, ConnectionFailedError)
             assert "certificate" in str(error)
-            assert (error.sent, error.may_pass) == (False, False)
+            assert (error.sent, error.retryable) == (False, False)
     assert len(server.requests) == trusted
 
 
@@ -779,9 +779,9 @@ async def test_a_netrc_file_is_not_read_with_the_environments_proxy(
     assert server.requests[0].token == TOKEN
 
 
-@pytest.mark.parametrize(("status", "may_pass"), [(407, False), (503, True)])
+@pytest.mark.parametrize(("status", "retryable"), [(407, False), (503, True)])
 async def test_a_proxy_that_refuses_is_a_failed_connection(
-    status: int, may_pass: bool, monkeypatch: pytest.MonkeyPatch
+    status: int, retryable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its status is told; its answer is not the service's."""
     async with scripted(answer(status)) as proxy:
@@ -790,7 +790,7 @@ async def test_a_proxy_that_refuses_is_a_failed_connection(
             error = await failure_of(transport)
     assert isinstance(error, ConnectionFailedError)
     assert str(status) in str(error)
-    assert (error.sent, error.may_pass) == (False, may_pass)
+    assert (error.sent, error.retryable) == (False, retryable)
 
 
 async def test_a_proxy_out_of_reach_is_what_the_error_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -800,7 +800,7 @@ async def test_a_proxy_out_of_reach_is_what_the_error_names(monkeypatch: pytest.
         error = await failure_of(transport)
     assert isinstance(error, ConnectionFailedError)
     assert "no connection to the proxy" in str(error)
-    assert (error.sent, error.may_pass) == (False, True)
+    assert (error.sent, error.retryable) == (False, True)
 
 
 # --- what only a mock can raise

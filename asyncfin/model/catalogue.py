@@ -11,10 +11,9 @@ from attrs import frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model import near
-from asyncfin.model.kind import check_kind
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, format_path
-from asyncfin.model.select import Select, Wanted
+from asyncfin.model.select import Select, Wanted, check_select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted, spanned
 
@@ -189,7 +188,7 @@ class Catalogue(Dataset):
                 period meaning) that this catalogue lacks: `lacking` has them by field, and the message
                 also what comes close.
         """
-        check_kind("select", select, Select)
+        check_select(select)
         if lacking := self.lacking(select):
             raise SelectionError(self.complaint(lacking), lacking=lacking)
         series = self.series

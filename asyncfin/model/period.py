@@ -7,17 +7,14 @@ from typing import Any, TypeAlias
 from attrs import field, frozen
 
 from asyncfin.errors import SelectionError
+from asyncfin.model import checks
 
-_YEARS = range(1, 10_000)
-_MONTHS = range(1, 13)
+# The service sets no bound; this is what a column of 32 bits holds.
+MAX_DURATION = 2**31 - 1
 
 
-def _whole(name: str, value: object, allowed: range) -> None:
-    """Refuse what is no whole number in the range: True, 1.0 and "1" are none."""
-    if type(value) is not int or value not in allowed:
-        raise SelectionError(
-            f"{name} must be a whole number from {allowed.start} to {allowed.stop - 1}, not {value!r}"
-        )
+def _whole(least: int, most: int) -> checks.Check:
+    return checks.whole_number(least, most).of_question()
 
 
 @frozen(order=True)
@@ -38,14 +35,9 @@ class Period:
     Period(year=2024, end_month=12, duration_months=12)
     """
 
-    year: int
-    end_month: int
-    duration_months: int
-
-    def __attrs_post_init__(self) -> None:
-        _whole("year", self.year, _YEARS)
-        _whole("end_month", self.end_month, _MONTHS)
-        _whole("duration_months", self.duration_months, range(10_000))
+    year: int = field(validator=_whole(1, 9_999).field)
+    end_month: int = field(validator=_whole(1, 12).field)
+    duration_months: int = field(validator=_whole(0, MAX_DURATION).field)
 
     @property
     def fiscal_end(self) -> int:
@@ -88,7 +80,7 @@ class Period:
 
 _LABEL = (
     r"FY(?P<fiscal>\d{4})"
-    r"|(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<nine>9M)|(?P<month>\d\d)-(?P<duration>\d{2,4})M)"
+    r"|(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<nine>9M)|(?P<month>\d\d)-(?P<duration>\d{2,10})M)"
 )
 
 
@@ -218,10 +210,7 @@ class Trailing:
         SelectionError: `months` is not a whole number of at least 1.
     """
 
-    months: int
-
-    def __attrs_post_init__(self) -> None:
-        _whole("months", self.months, range(1, 120_001))
+    months: int = field(validator=_whole(1, 120_000).field)
 
     def reaches(self, period: Period, anchor: Period) -> bool:
         """Say whether a period is in the window that ends at the anchor, whatever its duration.
@@ -238,12 +227,10 @@ class _Rule:
 
     start: Period | None = field(default=None, converter=_start)
     end: Period | None = field(default=None, converter=_end)
-    last: int | None = None
+    last: int | None = field(default=None, validator=_whole(1, 9_999).or_none().field)
 
     def __attrs_post_init__(self) -> None:
         _check_order(self.start, self.end)
-        if self.last is not None:
-            _whole("last", self.last, range(1, 10_000))
 
     def admits(self, period: Period) -> bool:
         """Say whether a period is of this kind, wherever it lies."""
@@ -288,16 +275,20 @@ Resolved: TypeAlias = Exact | FiscalRange | Trailing
 PeriodSelection: TypeAlias = Resolved | Annual | Quarterly
 
 
-def check_period_selection(selection: PeriodSelection) -> None:
-    """Refuse what is no period selection.
+def check_period_selection(selection: object) -> None:
+    """Refuse what is none of the five; a period or its label is told the one that takes it.
 
     Raises:
-        SelectionError: it is none of the five.
+        SelectionError
     """
-    if not isinstance(selection, (Exact, FiscalRange, Trailing, Annual, Quarterly)):
-        raise SelectionError(
-            f"periods must be Exact, FiscalRange, Trailing, Annual or Quarterly, not {selection!r}"
-        )
+    if isinstance(selection, (Exact, FiscalRange, Trailing, Annual, Quarterly)):
+        return
+    one = isinstance(selection, Period) or (isinstance(selection, str) and _parsed(selection))
+    hint = f'; for just this one write Exact("{selection}")' if one else ""
+    raise SelectionError(
+        "periods must be Exact, FiscalRange, Trailing, Annual or Quarterly,"
+        f" not {checks.shown(selection)}{hint}"
+    )
 
 
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:

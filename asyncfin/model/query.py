@@ -1,11 +1,13 @@
 """One request's selection, with the caps of spec 4.3 and 8."""
 
 from collections.abc import Iterable, Sized
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from attrs import field, frozen
 
 from asyncfin.errors import SelectionError
+from asyncfin.model import checks
 from asyncfin.model.period import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.model.scope import ScopePath, as_paths, format_path
 
@@ -19,6 +21,10 @@ VALUE_VERSIONS: tuple[ValueVersion, ...] = ("original", "latest_restated")
 # Of a bucket: who goes first when several wait.
 Lane: TypeAlias = Literal["interactive", "bulk"]
 LANES: tuple[Lane, ...] = ("interactive", "bulk")
+
+check_value_version = partial(checks.one_of(*VALUE_VERSIONS).of_question(), "value_version")
+check_dataset_id = partial(checks.text("a dataset_id").or_none().of_question(), "expected_dataset_id")
+check_page_size = partial(checks.whole_number(1, MAX_PAGE_SIZE).of_question(), "page_size")
 
 
 def _ids(name: str, value: Any) -> tuple[Any, ...]:
@@ -63,38 +69,6 @@ def _check_distinct(name: str, items: tuple[Any, ...]) -> None:
         twice = next(each for each in items if items.count(each) > 1)
         shown = twice if isinstance(twice, str) else format_path(twice)
         raise SelectionError(f"{name} must be distinct: {shown!r} is named twice")
-
-
-def check_value_version(value_version: str) -> None:
-    """Refuse what is no value version (spec 4.3).
-
-    Raises:
-        SelectionError: it is neither ``original`` nor ``latest_restated``.
-    """
-    if value_version not in VALUE_VERSIONS:
-        raise SelectionError(
-            f"value_version must be {' or '.join(map(repr, VALUE_VERSIONS))}, not {value_version!r}"
-        )
-
-
-def check_dataset_id(expected_dataset_id: str | None) -> None:
-    """Refuse what is no dataset id (spec 4.2, 4.3).
-
-    Raises:
-        SelectionError: it is neither a non-empty text nor None.
-    """
-    if expected_dataset_id is not None and not (isinstance(expected_dataset_id, str) and expected_dataset_id):
-        raise SelectionError(f"expected_dataset_id must be a dataset_id or None, not {expected_dataset_id!r}")
-
-
-def check_page_size(page_size: int) -> None:
-    """Refuse what is no page size (spec 8).
-
-    Raises:
-        SelectionError: it is not a whole number from 1 to 100.
-    """
-    if type(page_size) is not int or not 1 <= page_size <= MAX_PAGE_SIZE:
-        raise SelectionError(f"page_size must be a whole number from 1 to {MAX_PAGE_SIZE}, not {page_size!r}")
 
 
 @frozen

@@ -1,11 +1,13 @@
 """What the caller wants, as a value that any catalogue can be asked for."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeAlias
 
 from attrs import Attribute, field, fields, frozen
 
 from asyncfin.errors import SelectionError
+from asyncfin.model import checks
 from asyncfin.model.scope import ScopePath, as_paths, format_path
 from asyncfin.model.series import CatalogueSeries, Series
 
@@ -109,3 +111,6 @@ class Select:
     def __repr__(self) -> str:
         given = ((each.name, getattr(self, each.name)) for each in fields(type(self)))
         return f"Select({', '.join(f'{name}={value!r}' for name, value in given if value is not None)})"
+
+
+check_select = partial(checks.instance_of(Select).of_question(), "select")

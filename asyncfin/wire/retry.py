@@ -56,7 +56,7 @@ class Retry:
             elapsed: seconds since the first sending, without what `max_elapsed` leaves out.
             wait: what the method `wait` returned.
         """
-        if attempt >= self.attempts or not _may_pass(error):
+        if attempt >= self.attempts or not _retryable(error):
             return True
         shared = isinstance(error, RateLimitedError)  # then the wait is a pause of the bucket
         return elapsed + (0 if shared else wait) > self.max_elapsed
@@ -81,10 +81,10 @@ class Timeouts:
     total: float = field(default=60.0, validator=checks.positive_seconds)
 
 
-def _may_pass(error: Exception) -> bool:
+def _retryable(error: Exception) -> bool:
     if isinstance(error, ServerFailureError):
         return error.status in _PASSING_STATUSES
-    return isinstance(error, RateLimitedError) or (isinstance(error, TransportError) and error.may_pass)
+    return isinstance(error, RateLimitedError) or (isinstance(error, TransportError) and error.retryable)
 
 
 class Quota:

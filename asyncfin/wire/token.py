@@ -6,8 +6,8 @@ import asyncio
 import inspect
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
-from typing import NoReturn, TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, NoReturn, TypeAlias
 
 from asyncfin.errors import AuthenticationError, SelectionError, ServiceError
 from asyncfin.model.kind import is_async
@@ -128,6 +128,7 @@ class Tokens:
         error.message = _redacted(error.message, self._known)
         error.code = error.code and _redacted(error.code, unmistakable)
         error.request_id = error.request_id and _redacted(error.request_id, unmistakable)
+        error.details = _redacted_details(error.details, self._known)
         error.args = (error.status, error.code, error.message, error.request_id)
 
     async def _renewed(self) -> Secret | str:
@@ -151,6 +152,19 @@ class Tokens:
 
 def _redacted(text: str, secrets: Collection[Secret]) -> str:
     return re.sub(_any_of(secrets), _HIDDEN, text) if secrets else text
+
+
+def _redacted_details(value: Any, secrets: Collection[Secret]) -> Any:
+    match value:
+        case str():
+            return _redacted(value, secrets)
+        case Mapping():
+            return {
+                _redacted(name, secrets): _redacted_details(each, secrets) for name, each in value.items()
+            }
+        case list():
+            return [_redacted_details(each, secrets) for each in value]
+    return value
 
 
 def _any_of(secrets: Collection[Secret]) -> str:

@@ -293,7 +293,7 @@ class Transport:
                 return RequestTimeoutError(f"no complete response from {self.base_url} in {limits.total:g} s")
             case aiohttp.ClientConnectorCertificateError():
                 return ConnectionFailedError(
-                    f"the certificate of {self.base_url} does not verify", sent=False, may_pass=False
+                    f"the certificate of {self.base_url} does not verify", sent=False, retryable=False
                 )
             case aiohttp.ClientConnectorError():
                 where = (
@@ -306,7 +306,7 @@ class Transport:
                 return ConnectionFailedError(
                     f"the proxy refused the connection with status {error.status}",
                     sent=False,
-                    may_pass=error.status >= 500,
+                    retryable=error.status >= 500,
                 )
             case aiohttp.ClientResponseError():
                 return ConnectionFailedError(f"what came from {self.base_url} is not HTTP")

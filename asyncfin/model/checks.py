@@ -1,0 +1,121 @@
+"""What an argument must be: tested, and said in words.
+
+A check is called with the argument's name and value, and returns the value. Its `field` validates a
+field of an attrs class:
+
+    positive_int("max_in_flight", max_in_flight)
+    attempts: int = field(default=5, validator=positive_int.field)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from math import inf
+from typing import Any, TypeVar
+
+from attrs import Attribute, evolve, frozen
+
+from asyncfin.errors import ArgumentError, SelectionError, bounded
+
+V = TypeVar("V")
+
+
+@frozen
+class Check:
+    """A condition on an argument, and its words: "{name} must be {wanted}, not {value!r}".
+
+    `error` is what is raised: ArgumentError for an argument of the library, SelectionError where it
+    is a part of a question.
+    """
+
+    wanted: str
+    holds: Callable[[Any], bool]
+    error: type[SelectionError] = ArgumentError
+
+    def __call__(self, name: str, value: V) -> V:
+        """Return the value, or raise the error that names the argument, what it must be, and the value."""
+        if not self.holds(value):
+            raise self.error(f"{name} must be {self.wanted}, not {shown(value)}")
+        return value
+
+    def field(self, _: object, attribute: Attribute[Any], value: object) -> None:
+        """Validate a field of an attrs class."""
+        self(attribute.name, value)
+
+    def or_none(self, meaning: str = "") -> Check:
+        """Return the check that takes None too; `meaning` says what None stands for."""
+        return evolve(
+            self,
+            wanted=f"{self.wanted}{', ' if meaning else ' '}or None{meaning and ' ' + meaning}",
+            holds=lambda value: value is None or self.holds(value),
+        )
+
+    def of_question(self) -> Check:
+        """Return the check that raises SelectionError: the argument is a part of a question."""
+        return evolve(self, error=SelectionError)
+
+
+def instance_of(*kinds: type) -> Check:
+    """Return the check for an instance of one of these classes."""
+    names = " or ".join(kind.__name__ for kind in kinds)
+    article = "an" if names[:1].lower() in "aeiou" else "a"
+    return Check(f"{article} {names}", lambda value: isinstance(value, kinds))
+
+
+def one_of(*allowed: str) -> Check:
+    """Return the check for one of these words."""
+    return Check(" or ".join(map(repr, allowed)), lambda value: isinstance(value, str) and value in allowed)
+
+
+def above(least: float, unit: str = "") -> Check:
+    """Return the check for a finite number greater than `least`; `unit` is what it counts."""
+    return Check(f"{_finite(unit)} above {least:g}", lambda value: is_finite(value) and value > least)
+
+
+def at_least(least: float, unit: str = "") -> Check:
+    """Return the check for a finite number not less than `least`; `unit` is what it counts."""
+    return Check(f"{_finite(unit)}, at least {least:g}", lambda value: is_finite(value) and value >= least)
+
+
+def _finite(unit: str) -> str:
+    return f"a finite number of {unit}" if unit else "a finite number"
+
+
+def is_finite(value: object) -> bool:
+    """Return whether it is an int or a float (True is neither) between the infinities."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -inf < value < inf
+
+
+def whole_number(least: int, most: int | None = None) -> Check:
+    """Return the check for a whole number in a range, both ends included: True, 1.0 and "1" are none."""
+    span = f", at least {least}" if most is None else f" from {least} to {most}"
+    return Check(
+        f"a whole number{span}",
+        lambda value: type(value) is int and least <= value and (most is None or value <= most),
+    )
+
+
+def text(wanted: str = "a text that is not empty") -> Check:
+    """Return the check for a str that is not empty; `wanted` says what it holds."""
+    return Check(wanted, lambda value: isinstance(value, str) and value != "")
+
+
+def shown(value: object) -> str:
+    """Return how an error shows a value that was given."""
+    return bounded(repr(value), 200)
+
+
+def is_async(value: object) -> bool:
+    """Return whether it is an async function, or an object that can be called like one."""
+    return callable(value) and any(map(iscoroutinefunction, (value, type(value).__call__)))
+
+
+positive_int = whole_number(1)
+seconds = at_least(0, "seconds")
+positive_seconds = above(0, "seconds")
+flag = instance_of(bool)
+plain_callable = Check(
+    "a function that is not async, or the like", lambda value: callable(value) and not is_async(value)
+)
+async_callable = Check("an async function, or the like", is_async)

@@ -1,0 +1,95 @@
+"""Argument checks: each names the argument, what it must be and what was given."""
+
+import math
+
+import pytest
+from attrs import field, frozen
+
+from asyncfin.errors import ArgumentError, SelectionError
+from asyncfin.model import checks
+
+
+async def ask() -> str:
+    return "token"
+
+
+class AsyncCall:
+    async def __call__(self) -> None: ...
+
+
+REFUSED = [
+    (checks.instance_of(int), "1", "an int"),
+    (checks.instance_of(bytes, str), 1, "a bytes or str"),
+    (checks.one_of("long", "wide"), "tall", "'long' or 'wide'"),
+    (checks.one_of("long", "wide"), ["long"], "'long' or 'wide'"),
+    (checks.above(0), 0, "a finite number above 0"),
+    (checks.above(0), True, "a finite number above 0"),
+    (checks.at_least(1), 0.5, "a finite number, at least 1"),
+    (checks.seconds, -1, "a finite number of seconds, at least 0"),
+    (checks.positive_seconds, math.nan, "a finite number of seconds above 0"),
+    (checks.positive_seconds, math.inf, "a finite number of seconds above 0"),
+    (checks.positive_int, 1.0, "a whole number, at least 1"),
+    (checks.positive_int, True, "a whole number, at least 1"),
+    (checks.whole_number(1, 100), 101, "a whole number from 1 to 100"),
+    (checks.flag, 1, "a bool"),
+    (checks.text(), "", "a text that is not empty"),
+    (checks.text("the id of a table"), 3, "the id of a table"),
+    (checks.plain_callable, ask, "a function that is not async, or the like"),
+    (checks.plain_callable, AsyncCall(), "a function that is not async, or the like"),
+    (checks.plain_callable, 5, "a function that is not async, or the like"),
+    (checks.async_callable, print, "an async function, or the like"),
+    (checks.above(0).or_none(), 0, "a finite number above 0 or None"),
+    (checks.above(0).or_none("to learn it"), 0, "a finite number above 0, or None to learn it"),
+]
+
+
+@pytest.mark.parametrize(("check", "value", "wanted"), REFUSED)
+def test_a_wrong_argument_is_named_with_what_it_must_be_and_what_it_was(
+    check: checks.Check, value: object, wanted: str
+) -> None:
+    """One error, of the class for arguments or for questions as the check is told."""
+    with pytest.raises(ArgumentError) as caught:
+        check("the_name", value)
+    assert str(caught.value) == f"the_name must be {wanted}, not {value!r}"
+    with pytest.raises(SelectionError) as caught:
+        check.of_question()("the_name", value)
+    assert type(caught.value) is SelectionError
+
+
+@pytest.mark.parametrize(
+    ("check", "value"),
+    [
+        (checks.instance_of(bytes, str), "a"),
+        (checks.one_of("long", "wide"), "wide"),
+        (checks.above(0), 10**400),
+        (checks.seconds, 0),
+        (checks.positive_int, 10**30),
+        (checks.whole_number(1, 100), 100),
+        (checks.text(), " "),
+        (checks.plain_callable, print),
+        (checks.async_callable, AsyncCall()),
+        (checks.above(0).or_none(), None),
+    ],
+)
+def test_a_right_argument_is_returned(check: checks.Check, value: object) -> None:
+    """So that it can be checked where it is assigned."""
+    assert check("name", value) is value
+
+
+def test_a_check_validates_a_field_of_a_class() -> None:
+    """The error names the field."""
+
+    @frozen
+    class Settings:
+        size: int = field(validator=checks.positive_int.field)
+
+    assert Settings(3).size == 3
+    with pytest.raises(ArgumentError, match=r"^size must be a whole number, at least 1, not 0$"):
+        Settings(0)
+
+
+def test_a_huge_argument_is_shown_in_part() -> None:
+    """A list of a million ids given in the wrong place must not fill the log."""
+    with pytest.raises(ArgumentError) as caught:
+        checks.flag("name", "x" * 1_000_000)
+    assert len(str(caught.value)) < 300

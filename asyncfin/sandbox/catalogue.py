@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from asyncfin.sandbox.cursor import dataset_changed, fingerprint, unseal
+from asyncfin.sandbox.cursor import fingerprint, start_of
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.encode import open_json
 from asyncfin.sandbox.fields import Issues, query_parameters, whole_number
@@ -44,10 +44,8 @@ def read_catalogue_request(request: Request) -> CatalogueRequest:
 
 def catalogue_page(asked: CatalogueRequest, current: Current, store: Store, dialect: Dialect) -> bytes:
     """The JSON of one page; raises RefusedError 409 for an old pin or cursor, 400 for a foreign cursor."""
-    if asked.expected_dataset_id not in (None, current.dataset_id):
-        raise dataset_changed(current.dataset_id)
     bound_to = fingerprint(f"catalogue {current.entity_id}")
-    position = unseal(asked.cursor, bound_to, current.dataset_id)
+    position = start_of(asked.cursor, bound_to, asked.expected_dataset_id, current.dataset_id, dialect)
     page = cut_page(position, store.size(current.number), asked.limit, dialect)
     rows = store.catalogue_series(current.number, page.series.start, page.series.stop - page.series.start)
     cursor = next_cursor(page, bound_to, current.dataset_id)

@@ -11,6 +11,7 @@ import hashlib
 
 from attrs import frozen
 
+from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.request import RefusedError
 
 _KEY = b"asyncfin sandbox cursor"
@@ -40,14 +41,30 @@ def seal(position: Position, selection: str, dataset_id: str) -> str:
     return base64.b64encode(_sealed(payload)).decode()
 
 
-def unseal(text: str | None, selection: str, dataset_id: str) -> Position:
-    """The position a cursor leads to; None leads to the start.
+def start_of(
+    cursor: str | None, selection: str, expected_dataset_id: str | None, dataset_id: str, dialect: Dialect
+) -> Position:
+    """Return where the page of a request starts, once its pin and its cursor are found to be right.
 
-    Raises RefusedError: 400 for a cursor that is none or was made for another entity or selection, 409 for
-    one of an older publication.
+    Raises:
+        RefusedError: 409 for an old pin, or a cursor of an older publication; 400 for a cursor that is not
+            one, or was made for another entity or selection. With `dialect.cursor_before_pin` a cursor of an
+            older publication is 400 as well.
     """
-    if text is None:
+    if dialect.cursor_before_pin and cursor is not None and _unsealed(cursor, selection)[1] != dataset_id:
+        raise _invalid("is of an older publication")
+    if expected_dataset_id not in (None, dataset_id):
+        raise dataset_changed(dataset_id)
+    if cursor is None:
         return Position()
+    position, publication = _unsealed(cursor, selection)
+    if publication != dataset_id:
+        raise dataset_changed(dataset_id)
+    return position
+
+
+def _unsealed(text: str, selection: str) -> tuple[Position, str]:
+    """Return the position that a cursor leads to, and the publication it was made for."""
     try:
         sealed = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -60,9 +77,7 @@ def unseal(text: str | None, selection: str, dataset_id: str) -> Position:
         raise _invalid(
             "is of another entity or selection: repeat the request that gave it, with this cursor added"
         )
-    if publication != dataset_id:
-        raise dataset_changed(dataset_id)
-    return Position(int(offset), int(page))
+    return Position(int(offset), int(page)), publication
 
 
 def dataset_changed(dataset_id: str) -> RefusedError:

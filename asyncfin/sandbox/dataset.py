@@ -15,16 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from attrs import asdict, field, frozen
 
 from asyncfin.sandbox.dataset_rules import DATASET_ID_FORM, FORMATS, is_dataset_id, read_document
+from asyncfin.sandbox.dataset_values import WITHDRAWN
 from asyncfin.sandbox.json_place import WrongPlaceError, parsed
 
 Period = tuple[int, int, int]
-Row = tuple[int, dict[str, Any], dict[str, Any] | None]
+Row = tuple[int, dict[str, Any] | None, dict[str, Any] | Literal["withdrawn"] | None]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -41,8 +42,10 @@ class Publication:
     dataset_id: a UUID in lower case, or else ValueError.
     periods: (year, end_month, duration_months), sorted and distinct.
     scope_groups, groups: as the catalogue sends them (spec 2.3), every group with its complete `series`.
-    values: for every series_id its rows, ascending by period index: (period index, value, restated value or
-        None). Values are complete value objects of spec 2.4 but for `value_version`.
+    values: for every series_id its rows, ascending by period index: (period index, value, restated value).
+        Values are complete value objects of spec 2.4 but for `value_version`. The value is None where it
+        exists only restated; the restated value is None where there was no restatement, and "withdrawn"
+        where a restatement left no value.
     """
 
     entity_id: str
@@ -216,12 +219,14 @@ def _compact(publication: Publication) -> dict[str, Any]:
 def _compact_row(row: Row, tables: _Tables) -> list[Any]:
     """The row with its values as numbers and table indexes."""
     index, original, restated = row
-    versions = [original] if restated is None else [original, restated]
+    versions = [original] if restated is None else [original, None if restated == WITHDRAWN else restated]
     return [index, *(_compact_value(value, index, tables) for value in versions)]
 
 
-def _compact_value(value: Mapping[str, Any], index: int, tables: _Tables) -> Any:
+def _compact_value(value: Any, index: int, tables: _Tables) -> Any:
     """The bare number where the rest of the value is what the loader supplies anyway."""
+    if value is None:
+        return None
     year, end_month, _ = tables.periods[index]
     report = value["report_period"]
     own = (report["year"], report["end_month"]) == (year, end_month)

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from attrs import frozen
 
@@ -23,17 +23,21 @@ from asyncfin.sandbox.json_place import (
     strings,
 )
 
+WITHDRAWN: Final = "withdrawn"  # in place of a restated value: a restatement left none
+
 _DEFAULT_FILL_TYPES = ("reported",)
 
 
 def format_number(number: float, pattern: str) -> str:
-    """The number as the display pattern shows it; one that is not understood gives the plain number."""
+    """Return the number as the display pattern shows it, or plain if the pattern is not understood."""
     return _formatter(pattern)(number)
 
 
 @lru_cache
 def _formatter(pattern: str) -> Callable[[float], str]:
-    """What shows a number by this pattern: #,##0 or 0, then decimals, then a percent sign."""
+    """Return what shows a number by this pattern: #,##0 or 0, then decimals, then a percent sign."""
+    if pattern == ";;;":  # hidden, as in spreadsheets
+        return lambda number: ""
     match = re.fullmatch(r"(#,##0|0)(?:\.(0+))?(%?)", pattern)
     if match is None:
         return str
@@ -115,8 +119,10 @@ def _rows(rows: Sequence[Any], place: str, pattern: str, tables: Tables) -> tupl
     for position, row in enumerate(rows):
         try:
             last = _period_index(row, last, tables)
-            original = _value(row[1], last, pattern, tables)
-            restated = _value(row[2], last, pattern, tables) if len(row) == 3 else None
+            original = None if row[1] is None else _value(row[1], last, pattern, tables)
+            restated: Any = None
+            if len(row) == 3:
+                restated = WITHDRAWN if row[2] is None else _value(row[2], last, pattern, tables)
         except WrongPlaceError as wrong:
             raise WrongPlaceError(f"{place}[{position}]{wrong.place}", wrong.problem) from None
         read.append((last, original, restated))
@@ -130,6 +136,8 @@ def _period_index(row: Any, last: int, tables: Tables) -> int:
             "",
             f"{shown(row)} is no row; write [period index, value] or [.., value, restated value]",
         )
+    if all(value is None for value in row[1:]):
+        raise WrongPlaceError("", f"{shown(row)} holds no value; leave the row out")
     index = _index(row[0], tables.periods, "[0]", "periods")
     if index <= last:
         raise WrongPlaceError(

@@ -5,12 +5,13 @@ A cell is the JSON of a value object that ends in its own `value_version`; a pag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 
 from asyncfin.sandbox.dataset import Period, Publication
+from asyncfin.sandbox.dataset_values import WITHDRAWN
 from asyncfin.sandbox.request import encode
 
 NULL = b"null"
@@ -22,7 +23,8 @@ BETWEEN = b",\n"
 class EncodedSeries:
     """catalogue: the catalogue series; head: the query series without its `values` and its end.
 
-    populated: a bit for every period, little endian.
+    populated: a bit for every period with an original value, little endian.
+    populated_latest: likewise for the latest restated values; None where that is the same.
     original: a cell for every period, null where there is no value.
     latest: likewise with the restated values in their places; None when nothing was restated.
     """
@@ -31,6 +33,7 @@ class EncodedSeries:
     path: str
     reporting_group_id: str
     populated: bytes
+    populated_latest: bytes | None
     catalogue: bytes
     head: bytes
     original: bytes
@@ -47,7 +50,7 @@ def path_text(scopes: Sequence[dict[str, Any]]) -> str:
     return encode([[ref["scope_group_id"], ref["scope_id"]] for ref in scopes]).decode()
 
 
-def open_json(value: dict[str, Any]) -> bytes:
+def open_json(value: Mapping[str, Any]) -> bytes:
     """A JSON object without its closing brace."""
     return encode(value)[:-1]
 
@@ -67,23 +70,33 @@ def encoded_series(publication: Publication) -> Iterator[EncodedSeries]:
 
 
 def _encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedSeries:
-    originals = {index: _cell(value, "original") for index, value, _ in rows}
-    restated = {index: _cell(value, "latest_restated") for index, _, value in rows if value is not None}
-    populated = sum(1 << index for index in originals)
+    originals = {index: _cell(value, "original") for index, value, _ in rows if value is not None}
+    latest = dict(originals)
+    for index, _, restated in rows:
+        if restated == WITHDRAWN:
+            latest.pop(index, None)
+        elif restated is not None:
+            latest[index] = _cell(restated, "latest_restated")
+    size = (count + 7) // 8
     head = {name: value for name, value in series.items() if name != "description"}
     return EncodedSeries(
         metric_id=series["metric_id"],
         path=path_text(series["scopes"]),
         reporting_group_id=series["reporting_group_id"],
-        populated=populated.to_bytes((count + 7) // 8, "little"),
+        populated=_bits(originals, size),
+        populated_latest=None if latest.keys() == originals.keys() else _bits(latest, size),
         catalogue=encode(series),
         head=open_json(head),
         original=_lines(originals, count),
-        latest=_lines(originals | restated, count) if restated else None,
+        latest=None if latest == originals else _lines(latest, count),
     )
 
 
-def _cell(value: dict[str, Any], value_version: str) -> bytes:
+def _bits(indexes: Iterable[int], size: int) -> bytes:
+    return sum(1 << index for index in indexes).to_bytes(size, "little")
+
+
+def _cell(value: Mapping[str, Any], value_version: str) -> bytes:
     return open_json(value) + version_end(value_version)
 
 

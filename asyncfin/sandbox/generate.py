@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from asyncfin.sandbox.dataset import DatasetFile, Period, Publication, Row
-from asyncfin.sandbox.generate_series import Draft, Slot, draft_series
+from asyncfin.sandbox.generate_series import Draft, Slot, draft_series, keep_one_version
 from asyncfin.sandbox.json_place import period_object
 
 _USUAL_PERIODS = 19
@@ -28,6 +28,7 @@ def generate(
     publications: int = 2,
     periods: int | None = None,
     fill: float | None = None,
+    one_version: float = 0.0,
 ) -> DatasetFile:
     """A dataset that is the same for the same arguments.
 
@@ -37,6 +38,7 @@ def generate(
     fill: the share of all cells that has a value, at random. None: the real shape, in which annual
         series have fiscal years, quarterly ones the rest, all have gaps, and every series has a value. The
         dense shape for measuring is `generate(1, series=100, periods=120, fill=0.6)`.
+    one_version: the share of values that exist only restated, or were withdrawn by a restatement, at random.
 
     Raises ValueError for a number out of range.
     """
@@ -44,9 +46,12 @@ def generate(
     _require("publications", publications >= 1, publications, "1 or more")
     _require("periods", periods is None or periods >= 1, periods, "1 or more, or None")
     _require("fill", fill is None or 0 <= fill <= 1, fill, "0 to 1, or None")
+    _require("one_version", 0 <= one_version <= 1, one_version, "0 to 1")
     rng = Random(seed)  # noqa: S311 - nothing is kept secret with it
     slots = _slots(rng, periods or _USUAL_PERIODS, publications)
     drafts = draft_series(rng, series, slots, publications, fill)
+    if one_version:
+        keep_one_version(rng, drafts, one_version)
     entity_id = f"O-{rng.getrandbits(128):032x}"
     return DatasetFile(
         entity_id,
@@ -101,7 +106,8 @@ def _rows(draft: Draft, number: int, index: dict[Period, int]) -> Iterator[Row]:
     for slot, original, restated, restated_since in draft.cells:
         if slot.since <= number:
             known = restated if restated_since <= number else None
-            yield index[slot.period], original, known
+            if original is not None or known is not None:
+                yield index[slot.period], original, known
 
 
 def _groups(drafts: list[Draft]) -> list[dict[str, Any]]:

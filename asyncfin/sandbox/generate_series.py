@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from attrs import define, field, frozen
 
 from asyncfin.sandbox.dataset import Period
-from asyncfin.sandbox.dataset_values import format_number
+from asyncfin.sandbox.dataset_values import WITHDRAWN, format_number
 from asyncfin.sandbox.json_place import period_object
 
+Value = dict[str, Any]
 _Path = tuple[tuple[str, str], ...]
 _Pair = tuple[str, _Path]
 
@@ -54,7 +55,7 @@ class Draft:
     fields: dict[str, Any]
     cadence: str
     since: int = 0
-    cells: list[tuple[Slot, dict[str, Any], dict[str, Any] | None, int]] = field(factory=list)
+    cells: list[tuple[Slot, Value | None, Value | Literal["withdrawn"] | None, int]] = field(factory=list)
 
 
 def draft_series(
@@ -66,6 +67,18 @@ def draft_series(
     for number, draft in enumerate(drafts):
         draft.fields = {"series_id": f"S-{number:06d}", **draft.fields}
     return drafts
+
+
+def keep_one_version(rng: Random, drafts: list[Draft], share: float) -> None:
+    """Leave a share of the cells with one value: half of them only restated, half withdrawn."""
+    for draft in drafts:
+        for at, (slot, original, _, since) in enumerate(draft.cells):
+            if rng.random() < share:
+                since = max(since, slot.since)
+                restated_only = rng.random() < 0.5
+                draft.cells[at] = (
+                    (slot, None, original, since) if restated_only else (slot, original, WITHDRAWN, since)
+                )
 
 
 def _chosen(rng: Random, count: int) -> Iterator[tuple[_Pair, str]]:

@@ -96,9 +96,9 @@ def strings(values: Iterable[Any], place: str) -> list[str]:
 
 
 def string(value: Any, place: str) -> str:
-    """The string at this place: not empty, and such that UTF-8 and the store can carry it."""
-    if not isinstance(value, str) or not value:
-        raise WrongPlaceError(place, f"{shown(value)} is no text; write a string that is not empty")
+    """Return the string at this place, if UTF-8 and the store can carry it."""
+    if not isinstance(value, str):
+        raise WrongPlaceError(place, f"{shown(value)} is no text; write a string")
     if _HALF_CHARACTER.search(value):
         raise WrongPlaceError(place, f"{value!a} holds half a character; write whole ones")
     if "\0" in value:  # SQLite would end it there

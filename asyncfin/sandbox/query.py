@@ -9,7 +9,7 @@ from operator import or_
 
 from attrs import frozen
 
-from asyncfin.sandbox.cursor import Position, dataset_changed, seal, unseal
+from asyncfin.sandbox.cursor import Position, seal, start_of
 from asyncfin.sandbox.dataset import Period
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.encode import BETWEEN, NULL, fiscal_end, version_end
@@ -32,26 +32,49 @@ class Page:
 
 def query_page(selection: Selection, current: Current, store: Store, dialect: Dialect) -> bytes:
     """The JSON of one page; raises RefusedError: 409 for an old pin or cursor, 400 for unknown ids."""
-    if selection.expected_dataset_id not in (None, current.dataset_id):
-        raise dataset_changed(current.dataset_id)
     bound_to = selection.fingerprint(current.entity_id)
-    position = unseal(selection.cursor, bound_to, current.dataset_id)
-    _check_ids(selection, current, store)
+    if dialect.ids_before_pin:
+        _check_ids(selection, current, store)
+    position = start_of(
+        selection.cursor, bound_to, selection.expected_dataset_id, current.dataset_id, dialect
+    )
+    if not dialect.ids_before_pin:
+        _check_ids(selection, current, store)
     matches = store.matching(
-        current.number, selection.metric_ids, selection.scope_combinations, selection.reporting_group_ids
+        current.number,
+        selection.metric_ids,
+        selection.scope_combinations,
+        selection.reporting_group_ids,
+        selection.value_version,
     )
     answer = _populated(matches)
-    columns = selected_columns(selection.periods, current.periods, answer)
-    if not dialect.empty_series:
-        selected = sum(1 << index for _, index in columns if index is not None)
-        matches = [match for match in matches if match.populated & selected]
+    columns = selected_columns(selection.periods, current.periods, answer, dialect)
+    selected = sum(1 << index for _, index in columns if index is not None)
+    if dialect.left_out_on == "every":
+        matches = _listed_series(matches, selected, dialect)
     page = cut_page(position, len(matches), selection.limit, dialect)
     on_page = matches[page.series]
+    if dialect.left_out_on == "some" and _draw(f"{bound_to} {position.page} left out").random() < 0.5:
+        on_page = _listed_series(on_page, selected, dialect)
     listed = _listed(columns, answer, _populated(on_page), dialect)
     _order(listed, dialect, f"{bound_to} {position.page}")
     cursor = next_cursor(page, bound_to, current.dataset_id)
     stored = store.encoded([match.series for match in on_page], selection.value_version)
     return _joined(current, listed, stored, cursor, selection.value_version, dialect)
+
+
+def _listed_series(matches: Sequence[Match], selected: int, dialect: Dialect) -> list[Match]:
+    """Return the series that the dialect does not leave out; `selected` has a bit for a selected period."""
+    return [
+        match
+        for match in matches
+        if (dialect.empty_series or match.populated & selected) and (dialect.never_valued or match.populated)
+    ]
+
+
+def _draw(seed: str) -> random.Random:
+    """Return a source of chance that is the same for the same request, in every process."""
+    return random.Random(seed)  # noqa: S311
 
 
 def _populated(matches: Sequence[Match]) -> int:
@@ -74,12 +97,13 @@ def _check_ids(selection: Selection, current: Current, store: Store) -> None:
 
 
 def selected_columns(
-    choice: Exact | FiscalRange | Trailing, periods: Sequence[Period], populated: int
+    choice: Exact | FiscalRange | Trailing, periods: Sequence[Period], populated: int, dialect: Dialect
 ) -> list[Column]:
-    """The selected periods, each with its index in the dataset (None: not there), oldest first (spec 4.3).
+    """Return the selected periods, oldest first (spec 4.3), each with its index in the dataset or None.
 
-    populated: the periods, as bits, in which a matching series has a value. Trailing ends at the latest of
-    them and holds what ends in the window, whatever its duration; without any there is no window.
+    `populated` has a bit for each period in which a matching series has a value of the version asked for.
+    Trailing ends at the latest of them, and holds what ends in the window, whatever its duration, or in the
+    narrower reading what lies within it whole. Without a populated period there is no window.
     """
     if isinstance(choice, Exact):
         places = {period: index for index, period in enumerate(periods)}
@@ -88,7 +112,11 @@ def selected_columns(
         ends = [fiscal_end(period) for at, period in enumerate(periods) if populated >> at & 1]
         if not ends:
             return []
-        choice = FiscalRange(max(ends) - choice.months + 1, max(ends))
+        window = FiscalRange(max(ends) - choice.months + 1, max(ends))
+        columns = selected_columns(window, periods, populated, dialect)
+        if dialect.trailing == "within":
+            columns = [each for each in columns if fiscal_end(each[0]) - each[0][2] + 1 >= window.start]
+        return columns
     return [
         (period, index)
         for index, period in enumerate(periods)
@@ -121,7 +149,7 @@ def _order(columns: list[Column], dialect: Dialect, seed: str) -> None:
     if dialect.order == "newest":
         columns.reverse()
     elif dialect.order == "shuffled":
-        random.Random(seed).shuffle(columns)  # noqa: S311
+        _draw(seed).shuffle(columns)
 
 
 def _joined(

@@ -1,6 +1,6 @@
 """The service's rules as one function: `answer` takes a request and gives status, headers and body.
 
-It reads the store and changes nothing: what the answer costs stands in it, and the server counts it.
+It reads the store. What the answer costs stands in it, and the server counts it.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _body(call: Call, request: Request, account: Account, service: Service) -> b
     issues.refuse()
     if call.operation == "query":
         return query_page(read_selection(request), current, store, dialect)
-    return current.head + b"}"
+    return store.metadata_head(call.entity_id, dialect.metadata_lag) + b"}"
 
 
 def _visible(entity_id: str, account: Account, store: Store) -> Current:

@@ -14,14 +14,14 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, define, frozen
 
 from asyncfin.sandbox.accounts import Account, Token
 from asyncfin.sandbox.dataset import Period, Publication
 from asyncfin.sandbox.encode import EncodedSeries, encoded_series, head_json
 from asyncfin.sandbox.errors import SandboxError
 
-_VERSION = 2  # of the schema
+_VERSION = 3  # of the schema
 _SCHEMA = f"""
 PRAGMA user_version = {_VERSION};
 PRAGMA journal_mode = WAL;
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS publication (
     periods TEXT, scope_groups TEXT, groups TEXT);
 CREATE TABLE IF NOT EXISTS series (
     id INTEGER PRIMARY KEY, publication INTEGER, position INTEGER,
-    metric_id TEXT, path TEXT, reporting_group_id TEXT, populated BLOB);
+    metric_id TEXT, path TEXT, reporting_group_id TEXT, populated BLOB, populated_latest BLOB);
 CREATE INDEX IF NOT EXISTS series_by_position ON series (publication, position);
 CREATE INDEX IF NOT EXISTS series_by_metric ON series (publication, metric_id, path);
 CREATE INDEX IF NOT EXISTS series_by_path ON series (publication, path);
@@ -51,7 +51,8 @@ _KNOWN_PATHS = """
 SELECT DISTINCT path FROM series WHERE publication = ? AND path IN (SELECT value FROM json_each(?))
 """
 _MATCHING = """
-SELECT id, populated FROM series
+SELECT id, CASE :version WHEN 'original' THEN populated ELSE coalesce(populated_latest, populated) END
+FROM series
 WHERE publication = :publication AND metric_id IN (SELECT value FROM json_each(:metrics))
     AND path IN (SELECT value FROM json_each(:paths))
     AND (:groups IS NULL OR reporting_group_id IN (SELECT value FROM json_each(:groups)))
@@ -77,9 +78,17 @@ class Current:
     groups: dict[str, dict[str, Any]]
 
 
+@define
+class _Replaced:
+    """The head of the publication before the current one, and how many answers have named it since."""
+
+    head: bytes
+    answers: int = 0
+
+
 @frozen
 class Match:
-    """A series that a query matches. populated: bit i is set when it has a value in period i."""
+    """A series that a query matches; bit i of `populated` is set when it has a value in period i."""
 
     series: int
     populated: int
@@ -108,6 +117,7 @@ class Store:
             self._db.executescript(_SCHEMA)
             rows = self._db.execute("SELECT * FROM publication ORDER BY number").fetchall()
             self._current = {row[1]: _current(row) for row in rows}
+            self._replaced: dict[str, _Replaced] = {}
         except BaseException:
             self._db.close()
             raise
@@ -144,6 +154,8 @@ class Store:
             if before is not None:
                 self._discard(before.number)
             current = self._insert(publication)
+        if before is not None:
+            self._replaced[before.entity_id] = _Replaced(before.head)
         self._current.pop(publication.entity_id, None)  # the last published is the last
         self._current[publication.entity_id] = current
 
@@ -182,10 +194,11 @@ class Store:
             series.path,
             series.reporting_group_id,
             series.populated,
+            series.populated_latest,
         )
         added = self._db.execute(
-            "INSERT INTO series (publication, position, metric_id, path, reporting_group_id, populated)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO series (publication, position, metric_id, path, reporting_group_id, populated,"
+            " populated_latest) VALUES (?, ?, ?, ?, ?, ?, ?)",
             key,
         )
         self._db.execute(
@@ -200,6 +213,17 @@ class Store:
     def current(self, entity_id: str) -> Current | None:
         """The current publication, or None."""
         return self._current.get(entity_id)
+
+    def metadata_head(self, entity_id: str, lag: int) -> bytes:
+        """Return the head of the next answer with the metadata.
+
+        The first `lag` answers after a publication have the head of the one that it replaced.
+        """
+        replaced = self._replaced.get(entity_id)
+        if replaced is None or replaced.answers >= lag:
+            return self._current[entity_id].head
+        replaced.answers += 1
+        return replaced.head
 
     # series
 
@@ -233,13 +257,18 @@ class Store:
         metric_ids: Sequence[str],
         paths: Sequence[str],
         groups: Sequence[str] | None,
+        value_version: str,
     ) -> list[Match]:
-        """The series of these metrics, paths and groups (None: all groups), in catalogue order."""
+        """Return the series of these metrics, paths and groups (None: all groups), in catalogue order.
+
+        A period counts as populated when the series has a value there in this value version.
+        """
         chosen = {
             "publication": number,
             "metrics": json.dumps(metric_ids),
             "paths": json.dumps(paths),
             "groups": groups if groups is None else json.dumps(groups),
+            "version": value_version,
         }
         rows = self._db.execute(_MATCHING, chosen)
         return [Match(series, int.from_bytes(mask, "little")) for series, mask in rows]

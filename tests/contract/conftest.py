@@ -130,10 +130,14 @@ DIALECTS = {
     "empty series left out, extras, gzip": Dialect(
         periods="page", empty_series=False, last_cursor="null", extras=True, gzip=True
     ),
+    "ids and cursor before the pin, never valued left out": Dialect(
+        ids_before_pin=True, cursor_before_pin=True, never_valued=False, metadata_lag=1
+    ),
     "everything odd": Dialect(
         periods="asked",
         order="shuffled",
         empty_series=False,
+        left_out_on="some",
         last_cursor="null",
         pages="empty",
         scope_groups="used",

@@ -25,17 +25,16 @@ def stored(publication: Publication, series_ids: set[str], value_version: str) -
     table: Table = {}
     for series_id in series_ids:
         rows = publication.values.get(series_id, ())
-        table[series_id] = {
-            periods[at]: restated if restated and value_version == "latest_restated" else original
-            for at, original, restated in rows
-        }
+        latest = value_version == "latest_restated"
+        found = {periods[at]: restated or original if latest else original for at, original, restated in rows}
+        table[series_id] = {at: value for at, value in found.items() if value not in (None, "withdrawn")}
     return table
 
 
 def expected(
     publication: Publication, series_ids: set[str], periods: PeriodSelection, value_version: str
 ) -> tuple[list[Period], Table]:
-    """Response the question by brute force: the periods of the table, and its values."""
+    """Answer the question by brute force: the periods of the table, and its values."""
     table = stored(publication, series_ids, value_version)
     known = sorted(Period(*period) for period in publication.periods)
     populated = sorted({period for values in table.values() for period in values})
@@ -97,7 +96,11 @@ DIALECTS = st.builds(
     extras=st.booleans(),
     gzip=st.booleans(),
 )
-DATASETS = [generate(seed, series=size) for seed, size in enumerate([3, 40, 250, 250, 400])]
+DATASETS = [
+    *(generate(seed, series=size) for seed, size in enumerate([3, 40, 250, 250, 400])),
+    generate(5, series=250, one_version=0.15),
+    generate(6, series=150, periods=12, fill=0.05, one_version=0.3),
+]
 
 
 @st.composite

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from asyncfin.sandbox import Dialect, Publication
 
-from .conftest import CLOUD, COMPANY, FIRST, SECOND, Desk
+from .conftest import CLOUD, COMPANY, FIRST, SECOND, VALUES, Desk, value
 from .test_sandbox_query import numbers, period
 
 ALL = {"metric_ids": ["sales", "profit", "staff"], "scope_combinations": [COMPANY, CLOUD]}
@@ -171,6 +171,76 @@ def test_series_without_observations_can_be_left_out(desk: Desk) -> None:
     assert [ids(page) for page in pages(desk, limit=3, periods=EXACT)] == [["A-sales", "A-profit", "Q-cloud"]]
 
 
+def test_series_that_never_had_a_value_can_be_left_out_alone(desk: Desk, publication: Publication) -> None:
+    """Those that are only empty in the selected periods are listed; what counts is the version asked for."""
+    restated_only = {"Q-cloud": [(3, None, value(5))]}
+    desk.store.publish(evolve(publication, dataset_id=SECOND, values={**VALUES, **restated_only}))
+    desk.dialect = Dialect(never_valued=False)
+    (original,) = pages(desk, limit=9, periods=EXACT)
+    (restated,) = pages(desk, limit=9, periods=EXACT, value_version="latest_restated")
+    assert ids(original) == ["A-sales", "A-profit", "Q-sales"]
+    assert ids(restated) == ["A-sales", "A-profit", "Q-sales", "Q-cloud"]
+
+
+@pytest.mark.parametrize("switch", [{"empty_series": False}, {"never_valued": False}])
+def test_empty_series_can_be_left_out_on_some_pages_only(desk: Desk, switch: Any) -> None:
+    """The page of an empty series comes with it or without it, the same for the same request."""
+    desk.dialect = Dialect(left_out_on="some", **switch)
+    requests = [{"mode": "trailing", "months": months} for months in range(1, 30)]
+    got = [[ids(page) for page in pages(desk, limit=2, periods=periods)] for periods in requests]
+    assert {tuple(page[1]) for page in got} >= {("A-empty", "Q-sales"), ("Q-sales",)}
+    assert all(page[0][0] == "A-sales" for page in got)
+    assert [[ids(page) for page in pages(desk, limit=2, periods=each)] for each in requests] == got
+
+
+@pytest.mark.parametrize("ids_first", [False, True])
+@pytest.mark.parametrize("cursor_first", [False, True])
+def test_ids_and_cursor_can_be_checked_before_the_pin(
+    desk: Desk, publication: Publication, ids_first: bool, cursor_first: bool
+) -> None:
+    """Spec 4.3 rules 5 and 6 have no order: a stale question may be 400 where another service says 409."""
+    cursor = next(pages(desk, limit=2))["next_cursor"]
+    listed = next(catalogue_pages(desk, 2))["next_cursor"]
+    desk.store.publish(evolve(publication, dataset_id=SECOND, groups=publication.groups[1:]))
+    desk.dialect = Dialect(ids_before_pin=ids_first, cursor_before_pin=cursor_first)
+    unknown, known = {"metric_ids": ["profit"]}, {"metric_ids": ["sales"]}
+    first = {True: 400, False: 409}
+    assert desk.query(**unknown, expected_dataset_id=FIRST)[0] == first[ids_first]
+    assert desk.query(**known, expected_dataset_id=FIRST)[0] == 409
+    assert desk.query(**unknown, expected_dataset_id=SECOND)[0] == 400
+    both = {"scope_combinations": [COMPANY, CLOUD], "cursor": cursor}
+    status, body = desk.query(**{**ALL, **both}, expected_dataset_id=FIRST)
+    assert status == first[ids_first or cursor_first]
+    if cursor_first and not ids_first:
+        assert body["error"]["issues"] == [{"field": "cursor", "message": "is of an older publication"}]
+    for pin in (FIRST, SECOND):
+        status, body = desk.catalogue(cursor=listed, expected_dataset_id=pin)
+        assert (status, body["error"]["code"]) == (
+            (400, "validation_failed") if cursor_first else (409, "dataset_changed")
+        )
+
+
+def test_metadata_can_lag_by_some_answers(desk: Desk, later: Publication) -> None:
+    """The dataset endpoint names the old publication so often; catalogue and query know the new one."""
+    desk.dialect = Dialect(metadata_lag=2)
+    assert desk.dataset()[1]["dataset_id"] == FIRST
+    desk.store.publish(later)
+    assert desk.query(expected_dataset_id=FIRST)[0] == 409
+    assert desk.catalogue()[1]["dataset_id"] == SECOND
+    assert [desk.dataset()[1]["dataset_id"] for _ in range(4)] == [FIRST, FIRST, SECOND, SECOND]
+    desk.store.publish(evolve(later, dataset_id=FIRST))
+    assert [desk.dataset()[1]["dataset_id"] for _ in range(3)] == [SECOND, SECOND, FIRST]
+
+
+def test_trailing_can_hold_only_what_lies_within_the_window(desk: Desk) -> None:
+    """Six months to June hold the first quarter and the half year, five months neither."""
+    desk.dialect = Dialect(trailing="within")
+    asked = {"metric_ids": ["sales"], "reporting_group_ids": ["quarterly"]}
+    for months, listed in {5: [], 6: [(2024, 3, 3), (2024, 6, 6)]}.items():
+        _, page = desk.query(**asked, periods={"mode": "trailing", "months": months})
+        assert list(numbers(page)["Q-sales"]) == listed
+
+
 def test_the_last_cursor_can_be_null(desk: Desk) -> None:
     """In the catalogue as in a query."""
     desk.dialect = Dialect(last_cursor="null")
@@ -259,7 +329,9 @@ def test_gzip_is_for_clients_that_accept_it(desk: Desk) -> None:
     assert desk.reply("GET", path).body == plain.body
 
 
-@pytest.mark.parametrize("wrong", [{"periods": "all"}, {"order": None}, {"pages": 3}])
+@pytest.mark.parametrize(
+    "wrong", [{"periods": "all"}, {"order": None}, {"pages": 3}, {"metadata_lag": -1}, {"trailing": "narrow"}]
+)
 def test_a_wrong_dialect_is_refused_when_it_is_made(wrong: dict[str, Any]) -> None:
     """By the name of the switch."""
     with pytest.raises(ValueError, match=next(iter(wrong))):

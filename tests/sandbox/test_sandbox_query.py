@@ -189,7 +189,23 @@ def _endpoint(end: int) -> dict[str, int]:
     return period(year, month + 1, 0)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+REVISED = {
+    **VALUES,
+    "A-profit": [(2, value(0), None), (6, None, value(9))],
+    "A-empty": [(2, None, value(4))],
+    "Q-sales": [
+        (0, value(20), None),
+        (1, value(30), value(31)),
+        (3, None, value(26)),
+        (5, value(55), "withdrawn"),
+    ],
+    "Q-cloud": [(3, value(5), "withdrawn"), (4, value(6), "withdrawn")],
+}
+
+
+@pytest.mark.parametrize("values", [VALUES, REVISED], ids=["", "revised"])
+@pytest.mark.parametrize("narrow", [False, True], ids=["", "narrow"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(
     metrics=st.sets(st.sampled_from(["sales", "profit", "staff"]), min_size=1),
     paths=st.sets(st.sampled_from(sorted(_PATHS)), min_size=1),
@@ -198,10 +214,22 @@ def _endpoint(end: int) -> dict[str, int]:
     version=st.sampled_from(["original", "latest_restated"]),
 )
 def test_a_query_answers_what_reading_the_dataset_by_hand_does(
-    desk: Desk, metrics: set[str], paths: set[str], groups: set[str] | None, choice: Any, version: str
+    publication: Publication,
+    values: dict[str, Any],
+    narrow: bool,
+    metrics: set[str],
+    paths: set[str],
+    groups: set[str] | None,
+    choice: Any,
+    version: str,
 ) -> None:
-    """Every series and number, against loops over the dataset written here."""
+    """Every series and number, against loops over the dataset written here.
+
+    A value that the version asked for does not have is no observation, and anchors nothing.
+    """
     selection, selected = choice
+    desk = Desk(evolve(publication, values=values))
+    desk.dialect = Dialect(trailing="within" if narrow else "end")
     _, page = desk.query(
         metric_ids=sorted(metrics),
         scope_combinations=[_PATHS[path] for path in sorted(paths)],
@@ -214,17 +242,25 @@ def test_a_query_answers_what_reading_the_dataset_by_hand_does(
         for series in group["series"]:
             wanted = groups is None or group["reporting_group_id"] in groups
             if wanted and series["metric_id"] == metric and series["scopes"] == _PATHS[path]:
-                rows[series["series_id"]] = VALUES[series["series_id"]]
-    anchor = max((_end(PERIODS[row[0]]) for cells in rows.values() for row in cells), default=0)
-    expected = {
-        name: {
-            PERIODS[at]: (newer or older)["number"] if version == "latest_restated" else older["number"]
-            for at, older, newer in cells
-            if selected(PERIODS[at], anchor)
-        }
+                rows[series["series_id"]] = {
+                    PERIODS[at]: newer or older if version == "latest_restated" else older
+                    for at, older, newer in values[series["series_id"]]
+                }
+    present = {
+        name: {at: one["number"] for at, one in cells.items() if one not in (None, "withdrawn")}
         for name, cells in rows.items()
     }
-    assert numbers(page) == expected
+    anchor = max((_end(at) for cells in present.values() for at in cells), default=0)
+    first = anchor - selection["months"] + 1 if narrow and selection["mode"] == "trailing" else 0
+    assert numbers(page) == {
+        name: {
+            at: number
+            for at, number in cells.items()
+            if selected(at, anchor) and _end(at) - at[2] + 1 >= first
+        }
+        for name, cells in present.items()
+    }
+    desk.store.close()
 
 
 def test_a_new_publication_is_answered_from_at_once(desk: Desk, later: Publication) -> None:

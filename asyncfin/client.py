@@ -16,8 +16,8 @@ from asyncfin.events import Observer, Stats
 from asyncfin.fanout.catalogues import Catalogues, Reading, read_metadata
 from asyncfin.fanout.plan import Plan
 from asyncfin.fanout.run import Runner
+from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
-from asyncfin.model.kind import check_kind
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import Lane, Query, ValueVersion, check_dataset_id, check_page_size
 from asyncfin.model.select import Select
@@ -77,7 +77,7 @@ class Client:
             base_url, token, timeouts=timeouts, max_in_flight=max_in_flight, ssl=ssl, trust_env=trust_env
         )
         self._bucket: Bucket = TokenBucket() if bucket is None else bucket
-        check_kind("bucket", self._bucket, Bucket)
+        checks.instance_of(Bucket)("bucket", self._bucket)
         self._max_in_flight = max_in_flight
         self._sender = Sender(
             self._transport, bucket=self._bucket, retry=retry, lane=lane, observers=observers
@@ -211,7 +211,7 @@ class Client:
                 it, when they are first looked at.
         """
         check_entity_id(entity_id)
-        check_kind("query", query, Query)
+        checks.instance_of(Query).of_question()("query", query)
         check_page_size(page_size)
         return query_pages(self._sender.send, entity_id, query, page_size=page_size, prefetch=prefetch)
 
@@ -239,7 +239,7 @@ class Client:
 
     async def run(self, plan: Plan) -> Panel:
         """Return the answer to a planned question, as `query` does."""
-        check_kind("plan", plan, Plan)
+        checks.instance_of(Plan).of_question()("plan", plan)
         return await self._runner.run(plan)
 
     async def query(

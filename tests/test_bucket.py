@@ -103,10 +103,10 @@ async def test_refuses_an_unknown_lane() -> None:
 )
 async def test_refuses_impossible_settings(field: str, value: float) -> None:
     """A wrong rate or burst is an error when made and when set, and the old one stays."""
-    with pytest.raises(SelectionError, match=f"{field}="):
+    with pytest.raises(SelectionError, match=f"^{field} must be a finite number"):
         TokenBucket(**{field: value})
     bucket = TokenBucket(5, 2)
-    with pytest.raises(SelectionError, match=f"{field}="):
+    with pytest.raises(SelectionError, match=f"^{field} must be a finite number"):
         setattr(bucket, field, value)
     assert (bucket.rate, bucket.burst) == (5, 2)
 
@@ -115,14 +115,14 @@ async def test_refuses_impossible_settings(field: str, value: float) -> None:
 async def test_refuses_a_pause_without_an_end(loop_time: float) -> None:
     """The bucket goes on as before."""
     bucket = TokenBucket(5, 2)
-    with pytest.raises(SelectionError, match=f"loop_time={loop_time!r}: must be a finite number"):
+    with pytest.raises(SelectionError, match=f"loop_time must be a finite number, not {loop_time!r}"):
         bucket.pause_until(loop_time)
     await bucket.acquire()
 
 
 def test_refuses_an_impossible_daily_budget() -> None:
     """A budget of nothing could never grant anything."""
-    with pytest.raises(SelectionError, match="daily_budget=0"):
+    with pytest.raises(SelectionError, match=r"daily_budget must be .*, not 0"):
         TokenBucket(daily_budget=0)
 
 

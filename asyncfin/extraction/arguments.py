@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from asyncfin.client import Client
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.folder import Folder
-from asyncfin.model.kind import check_kind
+from asyncfin.model import checks
 from asyncfin.wire.protocol import check_entity_id
 
 
@@ -37,9 +37,9 @@ async def checked_folder(client: Client, to: str | os.PathLike[str], **flags: bo
     Raises:
         SelectionError: an argument is not as said.
     """
-    check_kind("client", client, Client)
+    checks.instance_of(Client)("client", client)
     for name, flag in flags.items():
-        check_kind(name, flag, bool)
+        checks.flag(name, flag)
     if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
         raise SelectionError(f"to must be the path of a folder, not {to!r}")
     try:

@@ -32,8 +32,8 @@ from asyncfin.extraction.shelf import Shelf
 from asyncfin.extraction.thread import Thread
 from asyncfin.extraction.watch import OnProgress, Watch
 from asyncfin.fanout.catalogues import MAX_RESTARTS
+from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue, Dataset
-from asyncfin.model.kind import check_kind, check_plain_callable
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
@@ -144,13 +144,10 @@ async def run(
     """Return the report of an extraction, as `extract` does, also where an id is unknown to all entities."""
     ids = checked_ids(entity_ids)
     folder = await checked_folder(client, to, refresh=refresh, replace=replace, wait=wait)
-    if on_error not in (allowed := get_args(OnError)):
-        raise SelectionError(f"on_error must be {' or '.join(map(repr, allowed))}, not {on_error!r}")
-    if stop is not None:
-        check_kind("stop", stop, asyncio.Event)
-    if progress is not None:
-        check_plain_callable("progress", progress)
-    check_plain_callable("clock", clock)
+    checks.one_of(*get_args(OnError))("on_error", on_error)
+    checks.instance_of(asyncio.Event).or_none()("stop", stop)
+    checks.plain_callable.or_none()("progress", progress)
+    checks.plain_callable("clock", clock)
     shelf = Shelf(folder, question, clock)
     watch = Watch(len(ids), progress, asyncio.get_running_loop().time)
     async with Thread() as thread:

@@ -19,7 +19,6 @@ from asyncfin.fanout.plan import Batch, Plan
 from asyncfin.fanout.plan import plan as make_plan
 from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.kind import check_kind
 from asyncfin.model.period import (
     FiscalRange,
     Period,
@@ -29,7 +28,7 @@ from asyncfin.model.period import (
     resolve,
 )
 from asyncfin.model.query import MAX_PAGE_SIZE, check_value_version
-from asyncfin.model.select import Select
+from asyncfin.model.select import Select, check_select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.panel import Panel
 from asyncfin.wire.codec import error_context
@@ -94,7 +93,7 @@ class Runner:
         value_version: str,
     ) -> Plan:
         """Plan with a kept catalogue, but never refuse, or answer with nothing, by a stale one."""
-        check_kind("select", select, Select)
+        check_select(select)
         check_period_selection(periods)
         check_value_version(value_version)
         if isinstance(source, Catalogue):

@@ -111,6 +111,7 @@ def is_async(value: object) -> bool:
     return callable(value) and any(map(iscoroutinefunction, (value, type(value).__call__)))
 
 
+finite = Check("a finite number", is_finite)
 positive_int = whole_number(1)
 seconds = at_least(0, "seconds")
 positive_seconds = above(0, "seconds")

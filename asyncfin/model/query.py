@@ -22,6 +22,7 @@ VALUE_VERSIONS: tuple[ValueVersion, ...] = ("original", "latest_restated")
 Lane: TypeAlias = Literal["interactive", "bulk"]
 LANES: tuple[Lane, ...] = ("interactive", "bulk")
 
+check_lane = partial(checks.one_of(*LANES), "lane")
 check_value_version = partial(checks.one_of(*VALUE_VERSIONS).of_question(), "value_version")
 check_dataset_id = partial(checks.text("a dataset_id").or_none().of_question(), "expected_dataset_id")
 check_page_size = partial(checks.whole_number(1, MAX_PAGE_SIZE).of_question(), "page_size")

@@ -8,7 +8,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from yarl import URL
 
-from asyncfin.errors import SelectionError
+from asyncfin.errors import ArgumentError
 
 _HARMLESS = r"(?a:([a-z]+:)?//([\w.\-]*|\[[\da-f:]*\])(:\d*)?(/[\w.\-/]*)?)?"
 _STRANGE = r"[\s\x00-\x1f?#]"
@@ -18,20 +18,20 @@ def checked_base_url(base_url: str) -> str:
     """Return `base_url` without its trailing slash.
 
     Raises:
-        SelectionError: it is not https, nor http to this machine; or it holds credentials, a query, a
+        ArgumentError: it is not https, nor http to this machine; or it holds credentials, a query, a
             fragment or blanks.
     """
     if not isinstance(base_url, str):
-        raise SelectionError(f"base_url must be a str, not of class {type(base_url).__name__}")
+        raise ArgumentError(f"base_url must be a str, not of class {type(base_url).__name__}")
     # What may be a token, or hold a password, is not to be shown.
     not_this = f", not {base_url!r}" if re.fullmatch(_HARMLESS, base_url) else "; its value is not shown"
     url = _parsed(base_url)
     if url is not None and (url.user is not None or url.password is not None):
-        raise SelectionError(f"base_url must hold no credentials{not_this}")
+        raise ArgumentError(f"base_url must hold no credentials{not_this}")
     if url is None or url.scheme not in ("http", "https") or not url.host or re.search(_STRANGE, base_url):
-        raise SelectionError(f"base_url must be https://host, with a port and a path at most{not_this}")
+        raise ArgumentError(f"base_url must be https://host, with a port and a path at most{not_this}")
     if url.scheme == "http" and not _is_loopback(url.host):
-        raise SelectionError(f"base_url must be https unless the host is this machine{not_this}")
+        raise ArgumentError(f"base_url must be https unless the host is this machine{not_this}")
     return str(url).rstrip("/")
 
 
@@ -56,7 +56,7 @@ def environment_proxy(base_url: str) -> str | None:
     for http: the token would leave this machine in the clear.
 
     Raises:
-        SelectionError: the proxy is not named by an http or https URL.
+        ArgumentError: the proxy is not named by an http or https URL.
     """
     url = URL(base_url)
     proxy = getproxies().get(url.scheme)
@@ -66,7 +66,7 @@ def environment_proxy(base_url: str) -> str | None:
         proxy = f"http://{proxy}"
     address = _parsed(proxy)
     if address is None or address.scheme not in ("http", "https") or not address.host or "#" in proxy:
-        raise SelectionError(
+        raise ArgumentError(
             f"{url.scheme}_proxy in the environment must be an http or https URL; its value is not shown"
         )
     return proxy

@@ -11,19 +11,21 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from math import isfinite
 from typing import Protocol, runtime_checkable
 
-from asyncfin.errors import AllowanceExhaustedError, SelectionError
+from asyncfin.errors import AllowanceExhaustedError, ArgumentError
 from asyncfin.events import BucketStats
-from asyncfin.model.query import Lane
-from asyncfin.wire.checks import check_lane, checked_rate, checked_size
+from asyncfin.model import checks
+from asyncfin.model.query import Lane, check_lane
 from asyncfin.wire.pace import GCRA, AdaptiveRate, DailyBudget
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
 _EPSILON = 1e-9
 # While both lanes wait, bulk gets one grant after this many to interactive, so that it is never starved.
 _BULK_TURN = 9
+
+_check_rate = checks.above(0).or_none("to learn it")
+_check_size = checks.at_least(1)
 
 utc_now = partial(datetime.now, UTC)
 
@@ -143,7 +145,7 @@ class TokenBucket:
         clock: returns the wall time, aware UTC; for tests. All else runs by the event loop's clock.
 
     Raises:
-        SelectionError: `rate`, `burst` or `daily_budget` is not a number in its range.
+        ArgumentError: `rate`, `burst` or `daily_budget` is not a number in its range.
     """
 
     def __init__(
@@ -154,11 +156,11 @@ class TokenBucket:
         daily_budget: float | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._gcra = GCRA(checked_rate(rate), checked_size("burst", burst))
+        self._gcra = GCRA(_check_rate("rate", rate), _check_size("burst", burst))
         self._adaptive = AdaptiveRate() if rate is None else None
         self._clock = clock
         if daily_budget is not None:
-            daily_budget = checked_size("daily_budget", daily_budget)
+            daily_budget = _check_size("daily_budget", daily_budget)
         self._budget = DailyBudget(daily_budget)
         self._lanes = Lanes()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -178,7 +180,7 @@ class TokenBucket:
 
     @rate.setter
     def rate(self, rate: float | None) -> None:
-        checked = checked_rate(rate)
+        checked = _check_rate("rate", rate)
         self._adaptive = AdaptiveRate() if rate is None else None
         self._change(checked, self._gcra.burst)
 
@@ -189,7 +191,7 @@ class TokenBucket:
 
     @burst.setter
     def burst(self, burst: float) -> None:
-        self._change(self.rate, checked_size("burst", burst))
+        self._change(self.rate, _check_size("burst", burst))
 
     async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
         """Wait for permission to send, and return the loop time at which it was given.
@@ -202,7 +204,7 @@ class TokenBucket:
                 limits): neither a used-up allowance nor the daily budget holds it back; pace and pauses do.
 
         Raises:
-            SelectionError: there is no such lane, or the weight could never be granted.
+            ArgumentError: there is no such lane, or the weight could never be granted.
             AllowanceExhaustedError: the allowance or the budget is used up, also if that happens during
                 the wait.
             RuntimeError: the bucket is in use by another event loop, which is not closed.
@@ -210,7 +212,7 @@ class TokenBucket:
         check_lane(lane)
         burst = self._gcra.burst
         if not isinstance(weight, (int, float)) or not 0 < weight <= burst:
-            raise SelectionError(f"weight={weight!r}: must be above 0 and at most the burst, {burst:g}")
+            raise ArgumentError(f"weight={weight!r}: must be above 0 and at most the burst, {burst:g}")
         loop = self._bind()
         now, today = loop.time(), self._clock()
         if counts and (resume_at := self._budget.resume_at(weight, today)):
@@ -250,10 +252,9 @@ class TokenBucket:
         A pause is only ever lengthened, and the bucket does not fill during it.
 
         Raises:
-            SelectionError: `loop_time` is not a finite number.
+            ArgumentError: `loop_time` is not a finite number.
         """
-        if not isinstance(loop_time, (int, float)) or not isfinite(loop_time):
-            raise SelectionError(f"loop_time={loop_time!r}: must be a finite number of seconds")
+        checks.finite("loop_time", loop_time)
         self._gcra.pause(self._bind().time(), loop_time)
         self._serve()
 

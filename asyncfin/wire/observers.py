@@ -22,7 +22,7 @@ from asyncfin.events import (
     Stats,
     Waited,
 )
-from asyncfin.model.kind import check_plain_callable
+from asyncfin.model import checks
 
 _log = logging.getLogger("asyncfin")
 
@@ -32,7 +32,7 @@ class Announcer:
 
     def __init__(self, *observers: Observer) -> None:
         for each in observers:
-            check_plain_callable("observers", each)
+            checks.plain_callable("observers", each)
         self._observers = observers
 
     def __call__(self, event: Event) -> None:
@@ -45,7 +45,7 @@ class Announcer:
     @contextmanager
     def also(self, observer: Observer) -> Iterator[Self]:
         """Tell one more observer while the block lasts; give what tells of events of its own."""
-        check_plain_callable("observer", observer)
+        checks.plain_callable("observer", observer)
         self._observers += (observer,)
         try:
             yield self

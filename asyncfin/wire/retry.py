@@ -7,7 +7,7 @@ import random
 from attrs import field, frozen
 
 from asyncfin.errors import RateLimitedError, ServerFailureError, TransportError
-from asyncfin.wire import checks
+from asyncfin.model import checks
 
 _PASSING_STATUSES = (500, 502, 503, 504)
 
@@ -31,14 +31,14 @@ class Retry:
             `AllowanceExhaustedError` after a 429, and the end of trying after a 5xx.
 
     Raises:
-        SelectionError: a number is out of its range.
+        ArgumentError: a number is out of its range.
     """
 
-    attempts: int = field(default=5, validator=checks.count)
-    max_elapsed: float = field(default=120.0, validator=checks.seconds)
-    wait_initial: float = field(default=0.5, validator=checks.seconds)
-    wait_max: float = field(default=20.0, validator=checks.seconds)
-    max_retry_after: float = field(default=60.0, validator=checks.seconds)
+    attempts: int = field(default=5, validator=checks.positive_int.field)
+    max_elapsed: float = field(default=120.0, validator=checks.seconds.field)
+    wait_initial: float = field(default=0.5, validator=checks.seconds.field)
+    wait_max: float = field(default=20.0, validator=checks.seconds.field)
+    max_retry_after: float = field(default=60.0, validator=checks.seconds.field)
 
     def wait(self, attempt: int, asked: float | None, source: random.Random) -> float | None:
         """Return the seconds between attempt number `attempt` and the next; None: too long to sit out.
@@ -73,12 +73,12 @@ class Timeouts:
             between attempts is not counted.
 
     Raises:
-        SelectionError: one is not a finite number above 0.
+        ArgumentError: one is not a finite number above 0.
     """
 
-    connect: float = field(default=10.0, validator=checks.positive_seconds)
-    read: float = field(default=30.0, validator=checks.positive_seconds)
-    total: float = field(default=60.0, validator=checks.positive_seconds)
+    connect: float = field(default=10.0, validator=checks.positive_seconds.field)
+    read: float = field(default=30.0, validator=checks.positive_seconds.field)
+    total: float = field(default=60.0, validator=checks.positive_seconds.field)
 
 
 def _retryable(error: Exception) -> bool:

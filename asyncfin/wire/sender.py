@@ -32,10 +32,9 @@ from asyncfin.events import (
     Stats,
     Waited,
 )
-from asyncfin.model.kind import check_kind
-from asyncfin.model.query import Lane
+from asyncfin.model import checks
+from asyncfin.model.query import Lane, check_lane
 from asyncfin.wire.bucket import Bucket, later
-from asyncfin.wire.checks import check_lane
 from asyncfin.wire.observers import Announcer, Tally, log
 from asyncfin.wire.protocol import Request, Response, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
@@ -79,7 +78,7 @@ class Sender:
         source: of the waits' randomness.
 
     Raises:
-        SelectionError: `retry` is no `Retry`, or an observer cannot be called.
+        ArgumentError: `retry` is no `Retry`, or an observer cannot be called.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class Sender:
         observers: Iterable[Observer] = (),
         source: random.Random | None = None,
     ) -> None:
-        check_kind("retry", retry, Retry)
+        checks.instance_of(Retry)("retry", retry)
         check_lane(lane)
         self._transport = transport
         self._bucket = bucket

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NoReturn, TypeAlias
 
-from asyncfin.errors import AuthenticationError, SelectionError, ServiceError
-from asyncfin.model.kind import is_async
+from asyncfin.errors import ArgumentError, AuthenticationError, ServiceError
+from asyncfin.model.checks import is_async
 from asyncfin.wire.tasks import SingleFlight
 
 AskToken: TypeAlias = Callable[[], Awaitable[str]]
@@ -73,7 +73,7 @@ class Tokens:
     asked once, however many requests wait for the token, and goes on while one of them still waits.
 
     Raises:
-        SelectionError: `token` is neither printable ASCII without spaces nor an async callable.
+        ArgumentError: `token` is neither printable ASCII without spaces nor an async callable.
     """
 
     def __init__(self, token: str | AskToken) -> None:
@@ -83,7 +83,7 @@ class Tokens:
         self._asking: SingleFlight[str, Secret | str] = SingleFlight()
         if isinstance(token, str):
             if not _is_token(token):
-                raise SelectionError(f"token must be {_WANTED}; the value is not shown")
+                raise ArgumentError(f"token must be {_WANTED}; the value is not shown")
             self._keep(token)
 
     @property
@@ -186,4 +186,4 @@ def _checked_callable(token: AskToken) -> AskToken:
     if is_async(token):
         return token
     shown = "a plain function: write async def" if inspect.isroutine(token) else type(token).__name__
-    raise SelectionError(f"token must be a str, or an async callable that returns one, not {shown}")
+    raise ArgumentError(f"token must be a str, or an async callable that returns one, not {shown}")

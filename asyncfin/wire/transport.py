@@ -27,9 +27,8 @@ from asyncfin.errors import (
     TruncatedAnswerError,
     own_version,
 )
-from asyncfin.model.kind import check_kind
+from asyncfin.model import checks
 from asyncfin.wire.address import checked_base_url, environment_proxy
-from asyncfin.wire.checks import check_count
 from asyncfin.wire.inflate import (
     ACCEPTED,
     BrokenStreamError,
@@ -71,7 +70,7 @@ class Transport:
         clock: gives the wall time, aware UTC.
 
     Raises:
-        SelectionError: an argument is not as said.
+        ArgumentError: an argument is not as said.
     """
 
     def __init__(
@@ -86,11 +85,10 @@ class Transport:
         max_body_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:
-        check_kind("timeouts", timeouts, Timeouts)
-        check_count("max_in_flight", max_in_flight)
-        check_count("max_body_bytes", max_body_bytes)
-        if ssl is not None:
-            check_kind("ssl", ssl, tls.SSLContext)
+        checks.instance_of(Timeouts)("timeouts", timeouts)
+        checks.positive_int("max_in_flight", max_in_flight)
+        checks.positive_int("max_body_bytes", max_body_bytes)
+        checks.instance_of(tls.SSLContext).or_none()("ssl", ssl)
         self.base_url = checked_base_url(base_url)
         self.tokens = Tokens(token)
         self.clock = clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl as tls
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import date, datetime
 from functools import partial
@@ -25,7 +25,7 @@ from asyncfin.model.usage import UsageWindow
 from asyncfin.table.panel import Panel
 from asyncfin.wire.bucket import Bucket, TokenBucket
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
-from asyncfin.wire.protocol import check_entity_id, limits_request, read_mapping, usage_request, usage_windows
+from asyncfin.wire.protocol import check_entity_id, limits_request, read_json, usage_request, usage_windows
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.tasks import bounded
@@ -308,12 +308,15 @@ class Client:
 
     async def _usage_window(self, start_date: date, end_date: date) -> UsageWindow:
         request = usage_request(start_date, end_date)
-        return UsageWindow(start_date, end_date, read_mapping(request, await self._sender.send(request)))
+        return UsageWindow(start_date, end_date, read_json(request, await self._sender.send(request)))
 
-    async def limits(self) -> Mapping[str, Any]:
-        """Return the account's credits and research-run limits as they came (spec 4.5). One request."""
+    async def limits(self) -> Any:
+        """Return the account's credits and research-run limits (spec 4.5). One request.
+
+        The spec does not show the body, so it is whatever JSON value came.
+        """
         request = limits_request()
-        return read_mapping(request, await self._sender.send(request))
+        return read_json(request, await self._sender.send(request))
 
 
 def _day(name: str, value: date | str) -> date:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Trailing
 from asyncfin.model.query import Query
 from asyncfin.wire.pages import query_pages
@@ -18,13 +19,24 @@ pytestmark = pytest.mark.virtual
 
 ENTITY = "O-" + "a1" * 16
 QUERY = Query("m", "g=s", Trailing(12))
+SERIES = {
+    "series_id": "s",
+    "reporting_group_id": "r",
+    "metric_id": "m",
+    "label": "",
+    "basis": "",
+    "scopes": [{"scope_group_id": "g", "scope_id": "s"}],
+    "number_format": "",
+    "period_meaning": "",
+    "values": [],
+}
 
 
 class Service:
-    """Answers each request after ten seconds with an empty page; the last page is number `count`."""
+    """Answers each request after ten seconds; the last page is number `count`, all but `full` empty."""
 
-    def __init__(self, count: int, failing: int | None = None) -> None:
-        self.count, self.failing = count, failing
+    def __init__(self, count: int, failing: int | None = None, full: int | None = None) -> None:
+        self.count, self.failing, self.full = count, failing, full
         self.begun = self.ended = 0
 
     async def send(self, request: Request) -> Response:
@@ -42,7 +54,7 @@ class Service:
             "dataset_id": "d",
             "created_timestamp": "2024-01-01T00:00:00Z",
             "periods": [],
-            "series": [],
+            "series": [SERIES] if number == self.full else [],
             "next_cursor": str(number) if number < self.count else None,
         }
         return Response(200, {}, json.dumps(body).encode(), datetime(2024, 1, 1, tzinfo=UTC))
@@ -139,3 +151,23 @@ async def test_cancellation_at_any_moment_leaves_nothing(prefetch: bool, moment:
     await asyncio.wait([task])
     assert task.cancelled()
     assert service.begun == service.ended
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+async def test_a_thousand_empty_pages_in_a_row_are_followed(prefetch: bool) -> None:
+    """The spec sets no bound, so the read ends with the page that has no cursor."""
+    assert len([page async for page in Service(1_001).pages(prefetch=prefetch)]) == 1_001
+
+
+async def test_the_1001st_empty_page_in_a_row_with_a_cursor_is_refused() -> None:
+    """A service that never ends costs a bounded number of requests, and not one more."""
+    service = Service(1_002)
+    with pytest.raises(MalformedAnswerError, match=r"1001 pages in a row were empty @ \$\.next_cursor"):
+        [page async for page in service.pages(prefetch=False)]
+    assert service.begun == 1_001
+
+
+async def test_a_page_with_a_series_ends_a_row_of_empty_pages() -> None:
+    """Only empty pages that follow one another are bounded."""
+    service = Service(1_500, full=700)
+    assert len([page async for page in service.pages(prefetch=False)]) == 1_500

@@ -37,7 +37,7 @@ from asyncfin.wire.protocol import (
     limits_request,
     query_request,
     read_dataset,
-    read_mapping,
+    read_json,
     retry_after,
     usage_request,
     usage_windows,
@@ -227,6 +227,12 @@ def test_a_known_code_decides_whatever_the_status(code: str, kind: type, status:
     assert type(failure(dataset_request(ENTITY), answer(status, {"error": {"code": code}}))) is kind
 
 
+def test_a_byte_order_mark_hides_no_code() -> None:
+    """RFC 8259, section 8.1: so that a changed dataset starts the read over."""
+    body = b"\xef\xbb\xbf" + json.dumps({"error": {"code": "dataset_changed"}}).encode()
+    assert type(failure(dataset_request(ENTITY), answer(409, body))) is DatasetChangedError
+
+
 @pytest.mark.parametrize("message", ["dataset_changed", "Too many requests", "validation_failed: limit"])
 def test_the_text_never_decides(message: str) -> None:
     """Spec 7: it may change."""
@@ -357,17 +363,17 @@ def test_a_page_of_another_publication_is_refused() -> None:
     assert [problem.split("@")[1] for problem in caught.value.problems] == [" $.entity_id", " $.dataset_id"]
 
 
-@pytest.mark.parametrize("body", [{}, {"a": [1, {"b": None}]}, {"days": []}])
-def test_a_body_that_is_not_shown_stays_as_it_came(body: dict[str, Any]) -> None:
+@pytest.mark.parametrize("body", [{}, {"a": [1, {"b": None}]}, [], [{"day": 1}], None, "x", 5, False])
+def test_a_body_that_is_not_shown_stays_as_it_came(body: Any) -> None:
     """Spec 4.4, 4.5: nothing is guessed."""
-    assert read_mapping(limits_request(), answer(200, body)) == body
+    assert read_json(limits_request(), answer(200, body)) == body
 
 
-@pytest.mark.parametrize("body", [[], None, "x", 5, b"", b"{", b"\xff", b"NaN", b'{"a": NaN}', b'{"a": 1} 2'])
-def test_a_body_that_is_no_object_is_refused(body: Any) -> None:
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"NaN", b'{"a": NaN}', b'{"a": 1} 2'])
+def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
     """With the operation, so that a report can be written."""
     with pytest.raises(MalformedAnswerError) as caught:
-        read_mapping(limits_request(), answer(200, body))
+        read_json(limits_request(), answer(200, body))
     assert caught.value.operation == "limits"
 
 

@@ -36,7 +36,7 @@ from asyncfin.wire.pages import query_pages
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.tasks import bounded, resumable
-from asyncfin.wire.values import QueryPage, place
+from asyncfin.wire.values import QueryPage, series_path
 
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
@@ -259,14 +259,16 @@ async def _read_batch(reading: Reading, batch: Batch, entity_id: str) -> Arrival
 
 async def _add(stitch: Stitch, batch: Batch, pages: list[QueryPage]) -> None:
     for page in pages:
-        with error_context("query", page.entity_id, page.at, page.request_id):
+        with error_context("query", page.entity_id, page):
             await stitch.add(page, home=batch.home, asked=batch.periods)
 
 
 def _refuse_unlisted(batch: Batch, page: QueryPage) -> None:
     for at, raw in enumerate(page.raw_series):
         if raw.series_id not in batch.matched:
-            raise MalformedAnswerError(f"the catalogue lists no such series @ {place(at, raw.series_id)}")
+            raise MalformedAnswerError(
+                f"the catalogue lists no such series @ {series_path(at, raw.series_id)}"
+            )
 
 
 def _panel(reading: Reading, plan: Plan, stitch: Stitch, anchor: Period | None = None) -> Panel:

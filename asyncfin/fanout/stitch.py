@@ -19,7 +19,7 @@ from asyncfin.table.block import Axis, Block, Store, blocks_of
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
 from asyncfin.wire.tasks import decoding_lock
-from asyncfin.wire.values import QueryPage, RawSeries, place
+from asyncfin.wire.values import QueryPage, RawSeries, series_path
 
 _IDENTITY = ("metric_id", "reporting_group_id", "scopes")
 _metric_and_group = attrgetter(*_IDENTITY[:2])
@@ -91,7 +91,7 @@ class Stitch:
     def _refuse_repeated(self, mine: list[tuple[int, RawSeries]]) -> None:
         if repeated := [(at, raw) for at, raw in mine if raw.series_id in self._arrived]:
             raise MalformedAnswerError(
-                f"the series came before @ {place(at, raw.series_id)}" for at, raw in repeated
+                f"the series came before @ {series_path(at, raw.series_id)}" for at, raw in repeated
             )
 
     def _refuse_strangers(self, page: QueryPage) -> None:
@@ -102,7 +102,7 @@ class Stitch:
             return
         raise MalformedAnswerError(
             f"expected {getattr(listed, name)!r} as in the catalogue, got {getattr(raw, name)!r}"
-            f" @ {place(page.raw_series.index(raw), raw.series_id)}.{name}"
+            f" @ {series_path(page.raw_series.index(raw), raw.series_id)}.{name}"
             for raw, listed in zip(came, listed, strict=True)
             for name in _IDENTITY
             if getattr(raw, name) != getattr(listed, name)

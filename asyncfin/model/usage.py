@@ -1,6 +1,5 @@
 """The usage of an account (spec 4.4)."""
 
-from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
@@ -9,8 +8,8 @@ from attrs import frozen
 
 @frozen
 class UsageWindow:
-    """The answer for some days, both included. The spec does not show its fields: `body` is as it came."""
+    """The usage of some days, both included. `body` is whatever JSON value came (spec 4.4: not shown)."""
 
     start_date: date
     end_date: date
-    body: Mapping[str, Any]
+    body: Any

@@ -1,19 +1,17 @@
 """Bytes <-> model, strictly: nothing is coerced, unknown fields and unknown words pass.
 
-Catalogue pages are large and go by msgspec straight into the model's classes; all else is small and
-goes by one cattrs converter. After a failure the same bytes are read once more by a converter that
-collects every problem with its JSON path.
+msgspec reads everything that the service sends. It stops at the first problem, and names its JSON path.
 """
 
+import re
+from codecs import BOM_UTF8
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cache, lru_cache
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-import cattrs
 import msgspec
-from attrs import has
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
@@ -21,160 +19,101 @@ from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.query import Query
 
 T = TypeVar("T")
+JsonBytes: TypeAlias = bytes | memoryview | msgspec.Raw
 
 
-def _strict(kind: type) -> Any:
-    """Return a hook that takes exactly this type: True is no int, 1 no str."""
+class Origin(Protocol):
+    """Where a decoded value comes from: a response, or the page read from it."""
 
-    def structure(value: Any, _: Any) -> Any:
-        if type(value) is not kind:
-            raise TypeError(f"expected {kind.__name__}, got {_json_name(value)}")
-        return value
-
-    return structure
-
-
-def _number(value: Any, _: Any) -> int | float:
-    if type(value) not in (int, float):
-        raise TypeError(f"expected a number, got {_json_name(value)}")
-    return value  # type: ignore[no-any-return]
-
-
-def _is_tuple(kind: Any) -> bool:
-    return get_origin(kind) is tuple
-
-
-def _strict_tuple(converter: cattrs.Converter) -> Any:
-    """Return a hook that takes an array and nothing else that can be iterated."""
-
-    def structure(value: Any, kind: Any) -> Any:
-        if type(value) is not list:
-            raise TypeError(f"expected an array, got {_json_name(value)}")
-        several: Any = list[get_args(kind)[0]]  # type: ignore[misc]
-        return tuple(converter.structure(value, several))
-
-    return structure
-
-
-def _strict_class(converter: cattrs.Converter) -> Any:
-    """Return a factory of hooks that take an object and nothing else that has keys."""
-
-    def factory(kind: Any) -> Any:
-        from_dict = converter.gen_structure_attrs_fromdict(kind)
-
-        def structure(value: Any, _: Any) -> Any:
-            if type(value) is not dict:
-                raise TypeError(f"expected an object, got {_json_name(value)}")
-            return from_dict(value, kind)
-
-        return structure
-
-    return factory
-
-
-def _json_name(value: Any) -> str:
-    return "null" if value is None else repr(value)[:80]
-
-
-def _timestamp(value: Any, _: Any) -> datetime:
-    return aware_timestamp(_strict(str)(value, str))
-
-
-def aware_timestamp(text: str) -> datetime:
-    """Return the moment that an ISO 8601 text names, in UTC.
-
-    Raises:
-        ValueError: it is none, or names no time zone.
-    """
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"expected an ISO 8601 timestamp with its time zone, got {text!r}")
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise ValueError(f"expected a timestamp from year 1 to 9999 in UTC, got {text!r}") from None
-
-
-@cache
-def _converter(*, detailed_validation: bool) -> cattrs.Converter:
-    converter = cattrs.Converter(detailed_validation=detailed_validation)
-    for kind in (str, int):
-        converter.register_structure_hook(kind, _strict(kind))
-    converter.register_structure_hook(int | float, _number)
-    converter.register_structure_hook(datetime, _timestamp)
-    converter.register_structure_hook_func(_is_tuple, _strict_tuple(converter))
-    converter.register_structure_hook_factory(has, _strict_class(converter))
-    return converter
-
-
-DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
-"""What msgspec and the model's own checks raise on bytes that break the spec."""
+    @property
+    def at(self) -> datetime | None: ...
+    @property
+    def request_id(self) -> str | None: ...
+    @property
+    def attempts(self) -> int | None: ...
 
 
 @contextmanager
-def error_context(
-    operation: str,
-    entity_id: str | None,
-    at: datetime | None = None,
-    request_id: str | None = None,
-    attempts: int | None = None,
-) -> Iterator[None]:
+def error_context(operation: str, entity_id: str | None, origin: Origin | None = None) -> Iterator[None]:
     """Complete a `MalformedAnswerError` raised within by what is known of the response being read."""
     try:
         yield
     except MalformedAnswerError as error:
         error.operation, error.entity_id = operation, entity_id
-        error.at, error.request_id, error.attempts = at, request_id, attempts
+        if origin is not None:
+            error.at, error.request_id, error.attempts = origin.at, origin.request_id, origin.attempts
         raise
 
 
-def parse(body: bytes) -> Any:
-    """Return the JSON value of a body.
+def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -> T:
+    """Return the value that a decoder reads from JSON.
+
+    Args:
+        at: the JSON path of that JSON in its response, to name the place of a problem.
+
+    Raises:
+        MalformedAnswerError: it is no JSON, or does not fit; `problems` has the first place that is wrong.
+    """
+    if isinstance(body, bytes):
+        body = body.removeprefix(BOM_UTF8)  # RFC 8259, 8.1: a reader may ignore it
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        # UnicodeDecodeError is a ValueError. Arrays nested without end are a RecursionError.
+        failure = MalformedAnswerError(_problem(str(error), at))
+    # Raised here so that the error has no context: its text could hold what the service echoed.
+    raise failure
+
+
+def _problem(text: str, at: str) -> str:
+    """Return a problem that msgspec names, with its path from the root of the response."""
+    message, _, path = text.partition(" - at `$")
+    path = at + path.removesuffix("`")
+    if missing := re.fullmatch("Object missing required field `(.*)`", message):
+        return f"a required field is missing @ {path}.{missing[1]}"
+    return f"{message.replace('`', '')} @ {path}"
+
+
+_any = msgspec.json.Decoder()
+
+
+def decode_json(body: JsonBytes) -> Any:
+    """Return a JSON value as it came (spec 4.4, 4.5).
 
     Raises:
         MalformedAnswerError: it is no JSON.
     """
-    try:
-        return msgspec.json.decode(body)
-    except DECODE_ERRORS as error:
-        failure = MalformedAnswerError(f"the body is no JSON: {error}")
-    raise failure
+    return decode(body, _any)
 
 
-def malformed(body: bytes, kind: Any, fallback: Exception) -> MalformedAnswerError:
-    """Return the error for a body that is no `kind`, with every problem and its JSON path."""
-    try:
-        structure(parse(body), kind)
-    except MalformedAnswerError as error:
-        return error
-    return MalformedAnswerError(str(fallback))
-
-
-def structure(value: Any, kind: type[T]) -> T:
-    """Return a JSON object as a `kind`, an attrs class.
+def utc_timestamp(text: str) -> datetime:
+    """Return the moment that an ISO 8601 text names, in UTC; UTC too where it names no offset (spec 2.2).
 
     Raises:
-        MalformedAnswerError: it does not fit; every problem with its JSON path.
+        MalformedAnswerError: it names none, or none of the years 1 to 9999.
     """
-    if not isinstance(value, dict):
-        raise MalformedAnswerError(f"expected an object, got {_json_name(value)} @ $")
-    with suppress(Exception):  # what does not fit fails in many ways; the second reading names them
-        return _converter(detailed_validation=False).structure(value, kind)
-    return _structure_or_explain(value, kind)
-
-
-def _structure_or_explain(value: Any, kind: type[T]) -> T:
     try:
-        return _converter(detailed_validation=True).structure(value, kind)
-    except Exception as error:  # noqa: BLE001
-        found = cattrs.transform_error(error, format_exception=_explain)
-    raise MalformedAnswerError(found)
+        moment = datetime.fromisoformat(text)
+        if len(text) <= len("2024-05-01"):  # a day alone, which `datetime` takes for its midnight
+            raise ValueError
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except ValueError:
+        problem = f"expected an ISO 8601 timestamp, got {text!r}"
+    except OverflowError:
+        problem = f"expected a timestamp from year 1 to 9999 in UTC, got {text!r}"
+    raise MalformedAnswerError(f"{problem} @ $.created_timestamp")
 
 
-def _explain(error: BaseException, _: Any) -> str:
-    if isinstance(error, KeyError):
-        return "a required field is missing"
-    return str(error)
+class Metadata(msgspec.Struct):
+    """The fields that every response about a dataset begins with (spec 2.2)."""
+
+    entity_id: str
+    name: str
+    dataset_id: str
+    created_timestamp: str
+
+
+_metadata_decoder = msgspec.json.Decoder(Metadata)
 
 
 def decode_dataset(body: bytes) -> Dataset:
@@ -183,16 +122,13 @@ def decode_dataset(body: bytes) -> Dataset:
     Raises:
         MalformedAnswerError: the body breaks the spec.
     """
-    return structure(parse(body), Dataset)
+    found = decode(body, _metadata_decoder)
+    return Dataset(found.entity_id, found.name, found.dataset_id, utc_timestamp(found.created_timestamp))
 
 
-class _CatalogueResponse(msgspec.Struct):
+class _CatalogueResponse(Metadata):
     """The body of a catalogue response (spec 2.3)."""
 
-    entity_id: str
-    name: str
-    dataset_id: str
-    created_timestamp: str
     periods: tuple[Period, ...]
     scope_groups: msgspec.Raw
     groups: tuple[ReportingGroup, ...]
@@ -200,12 +136,13 @@ class _CatalogueResponse(msgspec.Struct):
 
 
 _catalogue_decoder = msgspec.json.Decoder(_CatalogueResponse)
+_scope_groups_decoder = msgspec.json.Decoder(tuple[ScopeGroup, ...])
 
 
 @lru_cache(maxsize=8)
 def _scope_groups(raw: bytes) -> tuple[ScopeGroup, ...]:
     """Return scope groups, the same object for the same bytes: the pages of a catalogue repeat them."""
-    return msgspec.json.decode(raw, type=tuple[ScopeGroup, ...])
+    return decode(raw, _scope_groups_decoder, "$.scope_groups")
 
 
 def decode_catalogue_page(body: bytes) -> CataloguePage:
@@ -214,22 +151,18 @@ def decode_catalogue_page(body: bytes) -> CataloguePage:
     Raises:
         MalformedAnswerError: the body breaks the spec.
     """
-    try:
-        response = _catalogue_decoder.decode(body)
-        refuse_repeated("periods", response.periods)
-        return CataloguePage(
-            response.entity_id,
-            response.name,
-            response.dataset_id,
-            aware_timestamp(response.created_timestamp),
-            response.periods,
-            _scope_groups(bytes(response.scope_groups)),
-            response.groups,
-            response.next_cursor,
-        )
-    except DECODE_ERRORS as error:
-        failure = malformed(body, CataloguePage, error)
-    raise failure
+    response = decode(body, _catalogue_decoder)
+    refuse_repeated("periods", response.periods)
+    return CataloguePage(
+        response.entity_id,
+        response.name,
+        response.dataset_id,
+        utc_timestamp(response.created_timestamp),
+        response.periods,
+        _scope_groups(bytes(response.scope_groups)),
+        response.groups,
+        response.next_cursor,
+    )
 
 
 def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:
@@ -248,18 +181,6 @@ def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:
     )
 
 
-def decode_mapping(body: bytes) -> dict[str, Any]:
-    """Return a JSON object as it came.
-
-    Raises:
-        MalformedAnswerError: the body is no JSON object.
-    """
-    value = parse(body)
-    if not isinstance(value, dict):
-        raise MalformedAnswerError(f"expected an object, got {_json_name(value)} @ $")
-    return value
-
-
 class ErrorObject(NamedTuple):
     """The error object of a response (spec 7); None where a field is missing or no text."""
 
@@ -271,7 +192,7 @@ class ErrorObject(NamedTuple):
 def decode_error(body: bytes) -> ErrorObject:
     """Return what of the error object can be read: an error is an error whatever its body."""
     try:
-        error = parse(body)["error"]
+        error = decode_json(body)["error"]
         found = {name: error.get(name) for name in ("code", "message", "request_id")}
     except (MalformedAnswerError, KeyError, TypeError, AttributeError, IndexError):
         return ErrorObject()

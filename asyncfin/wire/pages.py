@@ -29,13 +29,12 @@ from asyncfin.wire.protocol import (
     catalogue_request,
     check_publication,
     query_request,
-    reading,
 )
 from asyncfin.wire.tasks import cancel_and_wait, decoding_lock
-from asyncfin.wire.values import QueryPage, place, read_query_page
+from asyncfin.wire.values import QueryPage, read_query_page, series_path
 
-# Empty pages with a cursor are followed, but not while the whole allowance goes into them.
-MAX_EMPTY_PAGES = 100
+# The spec bounds the empty pages in a row by nothing. This bound only stops a service that never ends.
+MAX_EMPTY_PAGES = 1_000
 _ORIGINAL, _RESTATED = VALUE_VERSIONS
 
 Send: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -57,17 +56,16 @@ class _Trail:
 
         Raises:
             MalformedAnswerError: it is of another entity or publication than the ones before, or
-                repeats a series or a cursor, or page after page is empty without an end.
+                repeats a series or a cursor, or is the 1,001st empty one in a row that has a cursor.
         """
         check_publication(page, entity_id=self.entity_id, dataset_id=self.dataset_id)
         self.dataset_id = page.dataset_id
         self.empty_in_a_row = 0 if series_ids else self.empty_in_a_row + 1
-        known = self.series_ids | dict.fromkeys(series_ids).keys()
-        if len(known) < len(self.series_ids) + len(series_ids):
+        if not self.series_ids.isdisjoint(series_ids) or len(set(series_ids)) < len(series_ids):
             seen = [*self.series_ids, *series_ids]
             twice = next(each for each in series_ids if seen.count(each) > 1)
             raise MalformedAnswerError(f"series {twice!r} came twice")
-        self.series_ids = known
+        self.series_ids.update(series_ids)
         if page.next_cursor is not None:
             if self.empty_in_a_row > MAX_EMPTY_PAGES:
                 raise MalformedAnswerError(f"{self.empty_in_a_row} pages in a row were empty @ $.next_cursor")
@@ -79,7 +77,10 @@ class _Trail:
 def catalogue_pages(
     send: Send, entity_id: str, *, expected_dataset_id: str | None, page_size: int
 ) -> AsyncGenerator[CataloguePage, None]:
-    """Yield the pages of a catalogue, in the service's order (spec 4.2)."""
+    """Yield the pages of a catalogue, in the service's order (spec 4.2).
+
+    At most 1,000 empty pages in a row are followed.
+    """
     trail = _Trail(entity_id, expected_dataset_id)
 
     def request_for(cursor: str | None) -> Request:
@@ -107,6 +108,8 @@ def query_pages(
 ) -> AsyncGenerator[QueryPage, None]:
     """Yield the pages of a query, in the service's order (spec 4.3).
 
+    At most 1,000 empty pages in a row are followed.
+
     Args:
         check: refuses a page with series that the query did not select. None: by the query's own fields.
     """
@@ -117,7 +120,12 @@ def query_pages(
         return query_request(entity_id, query, page_size=page_size, cursor=cursor)
 
     def read(response: Response) -> QueryPage:
-        page = evolve(read_query_page(response.body), at=response.at, request_id=response.request_id)
+        page = evolve(
+            read_query_page(response.body),
+            at=response.at,
+            request_id=response.request_id,
+            attempts=response.attempts,
+        )
         check(page)
         if query.value_version == _ORIGINAL and _RESTATED.encode() in response.body:
             _check_original(page)
@@ -141,7 +149,7 @@ async def _pages(
             response = await (ahead or send(request))
             ahead = None
             async with decoding_lock():
-                with reading(request, response):
+                with codec.error_context(request.operation, request.entity_id, response):
                     page = read(response)
                 if page.next_cursor is not None:
                     request = request_for(page.next_cursor)
@@ -192,7 +200,7 @@ def _check_original(page: QueryPage) -> None:
             if value.value_version == _RESTATED:
                 raise MalformedAnswerError(
                     f"the value at {period} is {_RESTATED}, and {_ORIGINAL} was asked for"
-                    f" @ {place(at, raw.series_id)}"
+                    f" @ {series_path(at, raw.series_id)}"
                 )
 
 
@@ -204,13 +212,10 @@ async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
             send, dataset.entity_id, expected_dataset_id=dataset.dataset_id, page_size=100
         )
     ]
-    try:
+    with codec.error_context("catalogue", dataset.entity_id):
         listed = {id(page.scope_groups): page.scope_groups for page in pages}  # once for the same bytes
         scope_groups = _joined_scopes(group for groups in listed.values() for group in groups)
         groups = _joined_groups(group for page in pages for group in page.groups)
-    except MalformedAnswerError as error:
-        error.operation, error.entity_id = "catalogue", dataset.entity_id
-        raise
     return Catalogue(
         dataset.entity_id,
         dataset.name,

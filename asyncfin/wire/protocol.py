@@ -7,7 +7,6 @@ never by its text.
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -136,33 +135,26 @@ def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date
         yield date.fromordinal(first), date.fromordinal(last)
 
 
-def reading(request: Request, response: Response) -> AbstractContextManager[None]:
-    """Complete a `MalformedAnswerError` raised within by what request and response tell."""
-    return codec.error_context(
-        request.operation, request.entity_id, response.at, response.request_id, response.attempts
-    )
-
-
 def read_dataset(request: Request, response: Response) -> Dataset:
     """Return the metadata that a response holds (spec 2.2).
 
     Raises:
         MalformedAnswerError: it breaks the spec, or is of another entity.
     """
-    with reading(request, response):
+    with codec.error_context(request.operation, request.entity_id, response):
         dataset = codec.decode_dataset(response.body)
         check_publication(dataset, entity_id=request.entity_id)
     return dataset
 
 
-def read_mapping(request: Request, response: Response) -> Mapping[str, Any]:
-    """Return a body whose fields the spec does not show, as it came (spec 4.4, 4.5).
+def read_json(request: Request, response: Response) -> Any:
+    """Return a body whose shape the spec does not show, as it came (spec 4.4, 4.5).
 
     Raises:
-        MalformedAnswerError: it is no JSON object.
+        MalformedAnswerError: it is no JSON.
     """
-    with reading(request, response):
-        return codec.decode_mapping(response.body)
+    with codec.error_context(request.operation, request.entity_id, response):
+        return codec.decode_json(response.body)
 
 
 def check_publication(head: Any, *, entity_id: str | None, dataset_id: str | None = None) -> None:

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property, partial
 from itertools import accumulate, chain, compress, repeat
 from operator import attrgetter, eq
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from attrs import field, frozen
@@ -24,17 +24,15 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.series import Series
 from asyncfin.model.value import Value
 from asyncfin.wire.codec import (
-    DECODE_ERRORS,
-    aware_timestamp,
+    JsonBytes,
+    Metadata,
+    decode,
     error_context,
-    malformed,
-    parse,
     refuse_repeated,
-    structure,
+    utc_timestamp,
 )
 
 T = TypeVar("T")
-Json: TypeAlias = bytes | memoryview | msgspec.Raw
 
 
 class RawSeries(msgspec.Struct, gc=False, frozen=True):
@@ -51,13 +49,9 @@ class RawSeries(msgspec.Struct, gc=False, frozen=True):
     values: msgspec.Raw
 
 
-class _QueryResponse(msgspec.Struct):
+class _QueryResponse(Metadata):
     """The body of a query response (spec 2.4)."""
 
-    entity_id: str
-    name: str
-    dataset_id: str
-    created_timestamp: str
     periods: tuple[Period, ...]
     series: tuple[RawSeries, ...]
     next_cursor: str | None = None
@@ -73,6 +67,7 @@ class QueryPage(Dataset):
         raw_series: the series with their values undecoded.
         at: when the page came, aware UTC.
         request_id: the service's id of its request, where it gave one.
+        attempts: how often the request was sent.
     """
 
     periods: tuple[Period, ...]
@@ -80,6 +75,7 @@ class QueryPage(Dataset):
     next_cursor: str | None = None
     at: datetime | None = None
     request_id: str | None = None
+    attempts: int | None = None
 
     @cached_property
     def series(self) -> tuple[Series, ...]:
@@ -94,7 +90,7 @@ class QueryPage(Dataset):
         return series_of(raw, self.periods, partial(self._values, index, raw))
 
     def _values(self, index: int, raw: RawSeries) -> tuple[Value | None, ...]:
-        with error_context("query", self.entity_id, self.at, self.request_id):
+        with error_context("query", self.entity_id, self):
             return _decode_values(raw.values, len(self.periods), index, raw.series_id)
 
 
@@ -125,26 +121,18 @@ def read_query_page(body: bytes) -> QueryPage:
     Raises:
         MalformedAnswerError: the body is no query response, or lists a period or a series twice.
     """
-    try:
-        response = _page_decoder.decode(body)
-        created = aware_timestamp(response.created_timestamp)
-    except DECODE_ERRORS as error:
-        from asyncfin.wire.detailed import DetailedResponse  # seldom needed
-
-        failure = malformed(body, DetailedResponse, error)
-    else:
-        refuse_repeated("periods", response.periods)
-        refuse_repeated("series", list(map(_series_id, response.series)))
-        return QueryPage(
-            response.entity_id,
-            response.name,
-            response.dataset_id,
-            created,
-            response.periods,
-            response.series,
-            response.next_cursor,
-        )
-    raise failure
+    response = decode(body, _page_decoder)
+    refuse_repeated("periods", response.periods)
+    refuse_repeated("series", list(map(_series_id, response.series)))
+    return QueryPage(
+        response.entity_id,
+        response.name,
+        response.dataset_id,
+        utc_timestamp(response.created_timestamp),
+        response.periods,
+        response.series,
+        response.next_cursor,
+    )
 
 
 class _Observation(msgspec.Struct, gc=False):
@@ -206,7 +194,7 @@ def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbe
 
 
 def decode_arrays(
-    decoder: ArraysDecoder[T], text: Json, count: int, single: Iterable[tuple[Json, int, str]]
+    decoder: ArraysDecoder[T], text: JsonBytes, count: int, single: Iterable[tuple[JsonBytes, int, str]]
 ) -> list[list[T | None]]:
     """Return the `values` arrays of several series of a page.
 
@@ -219,8 +207,8 @@ def decode_arrays(
     Raises:
         MalformedAnswerError: an array is of another length, or an entry breaks the spec.
     """
-    with suppress(*DECODE_ERRORS):
-        arrays: list[list[T | None]] = decoder.all.decode(text)
+    with suppress(MalformedAnswerError):
+        arrays: list[list[T | None]] = decode(text, decoder.all)
         if all(map(partial(eq, count), map(len, arrays))):
             return arrays
     return [decode_entries(decoder.one, raw, count, at, series_id) for raw, at, series_id in single]
@@ -231,15 +219,17 @@ def _out_of_range(series: Iterable[tuple[int, RawSeries]], count: int) -> Iterat
     for index, raw in series:
         for at, value in enumerate(_decode_values(raw.values, count, index, raw.series_id)):
             if value is not None and abs(value.number) > sys.float_info.max:
-                yield f"number is out of range @ {place(index, raw.series_id)}.values[{at}].number"
+                yield f"number is out of range @ {series_path(index, raw.series_id)}.values[{at}].number"
 
 
-def _decode_values(raw: Json, count: int, index: int, series_id: str) -> tuple[Value | None, ...]:
+def _decode_values(raw: JsonBytes, count: int, index: int, series_id: str) -> tuple[Value | None, ...]:
     values: list[Value | None] = decode_entries(values_decoder, raw, count, index, series_id)
     return tuple(values)
 
 
-def decode_entries(decoder: msgspec.json.Decoder[T], raw: Json, count: int, index: int, series_id: str) -> T:
+def decode_entries(
+    decoder: msgspec.json.Decoder[T], raw: JsonBytes, count: int, index: int, series_id: str
+) -> T:
     """Return a series' `values` array as a decoder reads it.
 
     Args:
@@ -249,48 +239,15 @@ def decode_entries(decoder: msgspec.json.Decoder[T], raw: Json, count: int, inde
     Raises:
         MalformedAnswerError: the array is of another length, or an entry breaks the spec.
     """
-    try:
-        entries: Any = decoder.decode(raw)
-        if len(entries) == count:
-            return entries  # type: ignore[no-any-return]
-        failure = _miscounted(len(entries), count, place(index, series_id))
-    except DECODE_ERRORS as error:
-        failure = _explained(bytes(raw), place(index, series_id), error)
-    raise failure
+    path = f"{series_path(index, series_id)}.values"
+    entries: Any = decode(raw, decoder, path)
+    if len(entries) != count:
+        raise MalformedAnswerError(
+            f"expected an entry for each of the {count} periods, got {len(entries)} @ {path}"
+        )
+    return entries  # type: ignore[no-any-return]
 
 
-def place(index: int, series_id: str) -> str:
-    """Return the JSON path of a series in its page, and its id."""
+def series_path(index: int, series_id: str) -> str:
+    """Return the JSON path of a series in its page, with its id."""
     return f"$.series[{index}] ({series_id})"
-
-
-def _miscounted(found: int, count: int, at: str) -> MalformedAnswerError:
-    return MalformedAnswerError(
-        f"expected an entry for each of the {count} periods, got {found} @ {at}.values"
-    )
-
-
-def _explained(raw: bytes, at: str, error: Exception) -> MalformedAnswerError:
-    """Return the error for a `values` array, each problem with its path from the page's root."""
-    try:
-        values = parse(raw)
-    except MalformedAnswerError:
-        return MalformedAnswerError(f"{error} @ {at}.values")
-    if misshapen := list(_misshapen(values, at)):
-        return MalformedAnswerError(misshapen)
-    from asyncfin.wire.detailed import DetailedValues  # seldom needed
-
-    try:
-        structure({"values": values}, DetailedValues)
-    except MalformedAnswerError as found:
-        return MalformedAnswerError(problem.replace("@ $.", f"@ {at}.") for problem in found.problems)
-    return MalformedAnswerError(f"{error} @ {at}.values")  # more than a column can hold
-
-
-def _misshapen(values: Any, at: str) -> Iterator[str]:
-    if not isinstance(values, list):
-        yield f"expected an array @ {at}.values"
-        return
-    for index, entry in enumerate(values):
-        if entry is not None and not isinstance(entry, dict):
-            yield f"expected an object or null, got {entry!r} @ {at}.values[{index}]"

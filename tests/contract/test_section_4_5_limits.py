@@ -5,6 +5,7 @@ import pytest
 from asyncfin import Client, MalformedAnswerError
 from asyncfin.sandbox import Sandbox
 from tests.contract.conftest import wrong_service
+from tests.scripted import answer, scripted
 
 
 async def test_the_request_is_a_get_without_anything(client: Client, sandbox: Sandbox) -> None:
@@ -19,17 +20,19 @@ async def test_account_credits_and_research_runs_are_reported(client: Client) ->
     assert {"credits", "research_runs"} <= set(await client.limits())
 
 
-@pytest.mark.parametrize("body", [{}, {"anything": [1, {"at": None}], "n": 0}])
-async def test_the_body_is_not_shown_so_it_stays_as_it_came(body: dict[str, object]) -> None:
-    """Nothing is guessed or left out."""
+@pytest.mark.parametrize(
+    "body", [{}, {"anything": [1, {"at": None}], "n": 0}, [], [{"n": 1}], None, "text", 5]
+)
+async def test_the_body_is_not_shown_so_it_stays_as_it_came(body: object) -> None:
+    """Nothing is guessed or left out, whatever JSON value it is."""
     async with wrong_service(body) as (client, _):
         assert await client.limits() == body
+        assert [window.body for window in await client.usage("2024-01-01", "2024-01-02")] == [body]
 
 
-@pytest.mark.parametrize("body", [[], None, "text", 5])
-async def test_a_body_that_is_no_object_is_malformed(body: object) -> None:
+async def test_a_body_that_is_no_json_is_malformed() -> None:
     """The error says so, and of which operation."""
-    async with wrong_service(body) as (client, _):
-        with pytest.raises(MalformedAnswerError, match="expected an object") as caught:
+    async with scripted(answer(body=b"{")) as server, Client(server.base_url, "token") as client:
+        with pytest.raises(MalformedAnswerError, match=r"@ \$") as caught:
             await client.limits()
     assert caught.value.operation == "limits"

@@ -8,6 +8,7 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue, Dataset, ReportingGroup, Scope, ScopeGroup
@@ -142,13 +143,13 @@ def test_picked_series_are_found_again(found: list[CatalogueSeries], data: st.Da
 
 def test_a_picked_series_survives_a_new_id() -> None:
     """A new publication may name it differently; its metric, group and path stay."""
-    renamed = evolve(CASH, series_id="new")
+    renamed = replace(CASH, series_id="new")
     assert catalogue(REVENUE, renamed).select(Select.of(CASH)) == (renamed,)
 
 
 def test_a_picked_one_of_several_is_not_guessed() -> None:
     """Where the new ids do not tell which one it was, the error names them."""
-    twins = [evolve(CASH, series_id="x1"), evolve(CASH, series_id="x2")]
+    twins = [replace(CASH, series_id="x1"), replace(CASH, series_id="x2")]
     with pytest.raises(SelectionError, match=r"'s4' is one of several .* x1, x2"):
         catalogue(*twins).select(Select.of(CASH))
 
@@ -169,7 +170,7 @@ def test_a_picked_one_of_several_is_not_guessed() -> None:
             Select(scope_combinations="segment=clowd"),
             r"^scope_combinations: .* has no scope path 'segment=clowd' \(close: segment=cloud",
         ),
-        (Select.of(evolve(CASH, metric_id="Gold")), "^series: .* has no series 's4'"),
+        (Select.of(replace(CASH, metric_id="Gold")), "^series: .* has no series 's4'"),
         (Select(["Revenue", "Qqqq"]), r"has no metric 'Qqqq'$"),
         (
             Select("Revenu", reporting_group_ids="anual"),

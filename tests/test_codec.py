@@ -191,10 +191,10 @@ def test_unknown_words_pass(place: Place, word: str) -> None:
 @pytest.mark.parametrize("month", [0, 13, -1, 2**70])
 @pytest.mark.parametrize("place", [p for p in places(PAGE) if p[-1] == "end_month"], ids=spelled)
 def test_a_month_outside_the_year_is_malformed(place: Place, month: int) -> None:
-    """Fiscal months run from 1 to 12 (spec 2.1); the error names the period and its field."""
-    with pytest.raises(MalformedAnswerError, match=f"end_month must be .*, not {month}") as caught:
+    """Fiscal months run from 1 to 12 (spec 2.1); the error names what is right and the field."""
+    with pytest.raises(MalformedAnswerError, match=r"Expected int (>= 1|<= 12) @") as caught:
         decode_catalogue_page(replaced(PAGE, place, month))
-    assert caught.value.problems[0].endswith(f"@ {spelled(place[:-1])}")
+    assert caught.value.problems[0].endswith(f"@ {spelled(place)}")
 
 
 @pytest.mark.parametrize("name", READERS)

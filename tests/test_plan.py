@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
+from msgspec.structs import replace
 
 from asyncfin.errors import SelectionError
 from asyncfin.fanout.plan import Plan, plan
@@ -183,7 +184,7 @@ def test_a_series_on_too_long_a_path_is_refused() -> None:
     path = tuple(ScopeRef("company", str(at)) for at in range(21))
     known = catalogue(("Revenue", "all", "annual"))
     (group,) = known.groups
-    long = evolve(known, groups=(evolve(group, series=(evolve(group.series[0], scopes=path),)),))
+    long = evolve(known, groups=(evolve(group, series=(replace(group.series[0], scopes=path),)),))
     with pytest.raises(SelectionError, match="each path of scope_combinations"):
         planned(long)
 

@@ -1,15 +1,20 @@
 """Query pages: what is read, and what is refused (spec 2.4)."""
 
+import gc
 import json
+import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from asyncfin.errors import MalformedAnswerError
+from asyncfin.model.catalogue import Scope
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
+from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Source, Value
 from asyncfin.wire.values import QueryPage, decode_numbers, read_query_page
 from tests.answers import encoded, page_json, value
@@ -112,7 +117,7 @@ BROKEN_HEADS = {
     "$.entity_id": lambda document: document.pop("entity_id"),
     "$.created_timestamp": change("created_timestamp", "2026-02-03"),
     "$.periods[1].year": change("periods.1.year", 2024.0),
-    "$.periods[2]": change("periods.2.end_month", 13),
+    "$.periods[2].end_month": change("periods.2.end_month", 13),
     "$.periods[0].duration_months": change("periods.0.duration_months", True),
     "$.periods[3]": lambda document: document["periods"].append(dict(document["periods"][1])),
     "$.series": change("series", None),
@@ -142,7 +147,7 @@ BROKEN_VALUES = {
     "[2].text": change("series.0.values.2.text", None),
     "[0].fill_type": lambda document: document["series"][0]["values"][0].pop("fill_type"),
     "[0].report_period.year": change("series.0.values.0.report_period.year", "2024"),
-    "[0].report_period": change("series.0.values.0.report_period.end_month", 0),
+    "[0].report_period.end_month": change("series.0.values.0.report_period.end_month", 0),
     "[2].sources[0].row_index": change("series.0.values.2.sources", [{"item_id": "", "column_index": 0}]),
 }
 
@@ -197,3 +202,37 @@ def test_what_is_no_object_is_refused(text: bytes) -> None:
     """A body that is no JSON object is malformed, whatever it is."""
     with pytest.raises(MalformedAnswerError):
         read_query_page(text)
+
+
+MANY = [
+    Period(2024, 3, 3),
+    Source("item", 1, 2),
+    Value(1.5, "1.5", "0.0", "derived", "original", Period(2024, 3, 0), (Source("item", 1, 2),)),
+    ScopeRef("company", "all"),
+    Scope("all", "All", "", "company", ("whole",), Period(2020, 1, 0)),
+    CatalogueSeries("s", "g", "m", "Sales", "in USD", "total", (ScopeRef("company", "all"),), "0", "flow"),
+]
+
+
+@pytest.mark.parametrize("one", MANY, ids=lambda one: type(one).__name__)
+def test_what_comes_by_the_hundred_thousand_costs_the_garbage_collector_nothing(one: Any) -> None:
+    """None is tracked, so collections do not stop a backend that keeps many; all are still plain values."""
+    gc.collect()  # which untracks tuples of what is not tracked
+    assert not gc.is_tracked(one)
+    again = pickle.loads(pickle.dumps(one))
+    assert (again, hash(again), repr(again)) == (one, hash(one), repr(one))
+    assert again is not one
+    first = type(one).__struct_fields__[0]
+    assert repr(one).startswith(f"{type(one).__name__}({first}=")
+    with pytest.raises(AttributeError):
+        setattr(one, first, None)
+
+
+@pytest.mark.parametrize("one", MANY[:1] + MANY[3:4], ids=lambda one: type(one).__name__)
+def test_periods_and_references_stand_in_the_order_of_their_fields(one: Any) -> None:
+    """Year, end month, duration; group, scope. Other kinds are not compared."""
+    names = type(one).__struct_fields__
+    later = [replace(one, **{name: getattr(one, name) * 2}) for name in reversed(names)]
+    assert sorted([*reversed(later), one]) == [one, *later]
+    with pytest.raises(TypeError):
+        _ = one < tuple(getattr(one, name) for name in names)

@@ -10,6 +10,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+import msgspec
 from attrs import fields
 from rich import box
 from rich.console import Console
@@ -101,6 +102,8 @@ def _plain(value: Any) -> Any:
             return value.isoformat()
         case Mapping():
             return dict(value)
+        case msgspec.Struct():
+            return msgspec.structs.asdict(value)
     return {field.name: getattr(value, field.name) for field in fields(type(value))}
 
 

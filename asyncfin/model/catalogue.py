@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
 from attrs import frozen
+from msgspec import Struct
 
 from asyncfin.errors import SelectionError
 from asyncfin.model import near
@@ -57,8 +58,7 @@ class Dataset:
     created_timestamp: datetime
 
 
-@frozen
-class Scope:
+class Scope(Struct, frozen=True, gc=False):
     """A company scope (spec 2.3). `active_start` and `active_end` are None where the service gives none."""
 
     scope_id: str

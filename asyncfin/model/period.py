@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from attrs import field, frozen
+from msgspec import Meta, Struct
 
 from asyncfin.errors import SelectionError
 from asyncfin.model import checks
@@ -17,8 +18,10 @@ def _whole(least: int, most: int) -> checks.Check:
     return checks.whole_number(least, most).of_question()
 
 
-@frozen(order=True)
-class Period:
+_CHECKS = {"year": _whole(1, 9_999), "end_month": _whole(1, 12), "duration_months": _whole(0, MAX_DURATION)}
+
+
+class Period(Struct, frozen=True, order=True, gc=False):
     """A span of fiscal months (spec 2.1), ordered by year, end month and duration.
 
     Args:
@@ -35,9 +38,21 @@ class Period:
     Period(year=2024, end_month=12, duration_months=12)
     """
 
-    year: int = field(validator=_whole(1, 9_999).field)
-    end_month: int = field(validator=_whole(1, 12).field)
-    duration_months: int = field(validator=_whole(0, MAX_DURATION).field)
+    year: Annotated[int, Meta(ge=1, le=9_999)]
+    end_month: Annotated[int, Meta(ge=1, le=12)]
+    duration_months: Annotated[int, Meta(ge=0, le=MAX_DURATION)]
+
+    def __post_init__(self) -> None:
+        year, end_month, duration = self.year, self.end_month, self.duration_months
+        # Decoding has checked by Meta and still comes here, once for each value: so first in one expression.
+        if not (
+            type(year) is type(end_month) is type(duration) is int
+            and 1 <= year <= 9_999
+            and 1 <= end_month <= 12
+            and 0 <= duration <= MAX_DURATION
+        ):
+            for name, check in _CHECKS.items():
+                check(name, getattr(self, name))
 
     @property
     def fiscal_end(self) -> int:

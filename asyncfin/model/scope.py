@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from attrs import frozen
+from msgspec import Struct
 
 from asyncfin.errors import SelectionError
 
 
-@frozen(order=True)
-class ScopeRef:
+class ScopeRef(Struct, frozen=True, order=True, gc=False):
     """One step of a scope path: a scope, and the scope group it belongs to (spec 2.3)."""
 
     scope_group_id: str

@@ -5,14 +5,14 @@ from functools import cached_property
 from operator import call
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef
 from asyncfin.model.value import Value
 
 
-@frozen
-class CatalogueSeries:
+class CatalogueSeries(Struct, frozen=True, gc=False):
     """A series that can be asked for (spec 2.3).
 
     `scopes` is its complete, ordered scope path. `basis` and `period_meaning` are open sets of words;

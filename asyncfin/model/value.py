@@ -1,12 +1,11 @@
 """One observation and where it comes from (spec 2.4)."""
 
-from attrs import frozen
+from msgspec import Struct
 
 from asyncfin.model.period import Period
 
 
-@frozen
-class Source:
+class Source(Struct, frozen=True, gc=False):
     """A reference to the origin of a value (spec 2.4)."""
 
     item_id: str
@@ -14,8 +13,7 @@ class Source:
     column_index: int
 
 
-@frozen
-class Value:
+class Value(Struct, frozen=True, gc=False):
     """One observation (spec 2.4).
 
     Attributes:

@@ -24,10 +24,8 @@ from asyncfin.wire.values import ArraysDecoder
 _Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class _ReportPeriod(msgspec.Struct, gc=False):
-    year: Annotated[int, msgspec.Meta(ge=1, le=9999)]
-    end_month: Annotated[int, msgspec.Meta(ge=1, le=12)]
-    duration_months: Annotated[int, msgspec.Meta(ge=0, le=9999)]
+# As Period, without the checks of those that are constructed: decoding has checked all.
+_ReportPeriod = msgspec.defstruct("_ReportPeriod", Period.__annotations__.items(), gc=False)
 
 
 class _Source(msgspec.Struct, gc=False):

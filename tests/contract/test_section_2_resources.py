@@ -1,10 +1,11 @@
 """Section 2: every field of every resource stands in the model as the service sent it."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
-from attrs import asdict
 
 from asyncfin import Catalogue, Client, MalformedAnswerError, Period, Series, Value
 from tests.contract.conftest import (
@@ -35,7 +36,13 @@ METADATA = {
 
 def plain(model: Any) -> Any:
     """Return a model value as the JSON it came from, so that fields can be compared by name."""
-    return asdict(model, value_serializer=lambda _, __, each: list(each) if isinstance(each, tuple) else each)
+    return json.loads(msgspec.json.encode(model), object_hook=_with_its_moment)
+
+
+def _with_its_moment(found: dict[str, Any]) -> dict[str, Any]:
+    if "created_timestamp" in found:
+        found["created_timestamp"] = datetime.fromisoformat(found["created_timestamp"])
+    return found
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import io
 from typing import Any
 
-import cattrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from asyncfin.errors import MalformedAnswerError
 from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
-from asyncfin.model.value import Value
+from asyncfin.model.value import Source, Value
 from asyncfin.table.panel import Panel, concat
 from asyncfin.wire.values import decode_numbers, read_query_page
 from tests.answers import EVER, catalogue_of, encoded, page_json
@@ -73,15 +72,18 @@ def stitched(document: dict[str, Any]) -> Panel:
     return asyncio.run(run())
 
 
+def value_of(found: dict[str, Any]) -> Value:
+    reported, sources = Period(**found["report_period"]), tuple(Source(**each) for each in found["sources"])
+    return Value(**{**found, "report_period": reported, "sources": sources})
+
+
 def eager(document: dict[str, Any]) -> dict[str, list[tuple[Period, Value]]]:
-    """Read all values of a document at once, by another library, oldest first."""
-    converter = cattrs.Converter()
-    converter.register_structure_hook(int | float, lambda number, _: number)
+    """Make all values of a document at once, field by field, oldest first."""
     periods = [Period(**period) for period in document["periods"]]
     return {
         series["series_id"]: sorted(
             (
-                (period, converter.structure(value, Value))
+                (period, value_of(value))
                 for period, value in zip(periods, series["values"], strict=True)
                 if value is not None
             ),

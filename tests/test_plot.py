@@ -1,16 +1,22 @@
 """The quick look."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from attrs import evolve
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Annual, Exact, Period
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.table.panel import Panel
 from tests.answers import panel_of
 
 matplotlib = pytest.importorskip("matplotlib")
 
-FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
+FY23, FY24, FY25 = map(Period.parse, ("FY2023", "FY2024", "FY2025"))
 Q1, Q2 = Period.parse("2024-Q1"), Period.parse("2024-Q2")
 NUMBERS = {
     "sales.annual": {FY23: 2_500_000_000, FY24: 0},
@@ -28,15 +34,24 @@ def pyplot() -> Iterator[object]:
     pyplot.close("all")
 
 
+def drawn(axes: Any) -> dict[str, tuple[list[float], list[float]]]:
+    """Return the coordinates of each line by its label."""
+    return {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
+
+
+def ticks(axes: Any) -> list[str]:
+    return [tick.get_text() for tick in axes.get_xticklabels()]
+
+
 async def test_each_series_has_a_line_for_each_duration() -> None:
     """Lines go through the numbers at their fiscal ends; a series without values has none."""
     axes = (await panel_of(NUMBERS, [FY23, FY24, Q1, Q2])).plot()
-    lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
-    assert lines == {
-        "Label of sales, annual, 12 months": ([FY23.fiscal_end, FY24.fiscal_end], [2.5e9, 0.0]),
-        "Label of sales, quarterly, 3 months": ([Q1.fiscal_end, Q2.fiscal_end], [1.5, -2.5]),
-        "Label of sales, quarterly, 12 months": ([FY24.fiscal_end], [3.0]),
+    assert drawn(axes) == {
+        "annual, 12 months": ([FY23.fiscal_end, FY24.fiscal_end], [2.5e9, 0.0]),
+        "quarterly, 3 months": ([Q1.fiscal_end, Q2.fiscal_end], [1.5, -2.5]),
+        "quarterly, 12 months": ([FY24.fiscal_end], [3.0]),
     }
+    assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company"
 
 
 async def test_what_all_lines_share_is_in_the_title() -> None:
@@ -63,9 +78,96 @@ async def test_it_draws_on_the_axes_it_is_given(pyplot: object) -> None:
     figure.savefig("/dev/null", format="png")
 
 
-async def test_an_empty_panel_is_an_empty_picture() -> None:
-    """No line, no legend, no error."""
-    assert not (await panel_of({"a.annual": {}}, [FY23])).plot().lines
+async def test_nothing_to_draw_is_an_error(pyplot: Any) -> None:
+    """An empty picture would look like an answer; no figure is left open."""
+    with pytest.raises(SelectionError, match="there is nothing to draw: no series of Example Company has"):
+        (await panel_of({"a.annual": {}}, [FY23])).plot()
+    assert not pyplot.get_fignums()
+
+
+async def test_panels_on_the_same_axes_share_title_legend_and_ticks() -> None:
+    """What holds for all lines is in the title; the names of the companies stand in the legend."""
+    one = await panel_of({"sales.annual": {FY23: 1, FY24: 2}}, [FY23, FY24])
+    axes = one.plot()
+    assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, annual"
+    other = renamed(await panel_of({"sales.annual": {FY24: 3, FY25: 4}}, [FY24, FY25]), "Other")
+    assert other.plot(axes) is axes
+    assert axes.get_title(loc="left") == "Label of sales, Whole company, annual"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["Example Company", "Other"]
+    assert ticks(axes) == ["FY2023", "FY2024", "FY2025"]
+    axes.lines[0].remove()
+    third = renamed(await panel_of({"sales.annual": {FY23: 5}}, [FY23]), "Third")
+    assert list(drawn(third.plot(axes))) == ["Other", "Third"]
+
+
+def renamed(panel: Panel, name: str) -> Panel:
+    """Return the panel of a company of another name."""
+    entity = "O-" + name.ljust(32, "0")
+    catalogue = evolve(panel.catalogue, name=name, entity_id=entity)
+    return evolve(panel, grid=evolve(panel._grid, catalogue=catalogue))
+
+
+async def test_the_lines_of_all_panels_on_the_axes_are_counted() -> None:
+    """Ten are the most, in however many panels they come; the axes keep what they had."""
+    axes = (await panel_of({f"m{at}.annual": {FY24: at} for at in range(6)}, [FY24])).plot()
+    with pytest.raises(SelectionError, match=r"at most 10 lines, .* not 12"):
+        (await panel_of({f"n{at}.annual": {FY24: at} for at in range(6)}, [FY24])).plot(axes)
+    assert len(axes.lines) == 6
+
+
+async def test_a_gap_breaks_the_line() -> None:
+    """No line leads over a year without a value, even where no series has one in it."""
+    years = [Period(year, 12, 12) for year in range(2020, 2026)]
+    panel = await panel_of({"a.annual": {years[0]: 1, years[1]: 2, years[4]: 5}}, years)
+    ((ends, numbers),) = drawn(panel.plot()).values()
+    assert [end for end, number in zip(ends, numbers, strict=True) if number == number] == [
+        years[at].fiscal_end for at in (0, 1, 4)
+    ]
+    assert [number == number for number in numbers] == [True, True, False, True]
+
+
+async def test_periods_that_come_once_a_year_are_joined() -> None:
+    """Nine months of one year and of the next are neighbours, though they end twelve months apart."""
+    periods = [Period(year, 9, 9) for year in range(2021, 2025)]
+    panel = await panel_of({"a.annual": dict(zip(periods, (1, 2, 3, 4), strict=True))}, periods)
+    assert [len(ends) for ends, _ in drawn(panel.plot()).values()] == [4]
+
+
+async def test_ticks_stand_at_year_ends() -> None:
+    """Quarters over many years are labelled by their last one, mixed durations by the year."""
+    quarters = [Period(year, month, 3) for year in range(2019, 2025) for month in (3, 6, 9, 12)]
+    quarterly = await panel_of({"a.annual": dict.fromkeys(quarters, 1)}, quarters)
+    assert ticks(quarterly.plot()) == [f"{year}-Q4" for year in range(2019, 2025)]
+    both = [*quarters, *(Period(year, 12, 12) for year in range(2019, 2025))]
+    mixed = await panel_of({"a.annual": dict.fromkeys(both, 1)}, both)
+    assert ticks(mixed.plot()) == [f"FY{year}" for year in range(2019, 2025)]
+
+
+async def test_few_periods_are_labelled_one_by_one() -> None:
+    """Two quarters that end no year still have their labels."""
+    panel = await panel_of({"a.annual": {Q1: 1, Q2: 2}}, [Q1, Q2])
+    assert ticks(panel.plot()) == ["2024-Q1", "2024-Q2"]
+
+
+@pytest.mark.parametrize("label", ["$\\frac{1}$", "$x$ and $y$", "_private", "US$", "\x1b[31mred"])
+async def test_a_label_is_drawn_as_text(label: str, tmp_path: Path) -> None:
+    """Dollar signs begin no formula, an underscore hides no line, and controls are escaped."""
+    panel = await panel_of({"a.annual": {FY24: 1}, "b.annual": {FY24: 2}}, [FY24])
+    series = tuple(evolve_series(each, label=label + each.metric_id) for each in panel._grid.series)
+    panel = evolve(panel, grid=evolve(panel._grid, series=series))
+    axes = panel.plot()
+    axes.figure.savefig(tmp_path / "picture.svg", format="svg")
+    assert len(axes.get_legend().get_texts()) == 2
+    axes.legend()  # a legend of the user's own takes the same labels
+    axes.figure.savefig(tmp_path / "picture.png")
+
+
+def evolve_series(series: CatalogueSeries, **changes: Any) -> CatalogueSeries:
+    return (
+        msgspec.structs.replace(series, **changes)
+        if isinstance(series, msgspec.Struct)
+        else evolve(series, **changes)
+    )
 
 
 async def test_too_many_lines_are_refused() -> None:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from asyncfin.cli.output import GAP, bare_table, screen, spark
+from asyncfin.cli.output import bare_table, screen, spark
 from asyncfin.cli.session import progress
 from asyncfin.client import Client
 from asyncfin.events import Stats
@@ -18,6 +18,7 @@ from asyncfin.model.select import Select
 from asyncfin.model.series import Series
 from asyncfin.model.words import counted
 from asyncfin.sandbox import Sandbox
+from asyncfin.table.excerpt import GAP
 from asyncfin.table.panel import Panel
 
 _WIDTH = 80
@@ -42,10 +43,10 @@ async def demo() -> None:
 
       asyncfin demo
     """
-    with progress("Reading from the sandbox") as observers:
+    with progress("Reading from the sandbox") as shown:
         async with Sandbox.demo() as sandbox:
             address = sandbox.base_url
-            async with Client(address, sandbox.token, observers=observers) as client:
+            async with Client(address, sandbox.token, observers=[shown]) as client:
                 catalogues = [await client.catalogue(entity_id) for entity_id in sandbox.entities]
                 plan = await client.plan(catalogues[0], _SELECT, Annual(last=_YEARS))
                 panel = await client.run(plan)

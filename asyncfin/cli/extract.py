@@ -12,7 +12,7 @@ from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
 from asyncfin.cli.exits import EntitiesFailedError, UsageError, naming
-from asyncfin.cli.extract_progress import shown
+from asyncfin.cli.extract_progress import shown_progress
 from asyncfin.cli.options import (
     STDIN,
     AsJson,
@@ -24,7 +24,7 @@ from asyncfin.cli.options import (
     require,
 )
 from asyncfin.cli.output import print_json, say, screen
-from asyncfin.cli.session import progress
+from asyncfin.cli.session import Progress, progress
 from asyncfin.client import Client
 from asyncfin.events import Observer
 from asyncfin.extraction.cost import ExtractCost, extract_cost
@@ -61,9 +61,7 @@ class Pace:
 
     def client(self, service: Service, observers: tuple[Observer, ...] = ()) -> Client:
         """Return a client of the service that keeps this pace."""
-        return Client(
-            service.address(),
-            service.token(),
+        return service.client(
             bucket=TokenBucket(self.rate, daily_budget=self.daily_budget),
             max_in_flight=self.max_in_flight,
             observers=observers,
@@ -154,7 +152,7 @@ async def _report(
     options: dict[str, Any],
     quiet: bool,
 ) -> ExtractReport:
-    with shown(quiet=quiet) as watcher:
+    with shown_progress(quiet=quiet) as watcher:
         async with pace.client(service) as client, _interruptible() as stop:
             return await run(client, entities, question, stop=stop, progress=watcher, **options)
 
@@ -169,8 +167,8 @@ async def _cost(
 ) -> ExtractCost:
     # The estimate is no part of what the budget is compared with, nor bound by it.
     unbound = evolve(pace, daily_budget=None)
-    with nullcontext(()) if quiet else progress("Estimating") as observers:
-        async with unbound.client(service, observers) as client:
+    with nullcontext(Progress("")) if quiet else progress("Estimating") as shown:
+        async with unbound.client(service, (shown,)) as client:
             asked = (question.select, question.periods)
             cost = await extract_cost(
                 client, entities, *asked, value_version=question.value_version, **options

@@ -16,7 +16,7 @@ _LINE_SECONDS = 10.0
 
 
 @contextmanager
-def shown(*, quiet: bool) -> Iterator[OnProgress | None]:
+def shown_progress(*, quiet: bool) -> Iterator[OnProgress | None]:
     """Give what a run's progress is told to; it is written to standard error."""
     console = aside()
     if quiet:

@@ -5,12 +5,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 from attrs import asdict, field, frozen
 from cyclopts import Group, Parameter
 
 from asyncfin.cli.exits import UsageError, naming
+from asyncfin.client import Client
 from asyncfin.model.period import (
     Annual,
     Exact,
@@ -60,8 +61,11 @@ class Service:
         with opened(self.token_file, "--token-file", "name a file that holds the token") as file:
             return file.readline().strip()
 
-    def address(self) -> str:
-        """Return the base URL."""
+    def client(self, **options: Any) -> Client:
+        """Return a client of the service; the options are those of `Client`."""
+        return Client(self._address(), self._checked_token(), **options)
+
+    def _address(self) -> str:
         if not self.base_url:
             raise UsageError(
                 "no service is named: set ASYNCFIN_BASE_URL or give --base-url"
@@ -69,8 +73,7 @@ class Service:
             )
         return self.base_url
 
-    def token(self) -> str:
-        """Return the access token."""
+    def _checked_token(self) -> str:
         token = os.environ.get("ASYNCFIN_TOKEN") if self.token_file is None else self._token
         if not token:
             raise UsageError("there is no access token: set ASYNCFIN_TOKEN or give --token-file FILE")

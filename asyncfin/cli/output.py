@@ -3,28 +3,48 @@
 import csv
 import json
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import date, datetime
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-import msgspec
-from attrs import fields
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-GAP = "·"
+from asyncfin.errors import printable
+from asyncfin.table.document import to_json
+from asyncfin.table.excerpt import GAP
+
 _NO_WRAP_WIDTH = 100_000
 _BARS = "▁▂▃▄▅▆▇█"
 
 
 class _Screen(Console):
+    """A console on which texts, which may be the service's, do nothing but stand there."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, highlight=False, emoji=False, **options)
+
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(_lines(each) if isinstance(each, str) else each for each in objects), **options)
+
+
+class _Table(Table):
+    """A table whose cells are shown as they are."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*(printable(each) if isinstance(each, str) else each for each in cells), **options)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def screen(width: int | None = None) -> Console:
@@ -33,7 +53,7 @@ def screen(width: int | None = None) -> Console:
     Args:
         width: the width in files and pipes, where it matters.
     """
-    console = _Screen(markup=False, highlight=False, emoji=False)
+    console = _Screen()
     if not console.is_terminal:
         console.width = width or _NO_WRAP_WIDTH
     return console
@@ -60,13 +80,13 @@ class _Lossy:
 
 def aside() -> Console:
     """Return standard error for progress, on which no command depends."""
-    return Console(file=cast(TextIO, _Lossy(sys.stderr)), markup=False, highlight=False)
+    return _Screen(file=cast(TextIO, _Lossy(sys.stderr)))
 
 
 def say(line: str) -> None:
     """Write a line to standard error, if that can be done."""
     with suppress(OSError):
-        print(line, file=sys.stderr, flush=True)  # noqa: T201
+        print(printable(line), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def nowhere() -> TextIO:
@@ -76,7 +96,7 @@ def nowhere() -> TextIO:
 
 def bare_table(*left: str, right: Sequence[str] = ()) -> Table:
     """Return an empty table with a line under its head and no other; columns are left and right aligned."""
-    table = Table(
+    table = _Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
     )
     for name in left:
@@ -88,30 +108,51 @@ def bare_table(*left: str, right: Sequence[str] = ()) -> Table:
 
 def print_json(value: Any) -> None:
     """Print a value of the model, or plain data, as one JSON document."""
-    text = json.dumps(value, default=_plain, ensure_ascii=False, indent=2)
+    print_text(to_json(value, indent=2))
+
+
+def print_text(document: str) -> None:
+    """Print a JSON document. Signs that do something to a terminal are escaped, as JSON allows anywhere."""
+    escaped = re.sub(r"[^ -~]", _escaped, document)
     # In pieces: one large write to an unbuffered pipe is cut short in silence when the reader leaves.
-    sys.stdout.writelines(f"{text}\n".splitlines(keepends=True))
+    sys.stdout.writelines(f"{escaped}\n".splitlines(keepends=True))
 
 
-def _plain(value: Any) -> Any:
-    """Return what JSON has no form for as something it has: fields as the service names them, UTC as Z."""
-    match value:
-        case datetime():
-            return value.isoformat().replace("+00:00", "Z")
-        case date():
-            return value.isoformat()
-        case Mapping():
-            return dict(value)
-        case msgspec.Struct():
-            return msgspec.structs.asdict(value)
-    return {field.name: getattr(value, field.name) for field in fields(type(value))}
+def _escaped(found: re.Match[str]) -> str:
+    sign = found[0]
+    return sign if sign == "\n" or sign.isprintable() else json.dumps(sign)[1:-1]
 
 
-def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print lines of comma-separated values; None is an empty field, and zero is 0."""
+def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) -> None:
+    """Print lines of comma-separated values; None is an empty field, and zero is 0.
+
+    Args:
+        raw: leave texts as they are. False: a text that a spreadsheet would take for a formula begins
+            with an apostrophe, and on a terminal signs that do something to it are escaped.
+    """
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(rows)
+    text = _identity if raw else (_terminal_text if sys.stdout.isatty() else plain_text)
+    for row in [head, *rows]:
+        writer.writerow([text(each) if isinstance(each, str) else each for each in row])
+
+
+def _identity(text: str) -> str:
+    return text
+
+
+def _terminal_text(text: str) -> str:
+    return printable(plain_text(text))
+
+
+def plain_text(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula: with an apostrophe before it where one would.
+
+    >>> plain_text("=1+1"), plain_text("-1.5"), plain_text("- none")
+    ("'=1+1", '-1.5', "'- none")
+    """
+    if not re.match(r"\s*[=+\-@\t\r]", text) or re.fullmatch(r"[+-]?\d+(\.\d+)?", text, re.ASCII):
+        return text
+    return f"'{text}"
 
 
 def spark(numbers: Sequence[float | None]) -> str:

@@ -1,5 +1,6 @@
 """A client for the length of a command, with its progress on standard error where a person looks on."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -8,40 +9,54 @@ from rich.status import Status
 from asyncfin.cli.options import Service
 from asyncfin.cli.output import aside
 from asyncfin.client import Client
-from asyncfin.events import Event, Observer, RequestStarted, Retrying
+from asyncfin.events import Event, RequestStarted, Retrying
 from asyncfin.model.words import counted, lasting
+
+
+class Progress:
+    """Counts the requests sent, and shows them on a terminal: how many, of how many, and what delays them.
+
+    Attributes:
+        by_entity: the requests sent, by entity id.
+        expected: how many queries the command is going to send; None: not known yet.
+    """
+
+    def __init__(self, title: str, status: Status | None = None) -> None:
+        self.by_entity: Counter[str | None] = Counter()
+        self.expected: int | None = None
+        self._title, self._status, self._queries = title, status, 0
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case RequestStarted():
+                self.by_entity[event.entity_id] += 1
+                self._queries += event.operation == "query"
+                self._show(counted(self.by_entity.total(), "request") + self._of_expected())
+            case Retrying():
+                self._show(f"retrying in {lasting(event.wait)}: {event.failure}")
+
+    def _of_expected(self) -> str:
+        return "" if self.expected is None else f", query {self._queries:,} of {self.expected:,}"
+
+    def _show(self, text: str) -> None:
+        if self._status is not None:
+            self._status.update(f"{self._title}: {text}")
 
 
 @asynccontextmanager
 async def connected(service: Service, title: str) -> AsyncIterator[Client]:
     """Give a client of the service; its progress stands under a title."""
-    address, token = service.address(), service.token()
-    with progress(title) as observers:
-        async with Client(address, token, observers=observers) as client:
+    with progress(title) as shown:
+        async with service.client(observers=[shown]) as client:
             yield client
 
 
 @contextmanager
-def progress(title: str) -> Iterator[tuple[Observer, ...]]:
-    """Give the observers that show progress: none where standard error is no terminal."""
+def progress(title: str) -> Iterator[Progress]:
+    """Give the observer that counts requests, and shows them if standard error is a terminal."""
     console = aside()
     if not console.is_terminal:
-        yield ()
+        yield Progress(title)
         return
     with console.status(title) as status:
-        yield (_Requests(title, status),)
-
-
-class _Requests:
-    """Shows how many requests were sent, and why nothing moves while one waits to be sent again."""
-
-    def __init__(self, title: str, status: Status) -> None:
-        self._title, self._status, self._sent = title, status, 0
-
-    def __call__(self, event: Event) -> None:
-        match event:
-            case RequestStarted():
-                self._sent += 1
-                self._status.update(f"{self._title}: {counted(self._sent, 'request')}")
-            case Retrying():
-                self._status.update(f"{self._title}: retrying in {lasting(event.wait)}: {event.failure}")
+        yield Progress(title, status)

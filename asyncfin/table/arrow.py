@@ -10,14 +10,13 @@ from typing import Any
 from asyncfin.errors import SelectionError
 from asyncfin.model.scope import format_path
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.columns import Column, OfPeriod, OfSeries, OfValue, chosen, decoder
+from asyncfin.table.columns import PERIOD_FIELDS, Column, OfPeriod, OfSeries, OfValue, chosen, decoder
 from asyncfin.table.grid import Grid
 from asyncfin.table.optional import library
 
 # Observations decoded at a time: the fields of more would not fit into the processor's cache.
 _ROWS = 4_000
 _METADATA = b"asyncfin"
-_PERIOD_FIELDS = ("year", "end_month", "duration_months")
 
 
 def _type(name: str) -> Any:
@@ -192,15 +191,15 @@ def wide_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
         SelectionError: `names` names none of them, or a series has the id of a period's column.
     """
     pa = library("pyarrow", "arrow")
-    if taken := [each.series_id for each in grid.series if each.series_id in _PERIOD_FIELDS]:
+    if taken := [each.series_id for each in grid.series if each.series_id in PERIOD_FIELDS]:
         raise SelectionError(f"series id {taken[0]!r} is a column of the wide layout: use layout='long'")
-    fields = [pa.field(name, pa.int32()) for name in _PERIOD_FIELDS]
+    fields = [pa.field(name, pa.int32()) for name in PERIOD_FIELDS]
     fields += [pa.field(each.series_id, pa.float64(), metadata=_described(each)) for each in grid.series]
     by_name = {field.name: field for field in fields}
     wanted = list(by_name) if names is None else list(dict.fromkeys(names))
     if unknown := [name for name in wanted if name not in by_name]:
         raise SelectionError(
-            f"columns must be {', '.join(_PERIOD_FIELDS)} or series ids of the panel, not {unknown[0]!r}"
+            f"columns must be {', '.join(PERIOD_FIELDS)} or series ids of the panel, not {unknown[0]!r}"
         )
     arrays = [pa.array(_wide_column(grid, name), by_name[name].type) for name in wanted]
     schema = pa.schema([by_name[name] for name in wanted], metadata=_metadata([about]))
@@ -208,7 +207,7 @@ def wide_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
 
 
 def _wide_column(grid: Grid, name: str) -> list[Any]:
-    if name in _PERIOD_FIELDS:
+    if name in PERIOD_FIELDS:
         return [getattr(period, name) for period in grid.periods]
     return grid.numbers(name)
 

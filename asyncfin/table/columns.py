@@ -21,6 +21,8 @@ from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
 
+PERIOD_FIELDS = ("year", "end_month", "duration_months")
+
 _Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 

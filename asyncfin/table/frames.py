@@ -38,14 +38,31 @@ def to_arrow(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) ->
     raise SelectionError(f"layout must be 'long' or 'wide', not {layout!r}")
 
 
-def to_pandas(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> "pandas.DataFrame":
+def to_pandas(
+    grid: Grid, layout: Layout, names: Names, about: dict[str, Any], labels: bool
+) -> "pandas.DataFrame":
     """Return a DataFrame of pandas; the wide one is indexed by period."""
-    library("pandas", "pandas")
+    from asyncfin.table.columns import PERIOD_FIELDS
+
+    if labels and layout != "wide":
+        raise SelectionError("labels name the rows and columns of the wide layout: write layout='wide'")
+    pd = library("pandas", "pandas")
     frame: pandas.DataFrame = to_arrow(grid, layout, names, about).to_pandas()
-    if layout == "wide":
-        index = [name for name in ("year", "end_month", "duration_months") if name in frame.columns]
+    if layout == "long":
+        return frame
+    index = [name for name in PERIOD_FIELDS if name in frame.columns]
+    if not labels:
         return frame.set_index(index) if index else frame
-    return frame
+    frame.index = pd.Index([period.label for period in grid.periods], name="period")
+    return frame.drop(columns=index).rename(columns=_labels(grid))
+
+
+def _labels(grid: Grid) -> dict[str, str]:
+    """Return the names by which people tell the series apart, by series id."""
+    from asyncfin.table.excerpt import names_of, rows_of
+
+    names = names_of(rows_of([grid]), group_names=True)
+    return {row.series.series_id: ", ".join(texts) for row, texts in names.texts.items()}
 
 
 def to_polars(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> "polars.DataFrame":

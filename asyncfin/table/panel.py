@@ -1,12 +1,13 @@
-"""The Panel: what a question comes to, as series by periods; what users see of it, and how it is cut."""
+"""The Panel: the answer to a question, as series by periods, and the forms in which users get it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import evolve, frozen
 
-from asyncfin.errors import SelectionError
+from asyncfin.errors import SelectionError, printable
 from asyncfin.model import near
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import (
@@ -21,16 +22,33 @@ from asyncfin.model.period import (
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.model.words import counted, spanned
-from asyncfin.table import frames
+from asyncfin.table import document, frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import series_of
 
-if TYPE_CHECKING:  # the types of what other libraries hold; none of them is needed to import the library
+if TYPE_CHECKING:  # none of these is needed to import the library
+    import matplotlib.axes
     import numpy
     import pandas
     import polars
     import pyarrow
+
+_TEXT_WIDTH = 100
+_TEXT_SERIES = 12
+
+# Of a series in a JSON document, as in spec 2.4.
+_SERIES_FIELDS = (
+    "series_id",
+    "reporting_group_id",
+    "metric_id",
+    "label",
+    "basis",
+    "scopes",
+    "number_format",
+    "period_meaning",
+    "values",
+)
 
 Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Iterable[Period | str]
 
@@ -39,21 +57,23 @@ Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Itera
 class Panel:
     """The answer to one question: series in catalogue order, each with its values by period.
 
-    Iterating gives a `Series` each, ``len`` counts them, ``series_id in panel`` and
-    ``panel[series_id]`` find one by its id. Numbers are at hand; all other parts of the values are
-    decoded when looked at, and MalformedAnswerError is raised then if they break the spec (`check`
-    looks at all of them). A Series keeps the values it has decoded, and the panel keeps no Series:
-    looking at one after the other holds the values of one.
+    Iterating yields each `Series`, ``len`` counts them, ``series_id in panel`` and ``panel[series_id]``
+    find one by its id. ``str(panel)`` is a table of the values' texts, at most 100 columns wide; below
+    it stands what it leaves out. ``numpy.array(panel)`` is `to_numpy`.
 
-    A panel can be pickled if its parts can: not where `select` holds a lambda as its predicate.
+    Numbers are ready to use. The other fields of the values are decoded on access, which raises
+    MalformedAnswerError if they break the spec (`check` decodes all of them). A Series keeps the values
+    it has decoded, but the panel keeps no Series: iterating holds the values of one at a time.
+
+    A panel can be pickled if its parts can: not if the predicate of `select` is a lambda.
 
     Attributes:
-        select: what was asked for.
-        unlisted: the ids of asked series that the service left out of its answers. They are in the
-            panel, without values.
+        select: the series asked for.
+        unlisted: the ids of the asked series that the service left out of its responses. They are in
+            the panel, without values.
         anchor: the latest period with a value, at which the window of a `Trailing` question ends.
             None for other questions, and without any value. A cut panel keeps it.
-        requests: how many requests were spent, everything counted.
+        requests: the number of requests spent, retries, metadata and catalogue included.
     """
 
     _grid: Grid
@@ -74,20 +94,21 @@ class Panel:
 
     @property
     def value_version(self) -> str:
-        """Which values were asked for, ``"original"`` or ``"latest_restated"``."""
+        """The value version asked for, ``"original"`` or ``"latest_restated"``."""
         return self._grid.value_version
 
     @property
     def periods(self) -> tuple[Period, ...]:
         """The periods of all values, oldest first.
 
-        For `Exact` (and rules) all that were asked for; otherwise those in which a series has a value.
+        For `Exact`, `Annual` and `Quarterly` all periods asked for; otherwise those in which a series
+        has a value.
         """
         return self._grid.periods
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """The series, in catalogue order. They are made anew at each access."""
+        """New `Series`, in catalogue order: each access makes them, and each decodes its own values."""
         return tuple(self)
 
     @property
@@ -97,9 +118,9 @@ class Panel:
 
     @property
     def anchored_by(self) -> tuple[str, ...]:
-        """The ids of the series with a value at the anchor's fiscal end. One stray late value sets it.
+        """The ids of the series with a value at the anchor's fiscal end: one late value sets the window.
 
-        None may be left in a panel that was cut.
+        Empty without an anchor, and in a panel that was cut, if the series were cut away.
         """
         if self.anchor is None:
             return ()
@@ -113,7 +134,7 @@ class Panel:
 
     @property
     def value_count(self) -> int:
-        """How many values there are. A reported zero counts, a gap does not."""
+        """The number of values. A reported zero counts, a gap does not."""
         return self._grid.value_count()
 
     def __len__(self) -> int:
@@ -130,6 +151,10 @@ class Panel:
             raise near.no_series(series_id, self._grid.series)
         return self._series(head)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        """Return the series ids, which notebooks offer for ``panel["``."""
+        return list(self.series_ids)
+
     def _series(self, head: CatalogueSeries) -> Series:
         return series_of(head, self.periods, partial(self._grid.values, head.series_id))
 
@@ -137,7 +162,7 @@ class Panel:
         """Return the only series.
 
         Raises:
-            SelectionError: there are several, which the message names, or none.
+            SelectionError: there are several series, which the message names, or none.
         """
         if len(self) == 1:
             return next(iter(self))
@@ -154,21 +179,16 @@ class Panel:
         """Decode every value and discard it.
 
         Raises:
-            MalformedAnswerError: one breaks the spec.
+            MalformedAnswerError: a value breaks the spec.
         """
         with self._grid.error_context():
             for stored in self._grid.stored():
                 stored.values()
 
     def where(self, predicate: Callable[[Series], bool]) -> "Panel":
-        """Return the panel of those series that a predicate is true of, at the same periods."""
+        """Return the panel of the series for which the predicate is true, at the same periods."""
         kept = tuple(head for head in self._grid.series if predicate(self._series(head)))
-        ids = {head.series_id for head in kept}
-        return evolve(
-            self,
-            grid=evolve(self._grid, series=kept),
-            unlisted=tuple(series_id for series_id in self.unlisted if series_id in ids),
-        )
+        return self._cut(kept, self.periods)
 
     def during(self, periods: Cut) -> "Panel":
         """Return the panel of the same series at fewer periods.
@@ -180,7 +200,27 @@ class Panel:
         Raises:
             SelectionError: a period is named that the panel does not have.
         """
-        return evolve(self, grid=evolve(self._grid, periods=_cut(self.periods, periods)))
+        return self._cut(self._grid.series, _periods(self.periods, periods))
+
+    def drop_empty(self) -> "Panel":
+        """Return the panel without the series and the periods that have no value."""
+        observed: set[int] = set()
+        kept = []
+        for head in self._grid.series:
+            indices, _ = self._grid.observations(head.series_id)
+            observed.update(indices)
+            if indices:
+                kept.append(head)
+        periods = tuple(period for index, period in enumerate(self.periods) if index in observed)
+        return self._cut(tuple(kept), periods)
+
+    def _cut(self, series: tuple[CatalogueSeries, ...], periods: tuple[Period, ...]) -> "Panel":
+        ids = {head.series_id for head in series}
+        return evolve(
+            self,
+            grid=evolve(self._grid, series=series, periods=periods),
+            unlisted=tuple(series_id for series_id in self.unlisted if series_id in ids),
+        )
 
     def to_arrow(self, layout: Layout = "long", *, columns: Iterable[str] | None = None) -> "pyarrow.Table":
         """Return a pyarrow Table (extra ``arrow``). docs/schema.md has its columns.
@@ -189,25 +229,33 @@ class Panel:
             layout: ``"long"``: one row an observation, series in catalogue order, each oldest first.
                 ``"wide"``: one row a period, with year, end_month and duration_months, then a column
                 of numbers for each series, named by its id.
-            columns: the names of the wanted ones, in their order; they cost only themselves: asking
-                for numbers decodes no texts. None: all.
+            columns: the names of the wanted columns, in the wanted order. Each costs only itself:
+                numbers alone decode no texts. None: all columns.
 
         Raises:
             SelectionError: there is no such layout or column.
-            MalformedAnswerError: what a wanted column is read from breaks the spec.
+            MalformedAnswerError: the values that a wanted column is read from break the spec.
             ImportError: pyarrow is not installed.
         """
         return frames.to_arrow(self._grid, layout, columns, self._about())
 
     def to_pandas(
-        self, layout: Layout = "long", *, columns: Iterable[str] | None = None
+        self, layout: Layout = "long", *, columns: Iterable[str] | None = None, labels: bool = False
     ) -> "pandas.DataFrame":
         """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for `to_arrow`.
 
-        The wide one has an index of year, end_month and duration_months, which sorts as periods do;
-        its gaps are NaN. No dates are derived: fiscal months are not calendar months.
+        The wide one has an index of year, end_month and duration_months, which sorts as periods do. Its
+        gaps are NaN. No dates are derived: fiscal months are not calendar months.
+
+        Args:
+            labels: for the wide layout, name the rows by period labels (FY2024), in one index, and the
+                columns by the label, scopes and reporting group of the series, as far as these tell
+                them apart. With it, `columns` takes series ids.
+
+        Raises:
+            SelectionError: as for `to_arrow`, or labels are asked for in the long layout.
         """
-        return frames.to_pandas(self._grid, layout, columns, self._about())
+        return frames.to_pandas(self._grid, layout, columns, self._about(), labels)
 
     def to_polars(
         self, layout: Layout = "long", *, columns: Iterable[str] | None = None
@@ -223,20 +271,56 @@ class Panel:
         """
         return frames.to_numpy(self._grid)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the numbers as lines over fiscal time, for a quick look (extra ``plot``).
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return `to_numpy` for ``numpy.array(panel)`` and ``numpy.asarray(panel)``."""
+        if copy is False:  # NumPy's protocol: an array of the panel's own memory does not exist
+            raise ValueError("a panel has no array to share: numpy.asarray(panel) makes one")
+        array = self.to_numpy()
+        return array if dtype is None else array.astype(dtype)
 
-        Each series has a line for each duration of its periods. Fiscal months are drawn evenly; they are
-        no calendar months.
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the panel as one JSON document, the query response of the service without pages.
+
+        It has the fields of spec 2.4, all series in catalogue order, periods oldest first, and null for
+        a gap. Beside them stand `value_version`, `unlisted`, `anchor` and `requests`.
 
         Args:
-            ax: the Axes of matplotlib to draw on; None: a new figure.
-
-        Returns:
-            The Axes; ``panel.plot().figure.savefig("panel.png")`` keeps the picture.
+            indent: the number of blanks by which nested lines are indented. None: one line.
 
         Raises:
-            SelectionError: there are more than 10 lines.
+            MalformedAnswerError: a value breaks the spec.
+        """
+        return document.to_json(self._document(), indent)
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "entity_id": self.dataset.entity_id,
+            "name": self.dataset.name,
+            "dataset_id": self.dataset.dataset_id,
+            "created_timestamp": self.dataset.created_timestamp,
+            "value_version": self.value_version,
+            "periods": self.periods,
+            "series": [{name: getattr(series, name) for name in _SERIES_FIELDS} for series in self],
+            "unlisted": self.unlisted,
+            "anchor": self.anchor,
+            "requests": self.requests,
+        }
+
+    def plot(self, ax: "matplotlib.axes.Axes | None" = None) -> "matplotlib.axes.Axes":
+        """Draw the numbers as lines over fiscal time, for a quick look (extra ``plot``).
+
+        Each series has a line for each duration of its periods, broken where a period has no value. Fiscal
+        months are drawn evenly; they are not calendar months.
+
+        Args:
+            ax: the Axes of matplotlib to draw on. The lines are added to those of other panels there, and
+                title, legend and ticks are made to hold for all of them. None: a new figure.
+
+        Returns:
+            The Axes; ``panel.plot().figure.savefig("panel.png")`` writes the picture.
+
+        Raises:
+            SelectionError: there is no value to draw, or there are more than 10 lines in all.
             ImportError: matplotlib is not installed.
         """
         from asyncfin.table.plot import plot
@@ -263,11 +347,25 @@ class Panel:
         }
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        from asyncfin.table import text
+        from asyncfin.table.excerpt import excerpt
+
+        shown = text.latest(excerpt([self._grid]), _TEXT_WIDTH).first(_TEXT_SERIES)
+        lines = [self.title()]
+        if heading := shown.names().heading:
+            lines.append(printable(heading))
+        for table in text.tables(shown, _TEXT_WIDTH):
+            lines += ["", *table]
+        lines += ["", *shown.notes(), *self.facts()]
+        # Only sentences are wrapped: the tables fit, and blanks in them count.
+        return "\n".join(
+            "\n".join(wrap(line, _TEXT_WIDTH, subsequent_indent="  ")) if len(line) > _TEXT_WIDTH else line
+            for line in lines
+        )
 
     def __repr__(self) -> str:
-        # asyncio.run writes the result's repr, and throws it away: nothing is counted here.
-        return (
+        # asyncio.run formats its result and discards the text: nothing is counted or decoded here.
+        return printable(
             f"<Panel of {self.catalogue.name} ({self.catalogue.entity_id}): {len(self):,} series by"
             f" {counted(len(self.periods), 'period')}>"
         )
@@ -275,13 +373,16 @@ class Panel:
     def _repr_html_(self) -> str:
         from asyncfin.table.notebook import panel_html
 
-        return panel_html(self._grid, self._lines())
+        return panel_html(self._grid, [self.title(), *self.facts()])
 
-    def _lines(self) -> list[str]:
-        """Return what the panel is, a line each."""
+    def title(self) -> str:
+        """Return the entity and the value version in one line."""
+        return printable(f"{self.catalogue.name} ({self.catalogue.entity_id}), {self.value_version} values")
+
+    def facts(self) -> list[str]:
+        """Return what is known about the panel as a whole, one fact a line."""
         count, cells = self.value_count, len(self) * len(self.periods)
         lines = [
-            f"{self.catalogue.name} ({self.catalogue.entity_id}), {self.value_version} values",
             f"publication {self.dataset.dataset_id} of {self.dataset.created_timestamp:%Y-%m-%d %H:%M} UTC",
             f"{len(self):,} series by {_span(self.periods)}",
             counted(count, "value") + (f", {count / cells:.0%} of the cells" if cells else ""),
@@ -290,19 +391,30 @@ class Panel:
             by = f", set by {_listed(self.anchored_by)}" if self.anchored_by else ""
             lines.append(f"the window ends at {self.anchor}{by}")
         if self.unlisted:
-            lines.append(f"{len(self.unlisted):,} series were left out by the service")
-        return lines
+            count = len(self.unlisted)
+            lines.append(f"{count:,} series were left out by the service: {_listed(self.unlisted)}")
+        return list(map(printable, lines))
 
 
-def concat(panels: Iterable[Panel], *, columns: Iterable[str] | None = None) -> "pyarrow.Table":
+def concat(panels: Panel | Iterable[Panel], *, columns: Iterable[str] | None = None) -> "pyarrow.Table":
     """Return the long tables of several panels as one pyarrow Table, in their order.
 
-    Companies are joined by nothing but the columns: the same fiscal period of two of them can mean
-    different months. Arguments and errors as for `Panel.to_arrow`.
+    Only the columns are joined: the same fiscal period of two companies can mean different months.
+    Arguments and errors as for `Panel.to_arrow`.
+
+    Args:
+        panels: the panels, or a single one.
+
+    Raises:
+        SelectionError: as for `Panel.to_arrow`, or something else than a Panel is among them.
     """
     from asyncfin.table.arrow import empty_table, joined
 
     names = frames.column_names(columns)
+    panels = (panels,) if isinstance(panels, Panel) else tuple(panels)
+    for panel in panels:
+        if not isinstance(panel, Panel):
+            raise SelectionError(f"panels must be Panels, not {panel!r}")
     tables = [panel.to_arrow(columns=names) for panel in panels]
     return joined(tables) if tables else empty_table(names)
 
@@ -313,8 +425,8 @@ def _listed(ids: tuple[str, ...]) -> str:
     return f"{', '.join(ids[:2])} and {len(ids) - 2} other series"
 
 
-def _cut(have: tuple[Period, ...], cut: Cut) -> tuple[Period, ...]:
-    """Return which periods are meant, oldest first."""
+def _periods(have: tuple[Period, ...], cut: Cut) -> tuple[Period, ...]:
+    """Return the periods that a cut means, oldest first."""
     if isinstance(cut, (Period, str)):
         cut = (cut,)
     selection = cut if isinstance(cut, (Exact, FiscalRange, Trailing, Annual, Quarterly)) else Exact(cut)

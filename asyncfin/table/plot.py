@@ -1,98 +1,146 @@
-"""The quick look: numbers over fiscal time, as lines. A line is of one series and one duration, because a
-year and its quarters are different quantities.
+"""The quick look: numbers over fiscal time, as lines.
+
+A line is of one series and one duration, because a year and its quarters are different quantities.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from attrs import evolve, frozen
+from attrs import frozen
 
-from asyncfin.errors import SelectionError
+from asyncfin.errors import SelectionError, printable
 from asyncfin.model.period import Period
+from asyncfin.table.excerpt import Row, names_of, rows_of
 from asyncfin.table.grid import Grid
 from asyncfin.table.optional import library
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 # More lines can't be told apart.
 _MOST_LINES = 10
 _MOST_TICKS = 10
+# So few periods are all labelled, whether or not they end a year.
+_FEW_ENDS = 6
 _MAGNITUDES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
-@frozen
+@frozen(eq=False)
 class _Line:
-    label: str
+    """The observations of a series in periods of one duration.
+
+    Attributes:
+        step: the months from one such period to the next in the catalogue. Where an observation follows
+            later than that, there is a gap.
+    """
+
+    row: Row
     duration: int
     points: tuple[tuple[Period, float], ...]
+    step: int
+
+    def coordinates(self) -> tuple[list[int], list[float]]:
+        """Return fiscal ends and numbers; NaN between them breaks the line."""
+        ends, numbers = [], []
+        for (period, number), (following, _) in pairwise([*self.points, self.points[-1]]):
+            ends.append(period.fiscal_end)
+            numbers.append(number)
+            if following.fiscal_end - period.fiscal_end > self.step:
+                ends.append(period.fiscal_end + self.step)
+                numbers.append(float("nan"))
+        return ends, numbers
 
 
-def plot(grid: Grid, ax: Any) -> Any:
-    """Draw the numbers of each series against the fiscal ends of their periods, and return the axes."""
+# What was drawn by which artist: titles, legends and ticks hold for all panels on the same axes.
+_LINES: "WeakKeyDictionary[Line2D, _Line]" = WeakKeyDictionary()
+
+
+def plot(grid: Grid, ax: "Axes | None") -> "Axes":
+    """Add the numbers of each series to the axes, and return these."""
     pyplot = library("matplotlib.pyplot", "plot")
-    lines = _lines(grid)
+    lines = list(_lines(grid))
+    if not lines:
+        raise SelectionError(f"there is nothing to draw: no series of {grid.catalogue.name} has a value here")
+    count = len(lines) + (0 if ax is None else len(_drawn(ax)))
+    if count > _MOST_LINES:
+        raise SelectionError(
+            f"a plot must have at most {_MOST_LINES} lines, one for each series and duration,"
+            f" not {count}: cut the panel with where() and during()"
+        )
     if ax is None:
         _, ax = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
     for line in lines:
-        ends = [period.fiscal_end for period, _ in line.points]
-        ax.plot(ends, [number for _, number in line.points], marker="o", markersize=3, label=line.label)
-    ax.set_title(", ".join([grid.catalogue.name, *_shared(_names(grid))]), loc="left", wrap=True)
+        (artist,) = ax.plot(*line.coordinates(), marker="o", markersize=3)
+        _LINES[artist] = line
+    drawn = _drawn(ax)
+    _name(ax, drawn)
+    _label_ends(ax, drawn.values())
     ax.yaxis.set_major_formatter(lambda number, _: _short(number))
     ax.grid(alpha=0.3)
-    _label_ends(ax, lines)
-    if lines:
-        ax.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(0, -0.08))
     return ax
 
 
-def _lines(grid: Grid) -> list[_Line]:
-    """Return what to draw.
-
-    Raises:
-        SelectionError: it is too much for one picture.
-    """
-    lines = list(_all_lines(grid))
-    if len(lines) > _MOST_LINES:
-        raise SelectionError(
-            f"a plot must have at most {_MOST_LINES} lines, one for each series and duration,"
-            f" not {len(lines)}: cut the panel with where() and during()"
-        )
-    if len({line.duration for line in lines}) > 1:
-        return [evolve(line, label=f"{line.label}, {line.duration} months") for line in lines]
-    return lines
+def _drawn(ax: "Axes") -> "dict[Line2D, _Line]":
+    """Return the lines of panels on the axes, without those that the user has removed."""
+    return {artist: _LINES[artist] for artist in ax.lines if artist in _LINES}
 
 
-def _all_lines(grid: Grid) -> Iterator[_Line]:
-    names = _names(grid)
-    shared = _shared(names)
-    for series, parts in zip(grid.series, names, strict=True):
-        own = [part for part in parts if part not in shared] or [series.label]
+def _lines(grid: Grid) -> Iterator[_Line]:
+    for row in rows_of([grid]):
         by_duration: dict[int, list[tuple[Period, float]]] = {}
-        for index, number in zip(*grid.observations(series.series_id), strict=True):
+        for index, number in zip(*grid.observations(row.series.series_id), strict=True):
             period = grid.periods[index]
             by_duration.setdefault(period.duration_months, []).append((period, number))
         for duration, points in sorted(by_duration.items()):
-            yield _Line(", ".join(own), duration, tuple(points))
+            yield _Line(
+                row, duration, tuple(points), _step(duration, [*grid.catalogue.periods, *grid.periods])
+            )
 
 
-def _names(grid: Grid) -> list[tuple[str, str, str]]:
-    """Return what tells each series from others, for people."""
-    return [(each.label, grid.path_names(each), each.reporting_group_id) for each in grid.series]
+def _step(duration: int, periods: Iterable[Period]) -> int:
+    """Return the months between neighbouring periods of a duration: 3 for quarters, 12 for nine months."""
+    ends = sorted({period.fiscal_end for period in periods if period.duration_months == duration})
+    return min((after - before for before, after in pairwise(ends)), default=duration)
 
 
-def _shared(names: list[tuple[str, str, str]]) -> list[str]:
-    """Return the parts that are the same in all names: they belong into the title."""
-    return [parts[0] for parts in zip(*names, strict=True) if len(set(parts)) == 1]
+def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]") -> None:
+    """Write what the lines share into the title, and the rest into the legend."""
+    names = names_of(list(dict.fromkeys(line.row for line in drawn.values())))
+    mixed = len({line.duration for line in drawn.values()}) > 1
+    for artist, line in drawn.items():
+        texts = [*names.texts[line.row], *([f"{line.duration} months"] if mixed else [])]
+        artist.set_label(_plain(", ".join(texts)))
+    shared = [text for head, text in names.shared.items() if (head, text) != ("values", "original")]
+    ax.set_title(_plain(", ".join(filter(None, shared))), loc="left", wrap=True)
+    ax.legend(
+        handles=list(drawn), fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(0, -0.08)
+    )
 
 
-def _label_ends(ax: Any, lines: list[_Line]) -> None:
-    """Write period labels where all lines are of one duration, and else the last months of fiscal years."""
-    periods = {period for line in lines for period, _ in line.points}
-    labels = {period.fiscal_end: period.label for period in sorted(periods)}
-    if len({line.duration for line in lines}) > 1:
-        years = range(min(periods).year - 1, max(periods).year + 1)
-        labels = {year * 12 + 12: f"{year:04d}-12" for year in years}
-    ends = sorted(labels)
-    shown = ends[:: -(-len(ends) // _MOST_TICKS) or 1]
+def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
+    """Put the ticks at year ends, with period labels; of few periods of one duration, at each of them."""
+    periods = sorted({period for line in lines for period, _ in line.points})
+    durations = {line.duration for line in lines}
+    labels = {period.fiscal_end: period.label for period in periods}
+    if len(durations) > 1 or len(labels) > _FEW_ENDS:
+        duration = durations.pop() if len(durations) == 1 else 12
+        first, last = min(labels), max(labels)
+        years = range(-(-first // 12) - 1, last // 12)
+        ends = (Period(year, 12, duration) for year in years)
+        labels = {period.fiscal_end: period.label for period in ends} or labels
+    every = -(-len(labels) // _MOST_TICKS)
+    shown = sorted(labels)[::-every][::-1]
     ax.set_xticks(shown, [labels[end] for end in shown], fontsize="small")
+
+
+def _plain(text: str) -> str:
+    """Return a text that matplotlib draws as it is: a dollar sign begins no formula, and a leading
+    underscore does not keep a line out of the legend."""
+    text = printable(text).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
 
 
 def _short(number: float) -> str:

@@ -5,13 +5,14 @@ import io
 import json
 import re
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from asyncfin.cli.output import screen
-from asyncfin.cli.panel import print_panel
+from asyncfin.cli.panel import print_panels
 from asyncfin.client import Client
 from asyncfin.model.period import FiscalRange
 from asyncfin.model.select import Select
@@ -142,7 +143,7 @@ async def test_on_a_terminal_the_latest_periods_are_those_of_one_table(
     """They fit into its width, and end at the latest one."""
     async with Client(service.base_url, service.token) as client:
         panel = await client.query(LONG_ENTITY, Select(), FiscalRange())
-    print_panel(panel, screen(60), latest=True)
+    print_panels([panel], screen(60), latest=True)
     out = capsys.readouterr().out
     heads = table_rows(out)[0][1:]
     assert heads == [f"FY{year}" for year in range(2025 - len(heads), 2025)]
@@ -158,12 +159,12 @@ async def test_a_narrow_terminal_gets_tables_one_below_the_other(
     async with Client(service.base_url, service.token) as client:
         panel = await client.query(ENTITY, Select(), FiscalRange())
     console = screen(60)
-    print_panel(panel, console)
+    print_panels([panel], console)
     out = capsys.readouterr().out
     table_lines = [line for block in out.split("\n\n")[1:-1] for line in block.splitlines()]
     assert max(map(len, table_lines)) <= 60
     titles = [word for line in table_lines if line.startswith("series") for word in line.split()]
-    assert [word for word in titles if word[0] in "F2"] == [period.label for period in panel.periods]
+    assert {word for word in titles if word[0] in "F2"} == {period.label for period in panel.periods}
 
 
 def test_the_json_is_the_answer_of_the_service_in_whole(command: Command, service: Sandbox) -> None:
@@ -310,10 +311,100 @@ def test_plot_without_its_extra_is_refused_before_any_request(
     assert len(service.log) == before
 
 
-def test_a_picture_that_cannot_be_written_ends_with_1(command: Command, tmp_path: Path) -> None:
-    """The line names the file."""
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere/sales.png", "nowhere is not a folder to write to"),
+        ("sales", "must end in one of ."),
+        ("sales.xls", "must end in one of ."),
+        ("folder.png", "it is a folder"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_refused_before_any_request(
+    command: Command, service: Sandbox, tmp_path: Path, name: str, said: str
+) -> None:
+    """A missing folder, a folder, and a suffix that names no format."""
     pytest.importorskip("matplotlib")
-    path = tmp_path / "nowhere" / "sales.png"
-    result = command("query", ENTITY, "--metric", "Debt", "--plot", str(path))
-    assert result.code == 1
-    assert str(path) in result.line
+    (tmp_path / "folder.png").mkdir()
+    before = len(service.log)
+    result = command("query", ENTITY, "--metric", "Debt", "--plot", str(tmp_path / name))
+    assert (result.code, len(service.log)) == (2, before)
+    assert said in result.line
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".SVG", b"<?xml")])
+def test_the_format_of_a_picture_follows_the_suffix(
+    command: Command, tmp_path: Path, suffix: str, begins: bytes
+) -> None:
+    """In whatever case it is written."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"sales{suffix}"
+    assert command("query", ENTITY, "--metric", "Debt", "--plot", str(path)).code == 0
+    assert path.read_bytes().startswith(begins)
+
+
+def test_a_picture_of_nothing_is_an_error_and_no_file(command: Command, tmp_path: Path) -> None:
+    """Empty axes would look like an answer."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "nothing.png"
+    result = command("query", ENTITY, "--metric", "Debt", "--exact", "FY2023", "--plot", str(path))
+    assert (result.code, path.exists()) == (2, False)
+    assert "nothing to draw" in result.line
+
+
+def test_several_entities_stand_in_one_table(command: Command) -> None:
+    """A column names them, and what is known of each stands below under its name."""
+    out = command("query", ENTITY, RATIOS_ENTITY, "--group", "years", "--metric", "Revenue", "--annual").out
+    assert out.startswith(f"Example [AG] ({ENTITY}), original values\nRatios ({RATIOS_ENTITY}), original")
+    rows = [line.split("  ")[0] for line in out.split("\n\n")[1].splitlines()]
+    assert rows[0] == "entity"
+    assert rows[2:] == ["Example [AG]", "Example [AG]", "Ratios"]
+    assert "the same fiscal period of two entities can be different months" in out
+    assert "\nRatios:\npublication " in out
+
+
+def test_several_entities_stand_in_one_csv(command: Command) -> None:
+    """Each line begins with its entity; the periods are those of all of them."""
+    out = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--annual", "--csv").out
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert list(rows[0])[:3] == ["entity_id", "name", "series_id"]
+    assert list(rows[0])[-3:] == ["FY2022", "FY2023", "FY2024"]
+    found = {(row["name"], row["series_id"]): row["FY2024"] for row in rows}
+    assert (found["Ratios", "S-1"], found["Example [AG]", "S-3"]) == ("1200", "700")
+
+
+def test_several_entities_are_a_list_in_json(command: Command) -> None:
+    """Each document is that of the entity alone, the spent requests included."""
+    both = json.loads(command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--json").out)
+    alone = [
+        json.loads(command("query", each, "--metric", "Revenue", "--json").out)
+        for each in (ENTITY, RATIOS_ENTITY)
+    ]
+    assert both == alone
+
+
+def test_several_entities_are_drawn_into_one_picture(command: Command, tmp_path: Path) -> None:
+    """The legend names them."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "both.svg"
+    asked = ("--group", "years", "--scope", "company=all", "--metric", "Revenue", "--annual")
+    with mpl_text_as_text():
+        assert command("query", ENTITY, RATIOS_ENTITY, *asked, "--plot", str(path)).code == 0
+    assert "Ratios" in path.read_text()
+
+
+def mpl_text_as_text() -> AbstractContextManager[None]:
+    """Let matplotlib write text into SVG files as text, not as outlines."""
+    import matplotlib
+
+    return matplotlib.rc_context({"svg.fonttype": "none"})
+
+
+def test_explain_as_json_is_the_plan(command: Command) -> None:
+    """How many requests, the least there could be, and each batch as it would be sent."""
+    document = json.loads(command("query", ENTITY, "--explain", "--json").out)
+    assert document["entity_id"] == ENTITY
+    assert (document["requests"], document["lower_bound"], len(document["series"])) == (1, 1, 4)
+    (batch,) = document["batches"]
+    assert set(batch["metric_ids"]) == {"Revenue", "Debt"}
+    assert batch["scope_combinations"][0] == [{"scope_group_id": "company", "scope_id": "all"}]

@@ -1,0 +1,50 @@
+"""HTML for notebooks: lines of text, tables, and notes below them. No other module writes markup."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from attrs import frozen
+
+from asyncfin.errors import printable
+
+
+@frozen
+class Table:
+    """A table whose first columns name its rows.
+
+    Attributes:
+        heads: the titles of the columns.
+        rows: a text for each column.
+        names: how many of the first columns name the row; the others hold figures.
+    """
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    names: int = 1
+
+
+def document(lines: Iterable[str], tables: Iterable[Table], notes: Iterable[str] = ()) -> str:
+    """Return lines, tables and notes as HTML. Every text is escaped: none of the service's is markup."""
+    parts = [_paragraph(lines), *map(_table, tables), _paragraph(notes)]
+    return "".join(parts)
+
+
+def _paragraph(lines: Iterable[str]) -> str:
+    text = "<br>".join(map(_text, lines))
+    return f"<p>{text}</p>" if text else ""
+
+
+def _table(table: Table) -> str:
+    heads = _cells(table.heads, table.names, "th")
+    rows = "".join(f"<tr>{_cells(row, table.names, 'td')}</tr>" for row in table.rows)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _cells(texts: Sequence[str], names: int, element: str) -> str:
+    """Return the cells of a row; names are left-aligned, figures as notebooks align them, right."""
+    left = "".join(f'<th style="text-align: left">{_text(text)}</th>' for text in texts[:names])
+    return left + "".join(f"<{element}>{_text(text)}</{element}>" for text in texts[names:])
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,203 @@
+"""What people are shown of one or several panels: which series at which periods, and their names.
+
+A year and its quarters are different quantities, so a table and a line of a plot hold periods of one
+duration. A series with values of two durations is shown for each of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from attrs import evolve, frozen
+
+from asyncfin.model.period import Period
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.value import Value
+from asyncfin.model.words import counted
+from asyncfin.table.grid import Grid
+
+GAP = "·"
+
+
+@frozen(eq=False)
+class Row:
+    """A series of one of the panels."""
+
+    grid: Grid
+    series: CatalogueSeries
+
+    def observed(self) -> set[Period]:
+        """Return the periods in which the series has a value."""
+        indices, _ = self.grid.observations(self.series.series_id)
+        return {self.grid.periods[index] for index in indices}
+
+    def values(self) -> dict[Period, Value]:
+        """Return the values by period.
+
+        Raises:
+            MalformedAnswerError: one breaks the spec.
+        """
+        found = zip(self.grid.periods, self.grid.values(self.series.series_id), strict=True)
+        return {period: value for period, value in found if value is not None}
+
+
+def rows_of(grids: Iterable[Grid]) -> list[Row]:
+    """Return the series of several panels, panel by panel."""
+    return [Row(grid, series) for grid in grids for series in grid.series]
+
+
+@frozen
+class Names:
+    """What people call some series.
+
+    Attributes:
+        shared: the texts that all series have in common, by column.
+        heads: the titles of the columns in which they differ; at least one column.
+        texts: the texts of each series in these columns. No two series have the same texts.
+    """
+
+    shared: Mapping[str, str]
+    heads: tuple[str, ...]
+    texts: Mapping[Row, tuple[str, ...]]
+
+    @property
+    def heading(self) -> str:
+        """The label that all series share; empty where the rows show it."""
+        return "" if "series" in self.heads else self.shared.get("series", "")
+
+
+def names_of(rows: Sequence[Row], *, group_names: bool = False) -> Names:
+    """Return what tells series apart: entity, value version, label, scopes, reporting group.
+
+    Args:
+        group_names: name the reporting groups. False: their ids, which queries and the command line take.
+    """
+    columns = {
+        "entity": _entities(rows),
+        "values": [row.grid.value_version for row in rows],
+        "series": [row.series.label for row in rows],
+        "scopes": [row.grid.path_names(row.series) for row in rows],
+        "group": [_group(row, group_names) for row in rows],
+    }
+    shared = {head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1}
+    differing = {head: texts for head, texts in columns.items() if head not in shared}
+    if len(set(zip(*differing.values(), strict=True))) < len(rows) > 1:
+        differing["series id"] = [row.series.series_id for row in rows]
+    columns = differing or {"series": columns["series"]}
+    return Names(shared, tuple(columns), dict(zip(rows, zip(*columns.values(), strict=True), strict=True)))
+
+
+def _group(row: Row, name: bool) -> str:
+    group_id = row.series.reporting_group_id
+    return row.grid.catalogue.by_group[group_id].name if name else group_id
+
+
+def _entities(rows: Sequence[Row]) -> list[str]:
+    """Return the names of the entities, with their ids where two entities have the same name."""
+    catalogues = [row.grid.catalogue for row in rows]
+    names = {each.entity_id: each.name for each in catalogues}
+    if len(set(names.values())) == len(names):
+        return [each.name for each in catalogues]
+    return [f"{each.name} ({each.entity_id})" for each in catalogues]
+
+
+@frozen
+class Section:
+    """Series at periods of one duration, oldest first."""
+
+    periods: tuple[Period, ...]
+    rows: tuple[Row, ...]
+
+    def latest(self, count: int, *, empty: bool) -> "Section":
+        """Return the section of the latest periods, without the series that have no value in these.
+
+        Args:
+            empty: keep those series.
+        """
+        periods = self.periods[max(0, len(self.periods) - count) :]
+        rows = self.rows if empty else (row for row in self.rows if not row.observed().isdisjoint(periods))
+        return Section(periods, tuple(rows))
+
+
+@frozen
+class Excerpt:
+    """What is shown, in sections, and how much there is in all.
+
+    Attributes:
+        sections: years first, then quarters, then other durations. None is without series or periods.
+        series: how many series there are.
+        periods: how many periods.
+        unused: how many of these are of a duration in which no series has a value.
+        cut: how many series are left out because there are too many.
+    """
+
+    sections: tuple[Section, ...]
+    series: int
+    periods: int
+    unused: int
+    cut: int = 0
+
+    def latest(self, counts: Iterable[int], *, empty: bool = False) -> "Excerpt":
+        """Return the excerpt with only so many of the latest periods of each section."""
+        sections = (
+            section.latest(count, empty=empty) for section, count in zip(self.sections, counts, strict=True)
+        )
+        return evolve(self, sections=tuple(section for section in sections if section.rows))
+
+    def first(self, most: int) -> "Excerpt":
+        """Return the excerpt with only so many of the first series of each section."""
+        sections = tuple(evolve(section, rows=section.rows[:most]) for section in self.sections)
+        return evolve(self, sections=sections, cut=len(_series(self.sections) - _series(sections)))
+
+    def names(self) -> Names:
+        """Return the names of all series that are shown, in the same columns for every section."""
+        return names_of(list(dict.fromkeys(row for section in self.sections for row in section.rows)))
+
+    def notes(self, *, periods_hint: str = "", empty_hint: str = "") -> Iterator[str]:
+        """Yield a line for each kind of thing that is not shown; the hints say how to see it."""
+        shown = {period for section in self.sections for period in section.periods}
+        hidden = self.periods - self.unused - len(shown)
+        if hidden and shown:
+            yield f"the latest of {self.periods} periods; {hidden} not shown{periods_hint}"
+        if self.unused and shown:
+            yield f"{counted(self.unused, 'period')} without a value left out{empty_hint}"
+        if empty := self.series - self.cut - len(_series(self.sections)):
+            where = " in these periods" if hidden and shown else ""
+            yield f"{empty:,} series without a value{where} left out{empty_hint}"
+        if self.cut:
+            yield f"{self.cut:,} more series not shown"
+
+
+def _series(sections: Iterable[Section]) -> set[Row]:
+    """Return the series in some sections: one with values of two durations stands in two of them."""
+    return {row for section in sections for row in section.rows}
+
+
+def excerpt(grids: Iterable[Grid], *, empty: bool = False) -> Excerpt:
+    """Return all series and periods of some panels, in sections.
+
+    Args:
+        empty: show series and periods without any value too, the series in every section.
+    """
+    grids = tuple(grids)
+    rows = rows_of(grids)
+    observed = [row.observed() for row in rows]
+    periods = sorted(set(chain.from_iterable(grid.periods for grid in grids)))
+    used = {period.duration_months for period in (periods if empty else chain.from_iterable(observed))}
+    sections = tuple(
+        Section(
+            tuple(period for period in periods if period.duration_months == duration),
+            tuple(
+                row
+                for row, found in zip(rows, observed, strict=True)
+                if empty or any(period.duration_months == duration for period in found)
+            ),
+        )
+        for duration in sorted(used, key=_rank)
+    )
+    unused = sum(period.duration_months not in used for period in periods)
+    return Excerpt(tuple(section for section in sections if section.rows), len(rows), len(periods), unused)
+
+
+def _rank(duration: int) -> tuple[bool, bool, int]:
+    """Return the key that sorts years before quarters, and these before other durations."""
+    return duration != 12, duration != 3, duration

@@ -1,0 +1,128 @@
+"""Panels as plain text: tables of the values' texts that fit a width, one below the other."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from operator import attrgetter
+from textwrap import wrap
+from unicodedata import combining, east_asian_width
+
+from asyncfin.errors import printable
+from asyncfin.model.value import Value
+from asyncfin.table.excerpt import GAP, Excerpt, Names, Section
+
+_COLUMN_GAP = "  "
+_CUT = "…"
+# A whole page of figures is no longer an overview.
+MOST_PERIODS = 12
+
+Text = Callable[[Value], str]
+_text: Text = attrgetter("text")
+
+
+def tables(excerpt: Excerpt, width: int, text: Text = _text) -> Iterator[list[str]]:
+    """Yield the lines of each table: of each section as many as it takes to fit all periods into a width."""
+    names = excerpt.names()
+    for section in excerpt.sections:
+        columns = _Columns(section, names, width, text)
+        for start, end in columns.runs():
+            yield columns.lines(start, end)
+
+
+def latest(excerpt: Excerpt, width: int, text: Text = _text, *, empty: bool = False) -> Excerpt:
+    """Return the excerpt of the latest periods that fit into one table for each section, of 12 at most."""
+    few = excerpt.latest([MOST_PERIODS] * len(excerpt.sections), empty=empty)
+    names = few.names()
+    fitting = [_Columns(section, names, width, text).latest() for section in few.sections]
+    return few.latest(fitting, empty=empty)
+
+
+class _Columns:
+    """The texts of a section: columns that name the series, and a column for each period."""
+
+    def __init__(self, section: Section, names: Names, width: int, text: Text) -> None:
+        texts = (names.texts[row] for row in section.rows)
+        self._left = [list(map(printable, column)) for column in zip(names.heads, *texts, strict=True)]
+        # Names get half of the width; the widest are wrapped.
+        self._left_widths = _shrunk([max(map(cells, column)) for column in self._left], width // 2)
+        self._room = max(1, width - sum(self._left_widths) - len(_COLUMN_GAP) * len(self._left))
+        values = [row.values() for row in section.rows]
+        self._right = [
+            [period.label, *(self._cell(found.get(period), text) for found in values)]
+            for period in section.periods
+        ]
+        self._right_widths = [max(map(cells, column)) for column in self._right]
+
+    def _cell(self, value: Value | None, text: Text) -> str:
+        shown = GAP if value is None else printable(text(value))
+        # Only a single figure that is wider than the whole table is cut.
+        return shown if cells(shown) <= self._room else shown[: self._room - 1] + _CUT
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield runs of periods, at least one each, that fit side by side."""
+        start = used = 0
+        for index, width in enumerate(self._right_widths):
+            if index > start and used + width > self._room:
+                yield start, index
+                start, used = index, 0
+            used += width + len(_COLUMN_GAP)
+        yield start, len(self._right_widths)
+
+    def latest(self) -> int:
+        """Return how many of the latest periods fit side by side, at least one."""
+        used = 0
+        for count, width in enumerate(reversed(self._right_widths)):
+            if count and used + width > self._room:
+                return count
+            used += width + len(_COLUMN_GAP)
+        return len(self._right_widths)
+
+    def lines(self, start: int, end: int) -> list[str]:
+        """Return the table of some periods: its head, a rule, and the rows."""
+        rows = []
+        for at, names in enumerate(zip(*self._left, strict=True)):
+            figures = [
+                _padded(self._right[column][at], self._right_widths[column], right=True)
+                for column in range(start, end)
+            ]
+            rows.append(_wrapped(names, self._left_widths, figures))
+        head, *body = rows
+        rule = "─" * max(cells(line) for row in rows for line in row)
+        return [*head, rule, *(line for row in body for line in row)]
+
+
+def _wrapped(names: Sequence[str], widths: Sequence[int], figures: Sequence[str]) -> list[str]:
+    """Return the lines of a row: figures stand on the first one, and long names go on below."""
+    columns = [_folded(name, width) for name, width in zip(names, widths, strict=True)]
+    lines = []
+    for number, parts in enumerate(zip_longest(*columns, fillvalue="")):
+        left = [_padded(part, width) for part, width in zip(parts, widths, strict=True)]
+        lines.append(_COLUMN_GAP.join([*left, *(figures if number == 0 else ())]).rstrip())
+    return lines
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return a text in lines of at most a width."""
+    if cells(text) <= width:
+        return [text]
+    # textwrap counts characters: where some are two cells wide, half as many fit for certain.
+    return wrap(text, width if cells(text) == len(text) else max(1, width // 2)) or [""]
+
+
+def cells(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1 for sign in text)
+
+
+def _padded(text: str, width: int, *, right: bool = False) -> str:
+    blank = " " * (width - cells(text))
+    return blank + text if right else text + blank
+
+
+def _shrunk(widths: list[int], room: int) -> list[int]:
+    """Return the widths with the widest made narrower until all fit into the room."""
+    widths = list(widths)
+    while sum(widths) > max(room, len(widths)):
+        widths[widths.index(max(widths))] -= 1
+    return widths

@@ -74,13 +74,13 @@ class Client:
         observers: Iterable[Observer] = (),
     ) -> None:
         self._transport = Transport(
-            base_url, token, timeouts=timeouts, max_in_flight=max_in_flight, ssl=ssl, trust_env=trust_env
+            base_url, timeouts=timeouts, max_in_flight=max_in_flight, ssl=ssl, trust_env=trust_env
         )
         self._bucket: Bucket = TokenBucket() if bucket is None else bucket
         checks.instance_of(Bucket)("bucket", self._bucket)
         self._max_in_flight = max_in_flight
         self._sender = Sender(
-            self._transport, bucket=self._bucket, retry=retry, lane=lane, observers=observers
+            self._transport, token, bucket=self._bucket, retry=retry, lane=lane, observers=observers
         )
         self._catalogues = Catalogues()
         self._runner = Runner(self._sender, self._catalogues, max_in_flight)

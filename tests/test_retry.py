@@ -46,6 +46,7 @@ from asyncfin.wire.protocol import Request, Response, limits_request, read_datas
 from asyncfin.wire.retry import Quota, Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
+from tests.conftest import VirtualTimeLoop
 from tests.scripted import (
     Received,
     Scripted,
@@ -188,6 +189,19 @@ def test_the_quota_bounds_retries_by_successes(steps: list[bool]) -> None:
             assert spent > 10 - 1
 
 
+@given(st.lists(st.booleans(), max_size=60), st.integers(1, 5))
+def test_the_quota_never_holds_more_than_its_capacity(steps: list[bool], capacity: int) -> None:
+    """However many requests have succeeded, an outage costs at most `capacity` retries."""
+    quota, held = Quota(capacity=capacity), float(capacity)
+    for success in steps:
+        if success:
+            quota.earn()
+            held = min(capacity, held + 0.5)
+        else:
+            assert quota.spend() is (held >= 1)
+            held -= held >= 1
+
+
 # --- the loop
 
 
@@ -203,9 +217,10 @@ async def sending(
     """A sender to a scripted server, and the events it announces."""
     events: list[Event] = []
     async with judged(judge) if judge else scripted(*steps) as server:
-        transport = Transport(server.base_url, token, clock=lambda: NOON, **options)
+        transport = Transport(server.base_url, clock=lambda: NOON, **options)
         sender = Sender(
             transport,
+            token,
             bucket=bucket or TokenBucket(rate=1e6, burst=1e3, clock=lambda: NOON),
             retry=retry or Retry(),
             observers=[events.append],
@@ -352,6 +367,33 @@ async def test_the_elapsed_time_bounds_the_attempts() -> None:
         with pytest.raises(RequestTimeoutError):
             await sender.send(READ)
     assert len(server.requests) in (3, 4)
+
+
+@pytest.mark.virtual
+async def test_waits_count_for_the_elapsed_time() -> None:
+    """Attempts that take no time, 30 seconds apart: the fifth would come after 100 seconds."""
+    retry = Retry(attempts=50, max_elapsed=100)
+    async with sending(refusal(503, retry_after="30"), retry=retry) as (server, sender, _):
+        with pytest.raises(ServerFailureError):
+            await sender.send(READ)
+    assert len(server.requests) == 4
+
+
+@pytest.mark.virtual
+async def test_a_response_is_dated_by_its_end() -> None:
+    """The head comes at once, the last byte of the body ten seconds later."""
+    raw, loop = answer(body=b"x" * 10), asyncio.get_running_loop()
+
+    async def slow(writer: asyncio.StreamWriter) -> bool:
+        writer.write(raw[:-10])
+        return await trickling(raw[-10:], 1)(writer)
+
+    async with scripted(slow) as server:
+        transport = Transport(server.base_url, clock=lambda: NOON + timedelta(seconds=loop.time()))
+        sender = Sender(transport, "some-token", bucket=TokenBucket())
+        got = await sender.send(READ)
+        await transport.aclose()
+    assert (got.at - NOON).total_seconds() == pytest.approx(10, abs=0.1)
 
 
 @pytest.mark.virtual
@@ -562,8 +604,8 @@ async def test_an_observer_that_raises_disturbs_nobody(caplog: pytest.LogCapture
         raise ValueError("an observer's mistake")
 
     async with scripted(answer()) as server:
-        transport = Transport(server.base_url, "t")
-        sender = Sender(transport, bucket=TokenBucket(), observers=[broken, told.append])
+        transport = Transport(server.base_url)
+        sender = Sender(transport, "t", bucket=TokenBucket(), observers=[broken, told.append])
         assert (await sender.send(READ)).status == 200
         await transport.aclose()
     assert len(told) == 2
@@ -594,6 +636,49 @@ async def test_the_log_tells_facts_as_extras(caplog: pytest.LogCaptureFixture) -
     ]
 
 
+class Listening:
+    """An observer that equals every other of its kind."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Listening)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.virtual
+async def test_of_two_equal_observers_the_one_whose_block_ends_is_removed() -> None:
+    """Observers are told apart by identity; one that is given twice is called twice."""
+    outer, inner = Listening(), Listening()
+    async with sending(answer()) as (_, sender, _events):
+        with sender.announce.also(outer):
+            with sender.announce.also(inner), sender.announce.also(outer):
+                await sender.send(READ)
+            await sender.send(READ)
+        await sender.send(READ)
+    assert (len(outer.events), len(inner.events)) == (2 * 2 + 2, 2)
+
+
+@pytest.mark.virtual
+async def test_the_observer_whose_block_ends_first_is_removed_wherever_it_stands() -> None:
+    """Blocks of two tasks can overlap: the first to end removes its own observer, not the last equal one."""
+    first, second = Listening(), Listening()
+    async with sending(answer()) as (_, sender, _events):
+        one, two = sender.announce.also(first), sender.announce.also(second)
+        one.__enter__()
+        two.__enter__()
+        one.__exit__(None, None, None)
+        await sender.send(READ)
+        two.__exit__(None, None, None)
+        await sender.send(READ)
+    assert (len(first.events), len(second.events)) == (0, 2)
+
+
 class Awaited:
     async def __call__(self, event: Event) -> None:
         """Never awaited, were it taken."""
@@ -601,13 +686,13 @@ class Awaited:
 
 def test_what_is_no_observer_or_no_retry_is_refused() -> None:
     """Before anything is sent, and by name."""
-    transport = Transport("https://example.com", "t")
+    transport = Transport("https://example.com")
     with pytest.raises(SelectionError, match="observers"):
-        Sender(transport, bucket=TokenBucket(), observers=[5])  # type: ignore[list-item]
+        Sender(transport, "t", bucket=TokenBucket(), observers=[5])  # type: ignore[list-item]
     with pytest.raises(SelectionError, match="observers must be a function that is not async"):
-        Sender(transport, bucket=TokenBucket(), observers=[Awaited()])  # type: ignore[list-item]
+        Sender(transport, "t", bucket=TokenBucket(), observers=[Awaited()])  # type: ignore[list-item]
     with pytest.raises(SelectionError, match="retry"):
-        Sender(transport, bucket=TokenBucket(), retry=5)  # type: ignore[arg-type]
+        Sender(transport, "t", bucket=TokenBucket(), retry=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.virtual
@@ -625,6 +710,23 @@ async def test_an_exhausted_allowance_is_told_at_once_to_those_who_wait_by_thems
     assert [type(end) for end in ends] == [AllowanceExhaustedError] * 2
     assert [getattr(end, "attempts", 0) for end in ends] == [1, 1]
     assert len(server.requests) == 2
+
+
+@pytest.mark.virtual
+async def test_waiting_for_a_slot_is_in_no_timeout() -> None:
+    """With one connection, ten answers of 9 seconds each come within a total timeout of 10."""
+    loop, raw = asyncio.get_running_loop(), answer()
+    timeouts = Timeouts(connect=1, read=10, total=10)
+    async with sending(trickling(raw, 9 / len(raw)), timeouts=timeouts, max_in_flight=1) as (
+        server,
+        sender,
+        _,
+    ):
+        got = await asyncio.gather(*(sender.send(READ) for _ in range(10)))
+    assert [each.status for each in got] == [200] * 10
+    assert [each.attempts for each in got] == [1] * 10
+    assert loop.time() == pytest.approx(90, abs=1)
+    assert server.opened == 1
 
 
 # --- the token and the bucket
@@ -722,12 +824,25 @@ async def test_who_leaves_while_a_token_is_renewed_has_spent_nothing() -> None:
 async def test_what_never_reached_the_service_is_not_of_the_day_s_spending() -> None:
     """Five attempts at a closed port; each kept its place in the pace."""
     bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
-    transport = Transport("http://127.0.0.1:1", "some-token")
-    sender = Sender(transport, bucket=bucket, retry=Retry(wait_initial=0))
+    transport = Transport("http://127.0.0.1:1")
+    sender = Sender(transport, "some-token", bucket=bucket, retry=Retry(wait_initial=0))
     with pytest.raises(ConnectionFailedError, match="no connection to") as caught:
         await sender.send(READ)
+    await transport.aclose()
     assert (caught.value.attempts, caught.value.sent) == (5, False)
     assert (bucket.stats().granted, bucket.stats().spent_today) == (5, 0)
+
+
+async def test_limits_that_never_reached_the_service_take_nothing_off_the_day_s_spending() -> None:
+    """They were not counted in it when they were granted."""
+    bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
+    async with sending(answer(), bucket=bucket) as (_, sender, _events):
+        await sender.send(READ)
+    transport = Transport("http://127.0.0.1:1")
+    with pytest.raises(ConnectionFailedError):
+        await Sender(transport, "t", bucket=bucket, retry=Retry(attempts=1)).send(limits_request())
+    await transport.aclose()
+    assert bucket.stats().spent_today == 1
 
 
 @pytest.mark.virtual
@@ -776,7 +891,7 @@ async def test_an_error_whose_body_cannot_be_read_is_gone_by_its_status(
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("status", [429, 503, 404, 409])
+@pytest.mark.parametrize("status", [429, 500, 503, 404, 409])
 @pytest.mark.parametrize("way", [dropping, hanging, partial(trickling, seconds=1)])
 async def test_an_error_that_breaks_off_within_its_body_is_asked_for_again(way: Any, status: int) -> None:
     """A 429 pauses all the same; of other errors the code decides, which has not come (spec 7)."""
@@ -785,7 +900,7 @@ async def test_an_error_that_breaks_off_within_its_body_is_asked_for_again(way: 
     async with sending(way(head), answer(), timeouts=timeouts) as (server, sender, events):
         await sender.send(READ)
     failed = [each.failure for each in of_kind(events, Retrying)]
-    if status in (429, 503):
+    if status in (429, 500, 503):
         assert failed == ["RateLimitedError" if status == 429 else "ServerFailureError"]
         assert server.requests[1].at - server.requests[0].at >= 30
     else:
@@ -824,7 +939,9 @@ async def turned_away(transport: Transport, waiting: list[asyncio.Task[Response]
     await transport.aclose()
     ends = await asyncio.gather(*waiting, return_exceptions=True)
     assert loop.time() - began < 0.01
-    return [str(end) for end in ends if isinstance(end, RuntimeError)]
+    closed = [end for end in ends if isinstance(end, RuntimeError)]
+    assert all(end.__context__ is None for end in closed)
+    return [str(end) for end in closed]
 
 
 @pytest.mark.virtual
@@ -860,6 +977,16 @@ async def test_closing_turns_away_who_waits_to_try_again_and_who_is_under_way(st
 
 
 @pytest.mark.virtual
+async def test_closing_turns_away_who_waits_for_a_slot() -> None:
+    """With one connection in use, two more requests wait for it; they send nothing."""
+    async with sending(hanging(), max_in_flight=1) as (server, sender, _):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(3)]
+        await server.arrived(1)
+        assert await turned_away(sender._transport, waiting) == ["the client is closed"] * 3
+    assert len(server.requests) == 1
+
+
+@pytest.mark.virtual
 async def test_closing_turns_away_who_waits_for_a_token_and_ends_the_asking() -> None:
     """Nothing was sent, and no task is left."""
     before = asyncio.all_tasks()
@@ -868,9 +995,27 @@ async def test_closing_turns_away_who_waits_for_a_token_and_ends_the_asking() ->
         await asyncio.sleep(100)
         return "late"
 
-    transport = Transport("http://127.0.0.1:1", token)
-    sender = Sender(transport, bucket=TokenBucket())
+    transport = Transport("http://127.0.0.1:1")
+    sender = Sender(transport, token, bucket=TokenBucket())
     waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(4)]
     await asyncio.sleep(1)
     assert await turned_away(transport, waiting) == ["the client is closed"] * 4
     assert asyncio.all_tasks() == before
+
+
+# --- the next loop
+
+
+def test_a_client_that_had_to_wait_in_one_loop_waits_in_the_next() -> None:
+    """Its slots and its waits before a retry belong to one loop, and are made anew in another."""
+    transport = Transport("http://127.0.0.1:1", max_in_flight=1)
+    sender = Sender(transport, "t", bucket=TokenBucket(rate=1e6, burst=9), retry=Retry(wait_initial=1))
+
+    async def twice() -> list[int]:
+        async with scripted(refusal(503), answer()) as server:
+            transport.base_url = server.base_url
+            return [each.status for each in await asyncio.gather(sender.send(READ), sender.send(READ))]
+
+    for _ in range(2):
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            assert runner.run(twice()) == [200, 200]

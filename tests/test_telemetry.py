@@ -66,10 +66,10 @@ def recorder() -> Recorder:
 @asynccontextmanager
 async def sending(recorder: Recorder, *steps: Any) -> AsyncIterator[Sender]:
     async with scripted(*steps) as server:
-        transport = Transport(server.base_url, "a-token")
+        transport = Transport(server.base_url)
         bucket = TokenBucket(rate=1e6, burst=10)
         try:
-            yield Sender(transport, bucket=bucket, observers=[recorder.observer])
+            yield Sender(transport, "a-token", bucket=bucket, observers=[recorder.observer])
         finally:
             await transport.aclose()
 

@@ -41,8 +41,8 @@ async def sending(
 ) -> AsyncIterator[tuple[Scripted, Sender]]:
     """A sender, and a server that answers by what it is sent."""
     async with judged(judge) as server:
-        transport = Transport(server.base_url, token, max_in_flight=50)
-        sender = Sender(transport, bucket=TokenBucket(rate=1e6, burst=1e3), **options)
+        transport = Transport(server.base_url, max_in_flight=50)
+        sender = Sender(transport, token, bucket=TokenBucket(rate=1e6, burst=1e3), **options)
         try:
             yield server, sender
         finally:
@@ -81,9 +81,9 @@ async def test_a_refusal_of_a_token_replaced_since_asks_nothing() -> None:
     issuer = Issuer()
     tokens = Tokens(issuer)
     first = await tokens.current()
-    tokens.refused(first)
+    tokens.record_401(first)
     second = await tokens.current()
-    tokens.refused(first)
+    tokens.record_401(first)
     assert await tokens.current() is second
     assert issuer.asked == 2
 
@@ -103,6 +103,15 @@ async def test_renewing_does_not_count_as_an_attempt() -> None:
     async with sending(Issuer(), accepting("token-2"), retry=Retry(attempts=1)) as (server, sender):
         await sender.send(READ)
         assert sender.stats().requests == len(server.requests) == 2
+
+
+async def test_a_renewed_token_leaves_all_attempts_to_the_new_one() -> None:
+    """Of two attempts allowed both are made with the new token: the first fails for another reason."""
+    steps = [refusal(401), refusal(503), answer()]
+    async with sending(Issuer(), lambda _: steps.pop(0), retry=Retry(attempts=2)) as (server, sender):
+        got = await sender.send(READ)
+    assert [each.token for each in server.requests] == ["token-1", "token-2", "token-2"]
+    assert got.attempts == 3
 
 
 async def test_a_fixed_token_that_is_refused_is_an_error_at_once() -> None:

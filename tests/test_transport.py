@@ -53,7 +53,7 @@ QUERY = Request("query", "POST", "/v1/entities/O-1/dataset/query", body=b'{"limi
 
 @asynccontextmanager
 async def connected(base_url: str, **options: Any) -> AsyncIterator[Transport]:
-    transport = Transport(base_url, TOKEN, **options)
+    transport = Transport(base_url, **options)
     try:
         yield transport
     finally:
@@ -68,7 +68,7 @@ async def wired(*steps: Any, **options: Any) -> AsyncIterator[Transport]:
 
 
 async def attempted(transport: Transport, request: Request) -> Response:
-    return await transport.attempt(request, await transport.tokens.current())
+    return await transport.send(request, {"Authorization": lambda: f"Bearer {TOKEN}"})
 
 
 async def failure_of(transport: Transport, request: Request = READ) -> Exception:
@@ -403,24 +403,6 @@ async def test_an_answer_that_only_trickles_ends_the_attempt_at_the_total_timeou
 
 
 @pytest.mark.virtual
-async def test_waiting_for_a_slot_is_in_no_timeout() -> None:
-    """With one connection, ten answers of 9 seconds each come within a total timeout of 10."""
-    loop = asyncio.get_running_loop()
-    raw = answer()
-    async with scripted(trickling(raw, 9 / len(raw))) as server:
-        timeouts = Timeouts(connect=1, read=10, total=10)
-        async with connected(server.base_url, timeouts=timeouts, max_in_flight=1) as transport:
-
-            async def ask() -> int:
-                async with transport.slot():
-                    return (await attempted(transport, READ)).status
-
-            assert await asyncio.gather(*(ask() for _ in range(10))) == [200] * 10
-    assert loop.time() == pytest.approx(90, abs=1)
-    assert server.opened == 1
-
-
-@pytest.mark.virtual
 async def test_a_connection_that_does_not_come_about_ends_at_the_connect_timeout() -> None:
     """Here the peer never answers the greeting of TLS."""
     loop = asyncio.get_running_loop()
@@ -432,24 +414,6 @@ async def test_a_connection_that_does_not_come_about_ends_at_the_connect_timeout
             assert loop.time() - began == pytest.approx(6.5, abs=0.01)
     assert isinstance(error, RequestTimeoutError)
     assert not error.sent
-
-
-@pytest.mark.virtual
-async def test_closing_sends_away_those_who_wait_for_a_slot() -> None:
-    """They learn it when their turn comes, and send nothing."""
-    async with scripted(hanging()) as server:
-        transport = Transport(server.base_url, TOKEN, max_in_flight=1)
-
-        async def ask() -> None:
-            async with transport.slot():
-                await attempted(transport, READ)
-
-        waiting = [asyncio.ensure_future(ask()) for _ in range(3)]
-        await server.arrived(1)
-        await transport.aclose()
-        ends = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [str(end) for end in ends] == ["the client is closed"] * 3
-    assert len(server.requests) == 1
 
 
 # --- TLS
@@ -503,7 +467,7 @@ async def test_a_service_must_prove_who_it_is(trusted: bool, certificate: Path) 
 
 def test_after_its_loop_has_ended_it_opens_again_in_the_next() -> None:
     """Two runs of asyncio.run, the first left without closing: no warning, no leftover connection."""
-    transport = Transport("http://127.0.0.1:1", TOKEN)
+    transport = Transport("http://127.0.0.1:1")
 
     async def once() -> int:
         async with scripted(answer()) as server:
@@ -525,7 +489,7 @@ def test_in_a_second_loop_while_the_first_is_not_closed_it_says_so() -> None:
             transport.base_url = server.base_url
             await attempted(transport, READ)
 
-    transport = Transport("http://127.0.0.1:1", TOKEN)
+    transport = Transport("http://127.0.0.1:1")
     try:
         first.run_until_complete(once(transport))
         with pytest.raises(RuntimeError, match="one client per loop"):
@@ -544,7 +508,7 @@ async def test_after_closing_it_says_so_and_closing_again_does_nothing() -> None
     """Also when it was never opened."""
     async with scripted(answer()) as server:
         for used in (True, False):
-            transport = Transport(server.base_url, TOKEN)
+            transport = Transport(server.base_url)
             if used:
                 await attempted(transport, READ)
             await transport.aclose()
@@ -554,58 +518,44 @@ async def test_after_closing_it_says_so_and_closing_again_does_nothing() -> None
 
 
 @pytest.mark.virtual
-async def test_closing_ends_requests_in_flight_at_once() -> None:
-    """They fail with what is true: the client is closed. No time passes."""
-    loop = asyncio.get_running_loop()
-    async with scripted(hanging()) as server:
-        transport = Transport(server.base_url, TOKEN)
-        waiting = [asyncio.ensure_future(attempted(transport, READ)) for _ in range(3)]
-        await server.arrived(3)
-        began = loop.time()
-        await transport.aclose()
-        ends = await asyncio.gather(*waiting, return_exceptions=True)
-        assert loop.time() - began < 0.01
-    assert [str(end) for end in ends] == ["the client is closed"] * 3
-    assert all(end.__context__ is None for end in ends if isinstance(end, Exception))
-
-
-@pytest.mark.virtual
 async def test_closing_ends_what_waits_and_leaves_a_cancellation_one() -> None:
-    """Even one that comes in the same turn of the loop; a failure of the work's own passes through."""
-    transport = Transport("http://127.0.0.1:1", TOKEN)
+    """A cancellation in the same turn of the loop stays one, and a failure of the block's own passes."""
+    transport = Transport("http://127.0.0.1:1")
 
-    async def late() -> None:
-        raise TimeoutError("my own")
+    async def wait() -> str:
+        async with transport.until_closed():
+            await asyncio.Event().wait()
+        return "closed"
 
     with pytest.raises(TimeoutError, match="my own"):
-        await transport.while_open(late)
-    waiting = [asyncio.ensure_future(transport.while_open(asyncio.Event().wait)) for _ in range(2)]
+        async with transport.until_closed():
+            raise TimeoutError("my own")
+    waiting = [asyncio.ensure_future(wait()) for _ in range(2)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     await transport.aclose()
     await asyncio.wait(waiting)
     assert waiting[0].cancelled()
-    assert str(waiting[1].exception()) == "the client is closed"
-    assert getattr(waiting[1].exception(), "__context__", "?") is None
+    assert waiting[1].result() == "closed"
 
 
-async def test_a_cancelled_attempt_leaves_the_transport_usable_and_nothing_behind() -> None:
-    """Its connection is closed, its slot free."""
-    async with (
-        scripted(hanging(), answer()) as server,
-        connected(server.base_url, max_in_flight=1) as transport,
-    ):
+@pytest.mark.virtual
+async def test_a_connection_that_closing_breaks_is_no_failure() -> None:
+    """An attempt may notice its broken connection before it is ended."""
+    transport = Transport("http://127.0.0.1:1")
 
-        async def ask() -> int:
-            async with transport.slot():
-                return (await attempted(transport, READ)).status
+    async def broken() -> str:
+        async with transport.until_closed():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ConnectionFailedError("the connection broke") from None
+        return "closed"
 
-        leaving = asyncio.ensure_future(ask())
-        await server.arrived(1)
-        leaving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leaving
-        assert await ask() == 200
+    waiting = asyncio.ensure_future(broken())
+    await asyncio.sleep(0)
+    await transport.aclose()
+    assert await waiting == "closed"
 
 
 # --- arguments
@@ -628,7 +578,7 @@ async def test_a_cancelled_attempt_leaves_the_transport_usable_and_nothing_behin
 def test_a_base_url_that_will_not_do_is_refused_by_name(base_url: str) -> None:
     """http is for this machine only; nothing but host, port and path has a meaning."""
     with pytest.raises(SelectionError, match="base_url") as caught:
-        Transport(base_url, TOKEN)
+        Transport(base_url)
     assert repr(base_url) in str(caught.value)
 
 
@@ -655,7 +605,7 @@ def test_a_base_url_that_will_not_do_is_refused_by_name(base_url: str) -> None:
 def test_a_base_url_that_may_hold_a_password_is_refused_without_showing_it(base_url: Any) -> None:
     """However the rest of it reads, and whatever it is."""
     with pytest.raises(SelectionError, match="base_url") as caught:
-        Transport(base_url, TOKEN)
+        Transport(base_url)
     assert "ter2" not in str(caught.value)
 
 
@@ -671,7 +621,7 @@ def test_a_base_url_that_may_hold_a_password_is_refused_without_showing_it(base_
 )
 def test_a_base_url_loses_its_trailing_slash(given: str, kept: str) -> None:
     """A path prefix stays; all loopback addresses may use http."""
-    assert Transport(given, TOKEN).base_url == kept
+    assert Transport(given).base_url == kept
 
 
 @pytest.mark.parametrize("name", ["connect", "read", "total"])
@@ -687,14 +637,14 @@ def test_a_timeout_that_is_no_positive_number_is_refused_by_name(name: str, valu
 def test_a_count_that_is_no_positive_whole_number_is_refused_by_name(name: str, value: Any) -> None:
     """The error names the field and the value."""
     with pytest.raises(SelectionError, match=f"{name} .* {value!r}"):
-        Transport("https://example.com", TOKEN, **{name: value})
+        Transport("https://example.com", **{name: value})
 
 
 def test_verification_cannot_be_switched_off_by_a_false() -> None:
     """Only a context, made on purpose, replaces the system's authorities."""
     with pytest.raises(SelectionError, match="ssl"):
-        Transport("https://example.com", TOKEN, ssl=False)  # type: ignore[arg-type]
-    Transport("https://example.com", TOKEN, ssl=ssl.create_default_context())
+        Transport("https://example.com", ssl=False)  # type: ignore[arg-type]
+    Transport("https://example.com", ssl=ssl.create_default_context())
 
 
 # --- proxies

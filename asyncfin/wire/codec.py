@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from asyncfin.errors import MalformedAnswerError
+from asyncfin.errors import AsyncfinError, MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.query import Query
@@ -35,13 +35,15 @@ class Origin(Protocol):
 
 @contextmanager
 def error_context(operation: str, entity_id: str | None, origin: Origin | None = None) -> Iterator[None]:
-    """Complete a `MalformedAnswerError` raised within by what is known of the response being read."""
+    """Complete an error raised within by what is known of its request; a fact of its own stays."""
     try:
         yield
-    except MalformedAnswerError as error:
+    except AsyncfinError as error:
         error.operation, error.entity_id = operation, entity_id
         if origin is not None:
-            error.at, error.request_id, error.attempts = origin.at, origin.request_id, origin.attempts
+            error.at = error.at or origin.at
+            error.request_id = error.request_id or origin.request_id
+            error.attempts = origin.attempts
         raise
 
 

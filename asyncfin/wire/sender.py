@@ -1,24 +1,19 @@
-"""The one way of every request of a client, until it is answered or given up.
-
-A token, a connection, the bucket's grant, an attempt, and what `Retry` and `Quota` decide of it.
-"""
+"""Sends a client's requests: token, connection, rate limit, attempts, retries."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import datetime
 from itertools import count
 
 from attrs import evolve
 
 from asyncfin.errors import (
     AllowanceExhaustedError,
-    AsyncfinError,
     AuthenticationError,
-    MalformedAnswerError,
     RateLimitedError,
     ServiceError,
     TransportError,
@@ -34,56 +29,82 @@ from asyncfin.events import (
 )
 from asyncfin.model import checks
 from asyncfin.model.query import Lane, check_lane
+from asyncfin.wire import codec
 from asyncfin.wire.bucket import Bucket, later
 from asyncfin.wire.observers import Announcer, Tally, log
 from asyncfin.wire.protocol import Request, Response, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
-from asyncfin.wire.token import Secret
-from asyncfin.wire.transport import Transport
+from asyncfin.wire.token import AskToken, Secret, Tokens
+from asyncfin.wire.transport import CLOSED, Transport
 
-# A shorter wait, in seconds, is the loop's own business.
+# Seconds. A shorter wait is only the loop's own switching between tasks.
 _NOTICEABLE = 0.001
 # Of the whole process, so that one observer may watch several clients.
 _serials = count(1)
 
 
-class _Course:
-    """How far one request has come.
+class _Progress:
+    """How far one request has come. Errors, the response and the events take what they say from here.
 
-    `sent` counts all attempts and `counted` those that `Retry.attempts` bounds; `elapsed` is what
-    `Retry.max_elapsed` bounds; `sent_at` is the loop time of the last attempt; `asked` is its
-    Retry-After.
+    Attributes:
+        attempts: how often the request was sent.
+        renewed: whether it was sent again with another token after a 401.
+        elapsed: what `Retry.max_elapsed` bounds, in seconds.
+        sent_at: the loop time of the last attempt's grant.
+        retry_after: seconds that the last response asked to wait, if it did.
     """
 
-    def __init__(self, request: Request, attempting: Callable[[], None]) -> None:
-        self.request = request
-        self.attempting = attempting
-        self.sent = 0
-        self.counted = 0
+    request_id = None
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self.attempts = 0
+        self.renewed = False
         self.elapsed = 0.0
         self.sent_at = 0.0
-        self.asked: float | None = None
-        self.renewed = False
+        self.retry_after: float | None = None
+
+    @property
+    def at(self) -> datetime:
+        """The time now, for an error that has none of its own."""
+        return self._clock()
+
+    @property
+    def counted(self) -> int:
+        """How many attempts count for `Retry.attempts`: the one whose token was replaced does not."""
+        return self.attempts - self.renewed
+
+
+class _Shared:
+    """What the requests of one event loop share."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_in_flight: int) -> None:
+        self.loop = loop
+        self.slots = asyncio.Semaphore(max_in_flight)
+        # Set, and replaced, when the allowance is used up: it ends the waits of those who back off.
+        self.exhausted = asyncio.Event()
 
 
 class Sender:
-    """Sends the requests of one client, each until it is answered or given up.
+    """Sends a client's requests, each until it is answered or given up.
 
     Args:
         transport: makes the attempts.
-        bucket: grants them; may be shared with other clients.
-        retry: the bounds of trying again.
+        token: the access token (spec 5), or an async callable that returns one.
+        bucket: paces the attempts; may be shared with other clients.
+        retry: the bounds of retrying.
         lane: which lane of the bucket to wait in.
-        observers: who is told of each event.
+        observers: called with each event.
         source: of the waits' randomness.
 
     Raises:
-        ArgumentError: `retry` is no `Retry`, or an observer cannot be called.
+        ArgumentError: `token` is not a token, `retry` is no `Retry`, or an observer cannot be called.
     """
 
     def __init__(
         self,
         transport: Transport,
+        token: str | AskToken,
         *,
         bucket: Bucket,
         retry: Retry = Retry(),  # noqa: B008  a frozen value
@@ -94,12 +115,13 @@ class Sender:
         checks.instance_of(Retry)("retry", retry)
         check_lane(lane)
         self._transport = transport
+        self.tokens = Tokens(token)
         self._bucket = bucket
         self._retry = retry
         self._lane = lane
         self._source = source or random.Random()  # noqa: S311  it spreads waits, it guards nothing
         self._quota = Quota()
-        self._exhausted = asyncio.Event()  # set for those who back off when the allowance is used up
+        self._shared: _Shared | None = None
         self._tally = Tally()
         self.announce = Announcer(self._tally, log, *observers)
 
@@ -111,162 +133,183 @@ class Sender:
         """Return the 2xx response to `request`; `attempting` is called at each attempt.
 
         Raises:
-            ServiceError: the service answered with an error that does not pass, or did not pass in time.
+            ServiceError: the service answered with an error that is not retryable, or was to the end.
             TransportError: no complete response came, again and again.
             MalformedAnswerError: the body is larger than allowed, or in a coding not asked for.
-            RuntimeError: the client is closed, at once also if it happens meanwhile, wherever the
-                request waits; or it belongs to another event loop that is not closed.
+            RuntimeError: the client is closed, at once also if that happens while the request waits; or
+                it belongs to another event loop that is not closed.
         """
-        course = _Course(request, attempting)
-        try:
-            response = await self._transport.while_open(partial(self._answered, course))
-        except (ServiceError, TransportError, MalformedAnswerError) as error:
-            self._complete(error, course)
-            raise
-        self._quota.earn()
-        return response
+        progress = _Progress(self._transport.clock)
+        error: ServiceError | TransportError | None = None
+        async with self._transport.until_closed():
+            while True:
+                try:
+                    with codec.error_context(request.operation, request.entity_id, progress):
+                        response = await self._attempt(request, progress, attempting)
+                    self._quota.earn()
+                    return evolve(response, attempts=progress.attempts)
+                except AllowanceExhaustedError as refusal:
+                    # The bucket's own: a 429 becomes one only below. What failed before is its cause.
+                    raise refusal from error
+                except (ServiceError, TransportError) as failed:
+                    error = failed
 
-    def _complete(self, error: AsyncfinError, course: _Course) -> None:
-        error.operation, error.entity_id = course.request.operation, course.request.entity_id
-        error.attempts = course.sent
-        error.at = error.at or self._transport.clock()
+                # The attempt failed. Errors are raised out here, so that they have no context. There are
+                # six cases:
 
-    async def _answered(self, course: _Course) -> Response:
-        failed = None
-        try:
-            while not isinstance(outcome := await self._attempt(course), Response):
-                failed = outcome
-                await self._recover(course, outcome)
-        except AllowanceExhaustedError as refusal:
-            if refusal.answered or failed is None:
+                # 1. The token was refused (401), and there may be another: send at once with that one. It
+                #    happens once, and does not count for `Retry.attempts`: nothing was tried but the token.
+                #    Without `answered` it was the token callable that failed, and nothing was sent.
+                unauthorized = isinstance(error, AuthenticationError) and error.answered
+                if unauthorized and self.tokens.renewable and not progress.renewed:
+                    progress.renewed = True
+                    self._announce_retry(request, progress, error, 0.0)
+                    continue
+
+                # What the service asks for goes before our own growing wait. None: it asks for too long.
+                wait = self._retry.wait(progress.counted, progress.retry_after, self._source)
+
+                # 2. The allowance is used up (429 with a long wait, spec 8): nobody who shares the bucket
+                #    has anything to wait for.
+                if isinstance(error, RateLimitedError) and wait is None:
+                    raise await self._exhausted(request, progress, error)
+
+                # 3. Refused for now (429): the bucket holds back all who share it, whether or not this
+                #    request is sent again.
+                if isinstance(error, RateLimitedError) and wait is not None:
+                    await self._bucket.refused(sent_at=progress.sent_at, retry_after=wait)
+
+                # 4. It would fail again, or `Retry` allows no more.
+                if wait is None or self._retry.gives_up(
+                    error, attempt=progress.counted, elapsed=progress.elapsed, wait=wait
+                ):
+                    raise error
+
+                # 5. After a 429 the bucket grants the next attempt once its pause is over.
+                if isinstance(error, RateLimitedError):
+                    self._announce_retry(request, progress, error, wait)
+                    continue
+
+                # 6. After any other failure the request waits by itself. The quota bounds what all requests
+                #    of the client spend on this, so that an outage does not multiply the traffic.
+                if not self._quota.spend():
+                    error.add_note("not tried again: too many attempts of this client have failed lately")
+                    raise error
+                self._announce_retry(request, progress, error, wait)
+                await self._back_off(request, wait)
+                progress.elapsed += wait
+        raise RuntimeError(CLOSED)
+
+    async def _attempt(
+        self, request: Request, progress: _Progress, attempting: Callable[[], None]
+    ) -> Response:
+        """Send a request once, when its turn has come, and return its response.
+
+        Raises:
+            ServiceError: the response is an error; or no token can be had, or the bucket refuses.
+            TransportError, MalformedAnswerError: as `Transport.send`.
+        """
+        async with self._turn(request, progress) as token:
+            time = asyncio.get_running_loop().time
+            progress.attempts += 1
+            progress.retry_after = None
+            attempting()
+            attempt = (request.operation, request.entity_id, next(_serials), progress.attempts)
+            self.announce(RequestStarted(*attempt))
+            try:
+                response = await self._transport.send(request, {"Authorization": token.bearer})
+            except BaseException as failed:
+                seconds = time() - progress.sent_at
+                self.announce(RequestFailed(*attempt, type(failed).__name__, seconds))
+                if isinstance(failed, TransportError) and not failed.sent and request.counts:
+                    await self._bucket.unspend(sent_at=progress.sent_at)
                 raise
-            self._complete(failed, course)
-            raise refusal from failed
-        return evolve(outcome, attempts=course.sent)
+            finally:
+                progress.elapsed += time() - progress.sent_at
+        response = self.tokens.redact(response)
+        error = None if 200 <= response.status < 300 else failure(request, response)
+        received, request_id = len(response.body), error.request_id if error else None
+        self.announce(
+            RequestAnswered(*attempt, response.status, received, time() - progress.sent_at, request_id)
+        )
+        if error is None:
+            return response
+        if response.status == 401:
+            self.tokens.record_401(token)
+        progress.retry_after = retry_after(response)
+        raise error
 
-    async def _attempt(self, course: _Course) -> Response | ServiceError | TransportError:
-        """Send once. An error returned is the attempt's; one raised is final."""
+    @asynccontextmanager
+    async def _turn(self, request: Request, progress: _Progress) -> AsyncIterator[Secret]:
+        """Wait for a token, a slot and the bucket's grant, and give the token; hold the slot meanwhile."""
         loop = asyncio.get_running_loop()
         queued_at = loop.time()
-        await self._transport.tokens.current()  # outside of the slots, so that all share one asking
-        async with self._transport.slot():
-            token = await self._granted(course)
-            self._waited(course.request, "turn", loop.time() - queued_at)
-            course.sent += 1
-            course.counted += 1
-            course.asked = None
-            course.attempting()
-            try:
-                return await self._observed(course, token)
-            except TransportError as error:
-                if not error.sent:
-                    await self._bucket.unspend(sent_at=course.sent_at)
-                return error
-            finally:
-                course.elapsed += loop.time() - course.sent_at
+        # Before the slots: however few there are, all who wait for a token share one call for it.
+        await self.tokens.current()
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(self._loop_shared().slots)
+            while True:
+                await self.tokens.current()
+                # The grant comes last, so that what is granted is sent at once: the pace is that of the
+                # requests, not only of the grants.
+                progress.sent_at = await self._bucket.acquire(lane=self._lane, counts=request.counts)
+                if (token := self.tokens.held) is not None:
+                    break
+                # The token was refused meanwhile. A grant that does not count is left used: giving it
+                # back would take one off the day's spending.
+                if request.counts:
+                    await self._bucket.give_back()
+            self._announce_wait(request, "turn", loop.time() - queued_at)
+            yield token
 
-    async def _granted(self, course: _Course) -> Secret:
-        """Return the token once the bucket grants the attempt: what is granted is sent, and at once."""
-        while True:
-            await self._transport.tokens.current()
-            counts = course.request.counts
-            course.sent_at = await self._bucket.acquire(lane=self._lane, counts=counts)
-            if (token := self._transport.tokens.held) is not None:
-                return token
-            # The token was refused meanwhile. A grant that does not count is left used: giving it back
-            # would take one off the day's spending.
-            if counts:
-                await self._bucket.give_back()
-
-    async def _observed(self, course: _Course, token: Secret) -> Response | ServiceError:
-        """Make the attempt, and announce its beginning and its end."""
-        time, request = asyncio.get_running_loop().time, course.request
-        facts = (request.operation, request.entity_id, next(_serials), course.sent)
-        self.announce(RequestStarted(*facts))
-        try:
-            response = await self._transport.attempt(request, token)
-        except BaseException as error:
-            self.announce(RequestFailed(*facts, type(error).__name__, time() - course.sent_at))
-            raise
-        refusal = None if 200 <= response.status < 300 else self._refusal(course, response)
-        request_id = refusal.request_id if refusal else None
-        seconds = time() - course.sent_at
-        self.announce(RequestAnswered(*facts, response.status, len(response.body), seconds, request_id))
-        return refusal or response
-
-    def _refusal(self, course: _Course, response: Response) -> ServiceError:
-        course.asked = retry_after(response)
-        error = failure(course.request, response)
-        self._transport.tokens.redact(error)
-        return error
-
-    async def _recover(self, course: _Course, error: ServiceError | TransportError) -> None:
-        """Wait for the next attempt, or raise what ends the request."""
-        if self._renews(course, error):
-            self._retrying(course, error, 0.0)
-            return
-        wait = self._retry.wait(course.counted, course.asked, self._source)
-        if isinstance(error, RateLimitedError):
-            await self._hold_back(course, error, wait)
-        if wait is None or self._retry.gives_up(
-            error, attempt=course.counted, elapsed=course.elapsed, wait=wait
-        ):
-            raise error
-        if isinstance(error, RateLimitedError):  # the bucket lets nobody go before its time
-            self._retrying(course, error, wait)
-        else:
-            await self._back_off(course, error, wait)
-
-    async def _back_off(self, course: _Course, error: ServiceError | TransportError, wait: float) -> None:
-        """Wait by oneself, if the quota has room for another attempt."""
-        if not self._quota.spend():
-            error.add_note("not tried again: too many attempts of this client have failed lately")
-            raise error
-        self._retrying(course, error, wait)
-        if course.request.counts:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._exhausted.wait()  # the next acquire raises that the allowance is used up
-        else:
-            await asyncio.sleep(wait)
-        course.elapsed += wait
-        self._waited(course.request, "retry", wait)
-
-    def _renews(self, course: _Course, error: ServiceError | TransportError) -> bool:
-        """Tell whether another token may do. It is asked for with the next attempt, which does not count."""
-        may = isinstance(error, AuthenticationError) and self._transport.tokens.renewable
-        if not may or course.renewed:
-            return False
-        course.renewed = True
-        course.counted -= 1
-        return True
-
-    async def _hold_back(self, course: _Course, error: RateLimitedError, wait: float | None) -> None:
-        """Tell the bucket, and so all who share it, of a 429 (spec 8)."""
-        if wait is not None:
-            await self._bucket.refused(sent_at=course.sent_at, retry_after=wait)
-            return
-        assert course.asked is not None
-        if course.request.counts:  # usage and limits say nothing about the allowance of the others (spec 8)
-            await self._bucket.exhaust(course.asked)
-            self._exhausted.set()
-            self._exhausted = asyncio.Event()
-        raise AllowanceExhaustedError(
-            resume_at=later(error.at or self._transport.clock(), course.asked),
-            retry_after=course.asked,
+    async def _exhausted(
+        self, request: Request, progress: _Progress, error: RateLimitedError
+    ) -> AllowanceExhaustedError:
+        """Record that the allowance is used up, and return the error that says so."""
+        seconds = progress.retry_after
+        assert seconds is not None
+        if request.counts:  # usage and limits say nothing about the allowance of the others (spec 8)
+            await self._bucket.exhaust(seconds)
+            shared = self._loop_shared()
+            shared.exhausted.set()
+            shared.exhausted = asyncio.Event()
+        return AllowanceExhaustedError(
+            resume_at=later(error.at or self._transport.clock(), seconds),
+            retry_after=seconds,
             status=error.status,
             code=error.code,
             message=error.message,
+            details=error.details,
             request_id=error.request_id,
+            operation=error.operation,
+            entity_id=error.entity_id,
             at=error.at,
+            attempts=error.attempts,
         )
 
-    def _retrying(self, course: _Course, error: ServiceError | TransportError, wait: float) -> None:
-        request, kind = course.request, type(error).__name__
+    async def _back_off(self, request: Request, wait: float) -> None:
+        """Wait, but no longer than until the allowance is used up: then the next attempt says so."""
+        exhausted = self._loop_shared().exhausted
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await (exhausted.wait() if request.counts else asyncio.Event().wait())
+        self._announce_wait(request, "retry", wait)
+
+    def _loop_shared(self) -> _Shared:
+        """Return what the requests of the running loop share; the last loop's is of no use here."""
+        loop = asyncio.get_running_loop()
+        if self._shared is None or self._shared.loop is not loop:
+            self._shared = _Shared(loop, self._transport.max_in_flight)
+        return self._shared
+
+    def _announce_retry(
+        self, request: Request, progress: _Progress, error: ServiceError | TransportError, wait: float
+    ) -> None:
+        kind = type(error).__name__
         self.announce(
-            Retrying(request.operation, request.entity_id, course.sent, kind, wait, error.request_id)
+            Retrying(request.operation, request.entity_id, progress.attempts, kind, wait, error.request_id)
         )
 
-    def _waited(self, request: Request, reason: str, seconds: float) -> None:
+    def _announce_wait(self, request: Request, reason: str, seconds: float) -> None:
         if seconds >= _NOTICEABLE:
             self.announce(Waited(request.operation, request.entity_id, reason, seconds))

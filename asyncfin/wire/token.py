@@ -6,11 +6,14 @@ import asyncio
 import inspect
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import NoReturn, TypeAlias
 
-from asyncfin.errors import ArgumentError, AuthenticationError, ServiceError
+from attrs import evolve
+
+from asyncfin.errors import ArgumentError, AuthenticationError
 from asyncfin.model.checks import is_async
+from asyncfin.wire.protocol import Response
 from asyncfin.wire.tasks import SingleFlight
 
 AskToken: TypeAlias = Callable[[], Awaitable[str]]
@@ -18,46 +21,39 @@ AskToken: TypeAlias = Callable[[], Awaitable[str]]
 _PRINTABLE = r"[\x21-\x7e]+"
 _WANTED = "printable ASCII without spaces"
 _HIDDEN = "(secret)"
-# Responses to a request with a token older than this many renewals are long in.
+# How many tokens are looked for in responses. A token renewed more often than this is long out of use.
 _REMEMBERED = 16
-# A token shorter than this may stand in a response by chance, which is not to be spoiled.
-_UNMISTAKABLE = 8
-
-
-class _HiddenText(str):
-    """Text that the locals of a traceback, or the repr of the headers it stands in, do not show."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return _HIDDEN
+# A shorter token may be a word: striking it out would spoil data, codes and ids.
+_SHORTEST_STRUCK = 8
 
 
 class Secret:
-    """A token that no repr, str, format or pickle reveals.
+    """A token that no repr, str, format or pickle reveals."""
 
-    Attributes:
-        unmistakable: whether it is long enough not to stand in a response by chance.
-    """
-
-    __slots__ = ("_run", "_text", "unmistakable")
+    __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:
-        self._text = _HiddenText(text)
-        self._run = max(re.findall("[A-Za-z0-9]*", text), key=len).encode()
-        self.unmistakable = len(text) >= _UNMISTAKABLE
+        self._text = text
 
     def bearer(self) -> str:
-        """Return the value of the Authorization header (spec 5), its repr hidden too."""
-        return _HiddenText(f"Bearer {self._text}")
+        """Return the value of the Authorization header (spec 5)."""
+        return f"Bearer {self._text}"
 
-    def may_stand_in(self, answered: bytes) -> bool:
-        """Tell, by what no form of the token escapes, whether it is worth looking for `pattern`."""
-        return self._run in answered
+    def occurs_in(self, *texts: bytes) -> bool:
+        """Return whether the token occurs in one of these texts."""
+        token = self._text.encode()
+        return any(form in text for form in {token, _unescaped(token)} for text in texts)
 
     def pattern(self) -> str:
-        """Return a regular expression for the token, as it is or escaped as in URLs and JSON."""
-        return "".join(each if each.isalnum() else _escapes(each) for each in self._text)
+        """Return a regular expression for the forms in which a service may echo the token.
+
+        Each character stands as it is, or escaped: as in JSON (``\\u0061``, ``\\/``), once or twice, or as
+        in URLs (``%61``), any number of times.
+        """
+        return "".join(map(_escapes, self._text))
+
+    def __len__(self) -> int:
+        return len(self._text)
 
     def __repr__(self) -> str:
         return f"Secret{_HIDDEN}"
@@ -69,8 +65,11 @@ class Secret:
 class Tokens:
     """The token of a client: a fixed one, or what an async callable returned last.
 
-    The callable is asked at first use, and again after the service refused what it returned. It is
-    asked once, however many requests wait for the token, and goes on while one of them still waits.
+    The callable is called at first use, and again after the service refused what it returned: once for all
+    requests that wait, and it goes on while one of them still waits.
+
+    A token of any length is sent. One of less than 8 characters is not struck out where the service echoes
+    it: it may be a word, and the texts and data of responses are not to be spoiled.
 
     Raises:
         ArgumentError: `token` is neither printable ASCII without spaces nor an async callable.
@@ -96,8 +95,8 @@ class Tokens:
         """The token to send, if it is there without asking."""
         return self._current
 
-    def refused(self, token: Secret) -> None:
-        """Take in that the service refused `token` (401). One that was replaced since is no news."""
+    def record_401(self, token: Secret) -> None:
+        """Record that the service refused `token`: ask for another one, unless that has been done."""
         if token is self._current and self.renewable:
             self._current = None
 
@@ -114,22 +113,22 @@ class Tokens:
             raise AuthenticationError(status=401, message=outcome, answered=False)
         return outcome
 
-    def struck_from(self, answered: bytes) -> bytes:
-        """Return a part of a response without any unmistakable token that this client has used."""
-        echoed = [each for each in self._known if each.unmistakable and each.may_stand_in(answered)]
-        return re.sub(_any_of(echoed).encode(), _HIDDEN.encode(), answered) if echoed else answered
+    def redact(self, response: Response) -> Response:
+        """Return a response without any token of at least 8 characters that this client has used.
 
-    def redact(self, error: ServiceError) -> None:
-        """Take out of an error's texts every token that this client has used: the service may echo one.
-
-        Its code and request id, which programs and the support go by, keep what may be chance.
+        It is done once, for everything that is made of a response: data, error texts, codes, ids.
         """
-        unmistakable = [each for each in self._known if each.unmistakable]
-        error.message = _redacted(error.message, self._known)
-        error.code = error.code and _redacted(error.code, unmistakable)
-        error.request_id = error.request_id and _redacted(error.request_id, unmistakable)
-        error.details = _redacted_details(error.details, self._known)
-        error.args = (error.status, error.code, error.message, error.request_id)
+        headers = {name: self._redacted(value.encode()).decode() for name, value in response.headers.items()}
+        return evolve(response, headers=headers, body=self._redacted(response.body))
+
+    def _redacted(self, text: bytes) -> bytes:
+        # To look for escapes takes longer than all else that is done with a large response, so first of all
+        # the token is looked for in the text without them.
+        texts = (text, _unescaped(text))
+        echoed = [each for each in self._known if len(each) >= _SHORTEST_STRUCK and each.occurs_in(*texts)]
+        # The longer first, for one may begin with another.
+        patterns = sorted((each.pattern() for each in echoed), key=len, reverse=True)
+        return re.sub("|".join(patterns).encode(), _HIDDEN.encode(), text) if patterns else text
 
     async def _renewed(self) -> Secret | str:
         """Ask for a token; what came instead of one is told without its text, which may hold a secret."""
@@ -150,30 +149,26 @@ class Tokens:
         return self._current
 
 
-def _redacted(text: str, secrets: Collection[Secret]) -> str:
-    return re.sub(_any_of(secrets), _HIDDEN, text) if secrets else text
+# Of printable ASCII characters only: others never stand in a token.
+_IN_URLS = re.compile(rb"%(?:25)*([2-7][0-9A-Fa-f])")
+_IN_JSON = re.compile(rb"\\u00([2-7][0-9A-Fa-f])")
 
 
-def _redacted_details(value: Any, secrets: Collection[Secret]) -> Any:
-    match value:
-        case str():
-            return _redacted(value, secrets)
-        case Mapping():
-            return {
-                _redacted(name, secrets): _redacted_details(each, secrets) for name, each in value.items()
-            }
-        case list():
-            return [_redacted_details(each, secrets) for each in value]
-    return value
+def _unescaped(text: bytes) -> bytes:
+    """Return a text without the escapes that `_escapes` names; much quicker than to look for them."""
+    if b"%" in text:
+        text = _IN_URLS.sub(_character, text)
+    if b"\\" in text:
+        text = _IN_JSON.sub(_character, text).replace(b"\\", b"")
+    return text
 
 
-def _any_of(secrets: Collection[Secret]) -> str:
-    """Return a regular expression for these; the longer first, for one may begin with another."""
-    return "|".join(sorted((each.pattern() for each in secrets), key=len, reverse=True))
+def _character(escape: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(escape[1].decode())
 
 
 def _escapes(character: str) -> str:
-    """Return a regular expression for a character as it is, or escaped once or twice."""
+    """Return a regular expression for a character as it is, or escaped."""
     code = f"{ord(character):02x}"
     return rf"(?:\\{{0,3}}{re.escape(character)}|(?i:%(?:25)*{code}|\\{{1,2}}u00{code}))"
 

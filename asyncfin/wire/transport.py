@@ -1,4 +1,4 @@
-"""One attempt over HTTP: a request in, a response or a `TransportError` out.
+"""One request over HTTP: headers in, a response or a `TransportError` out.
 
 Decided here: what a connection may be (TLS, timeouts, proxies, how many), what counts as a complete
 response, and what of a failure is told. It is the only module of the client that imports aiohttp, and
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl as tls
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, cast
 from urllib.parse import urlencode
 
 import aiohttp
@@ -24,6 +24,7 @@ from asyncfin.errors import (
     ConnectionFailedError,
     MalformedAnswerError,
     RequestTimeoutError,
+    TransportError,
     TruncatedAnswerError,
     own_version,
 )
@@ -40,13 +41,12 @@ from asyncfin.wire.inflate import (
 )
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
-from asyncfin.wire.token import AskToken, Secret, Tokens
+
+HeaderValue: TypeAlias = str | Callable[[], str]
 
 # Inflating less than this is quicker than handing it to a thread.
 _INLINE_BYTES = 64 * 1024
-_CLOSED = "the client is closed"
-
-T = TypeVar("T")
+CLOSED = "the client is closed"
 
 
 def _utc_now() -> datetime:
@@ -56,12 +56,11 @@ def _utc_now() -> datetime:
 class Transport:
     """Sends requests to one service, in one event loop at a time.
 
-    It opens at the first attempt. When its loop ends properly (`asyncio.run` does) or `aclose` is
-    called it closes; after the loop's end it opens again in the next one, after `aclose` never.
+    Opens its connections at the first request. Closes with its event loop (if that ends properly, as with
+    `asyncio.run`) or on `aclose()`. Reopens in a later loop, but never after `aclose()`.
 
     Args:
         base_url: where the service is. https, or http to this machine; a path may follow the host.
-        token: the access token, or an async callable that returns it.
         timeouts: of one attempt.
         max_in_flight: connections at most.
         ssl: how to verify the service. None: by the system's authorities.
@@ -76,7 +75,6 @@ class Transport:
     def __init__(
         self,
         base_url: str,
-        token: str | AskToken,
         *,
         timeouts: Timeouts = Timeouts(),  # noqa: B008  a frozen value
         max_in_flight: int = 8,
@@ -85,22 +83,12 @@ class Transport:
         max_body_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:
-        checks.instance_of(Timeouts)("timeouts", timeouts)
-        checks.positive_int("max_in_flight", max_in_flight)
-        checks.positive_int("max_body_bytes", max_body_bytes)
-        checks.instance_of(tls.SSLContext).or_none()("ssl", ssl)
         self.base_url = checked_base_url(base_url)
-        self.tokens = Tokens(token)
+        self.max_in_flight = checks.positive_int("max_in_flight", max_in_flight)
         self.clock = clock
-        self._headers = {
-            "Accept": "application/json",
-            "Accept-Encoding": ACCEPTED,
-            "User-Agent": f"asyncfin/{own_version()}",
-        }
-        self._timeouts = timeouts
-        self._max_in_flight = max_in_flight
-        self._max_body_bytes = max_body_bytes
-        self._ssl = ssl
+        self._timeouts = checks.instance_of(Timeouts)("timeouts", timeouts)
+        self._max_body_bytes = checks.positive_int("max_body_bytes", max_body_bytes)
+        self._ssl = checks.instance_of(tls.SSLContext).or_none()("ssl", ssl)
         self._trust_env = trust_env
         self._open: _Open | None = None
         self._closed = False
@@ -108,23 +96,14 @@ class Transport:
     def __repr__(self) -> str:
         return f"Transport({self.base_url!r})"
 
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Hold one of the `max_in_flight` connections; wait for it outside of all timeouts.
+    async def send(self, request: Request, headers: Mapping[str, HeaderValue]) -> Response:
+        """Send `request` once and return the response, whatever its status.
 
-        Raises:
-            RuntimeError: as `attempt`.
-        """
-        async with (await self._opened()).slots:
-            await self._opened()  # it may have been closed meanwhile
-            yield
+        It is complete, but for the body of a 429 or 5xx that is late, broken or can't be read.
 
-    async def attempt(self, request: Request, token: Secret) -> Response:
-        """Send `request` once, at once, and return the response, whatever its status.
-
-        It is complete, but for the body of 429 and 5xx that is late, broken or can't be read. It does not
-        repeat a token of at least 8 characters, even where the service does. A 401 makes `tokens` forget
-        the token, if it can be replaced.
+        Args:
+            headers: to send beside those of every request. A value may be a function that returns it: it
+                is called as the headers are written, so that no waiting frame holds a secret.
 
         Raises:
             TransportError: no complete response came; its class says why.
@@ -132,34 +111,34 @@ class Transport:
             RuntimeError: this is closed, or belongs to another event loop that is not closed.
         """
         session = (await self._opened()).session
-        outcome = await self._outcome(session, request, token)
-        if not isinstance(outcome, Response):
-            # Raised out here, so that neither its context nor its frames lead to aiohttp, or to the body.
-            raise outcome
-        if outcome.status == 401:
-            self.tokens.refused(token)
-        return outcome
+        outcome = await self._exchange(session, request, headers)
+        if isinstance(outcome, Response):
+            return outcome
+        # Raised out here, so that neither its context nor its frames lead to aiohttp, or to the body.
+        raise outcome
 
-    async def while_open(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return what `work` gives. Closing ends it at once, wherever it waits.
+    @asynccontextmanager
+    async def until_closed(self) -> AsyncIterator[None]:
+        """Run the block until this is closed: that ends it at once, wherever it waits, without an error.
 
         Raises:
-            RuntimeError: as `attempt`.
+            RuntimeError: this is closed already, or belongs to another event loop that is not closed.
         """
         scopes = (await self._opened()).scopes
+        scope = asyncio.timeout(None)
+        scopes.add(scope)
         try:
-            async with asyncio.timeout(None) as scope:
-                scopes.add(scope)
-                return await work()
-        except TimeoutError:
-            if not scope.expired():
+            async with scope:
+                yield
+        except (TimeoutError, TransportError):
+            # Closing also breaks the connections, and a request may learn of that first.
+            if not self._closed:
                 raise
         finally:
             scopes.discard(scope)
-        raise RuntimeError(_CLOSED)
 
     async def aclose(self) -> None:
-        """Close all connections, and end at once what is under way or waits, with a RuntimeError.
+        """Close all connections, and end at once what runs in `until_closed`.
 
         A second call does nothing.
 
@@ -177,11 +156,10 @@ class Transport:
     async def _opened(self) -> _Open:
         await self._settled()
         if self._closed:
-            raise RuntimeError(_CLOSED)
+            raise RuntimeError(CLOSED)
         if self._open is None:
             session = self._new_session()
-            loop, slots = asyncio.get_running_loop(), asyncio.Semaphore(self._max_in_flight)
-            self._open = _Open(loop, session, slots, _kept(session), set())
+            self._open = _Open(asyncio.get_running_loop(), session, _kept(session), set())
             await anext(self._open.life)
         return self._open
 
@@ -200,8 +178,13 @@ class Transport:
 
     def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._max_in_flight, ssl=self._ssl or True),
-            headers=self._headers,
+            connector=aiohttp.TCPConnector(limit=self.max_in_flight, ssl=self._ssl or True),
+            headers={
+                "Accept": "application/json",
+                "Accept-Encoding": ACCEPTED,
+                "User-Agent": f"asyncfin/{own_version()}",
+            },
+            request_class=_Request,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             middlewares=(_once,),
@@ -214,46 +197,35 @@ class Transport:
             ),
         )
 
-    async def _outcome(
-        self, session: aiohttp.ClientSession, request: Request, token: Secret
+    async def _exchange(
+        self, session: aiohttp.ClientSession, request: Request, headers: Mapping[str, HeaderValue]
     ) -> Response | Exception:
-        heads: list[Response] = []  # the one that has come, still without its body
+        """Return the response, or the error that says why there is none."""
+        query = f"?{urlencode(request.params)}" if request.params else ""
+        content_type = {} if request.body is None else {"Content-Type": "application/json"}
+        head: Response | None = None
         try:
             async with asyncio.timeout(self._timeouts.total):
-                raw = await self._exchange(session, request, token, heads.append)
-            (head,) = heads
-            body = await self._inflated(raw, head.headers.get("content-encoding", ""))
+                async with session.request(
+                    request.method,
+                    URL(f"{self.base_url}{request.path}{query}", encoded=True),
+                    data=request.body,
+                    headers=cast("Mapping[str, str]", {**content_type, **headers}),  # see _Request
+                    allow_redirects=False,
+                ) as response:
+                    received = {
+                        name.decode().lower(): value.decode(errors="replace")
+                        for name, value in response.raw_headers
+                    }
+                    head = Response(response.status, received, b"", self.clock())
+                    raw = await self._read(response)
+                body = await self._inflated(raw, received.get("content-encoding", ""))
         except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
-            if heads and not self._closed and not _needs_its_body(heads[0].status):
-                return heads[0]
+            # A 429 or a 5xx says what to do by its status, whatever has become of its body.
+            if head is not None and (head.status == 429 or head.status >= 500):
+                return head
             return self._failure(error)
-        return evolve(head, body=self.tokens.struck_from(body), at=self.clock())
-
-    async def _exchange(
-        self,
-        session: aiohttp.ClientSession,
-        request: Request,
-        token: Secret,
-        begun: Callable[[Response], None],
-    ) -> bytes:
-        """Return the body as it came, after calling `begun` with the response's head."""
-        sent = {"Authorization": token.bearer()}
-        if request.body is not None:
-            sent["Content-Type"] = "application/json"
-        query = f"?{urlencode(request.params)}" if request.params else ""
-        async with session.request(
-            request.method,
-            URL(f"{self.base_url}{request.path}{query}", encoded=True),
-            data=request.body,
-            headers=sent,
-            allow_redirects=False,
-        ) as response:
-            headers = {
-                name.decode().lower(): self.tokens.struck_from(text).decode(errors="replace")
-                for name, text in response.raw_headers
-            }
-            begun(Response(response.status, headers, b"", self.clock()))
-            return await self._read(response)
+        return evolve(head, body=body, at=self.clock())
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0
@@ -273,8 +245,6 @@ class Transport:
         """Say in our own words what went wrong; the text of `error` may hold headers."""
         limits = self._timeouts
         match error:
-            case _ if self._closed:
-                return RuntimeError(_CLOSED)
             case OversizedError():
                 return MalformedAnswerError(f"the body is larger than {self._max_body_bytes} bytes")
             case UnknownCodingError():
@@ -311,11 +281,6 @@ class Transport:
         return ConnectionFailedError(f"{self.base_url} closed the connection before it answered")
 
 
-def _needs_its_body(status: int) -> bool:
-    """Say whether it takes the body to know what to do; 429 and 5xx say it themselves."""
-    return status != 429 and status < 500
-
-
 class _Dropped(Exception):  # noqa: N818  never seen outside
     """The connection broke before a response began."""
 
@@ -325,7 +290,6 @@ class _Open(NamedTuple):
 
     loop: asyncio.AbstractEventLoop
     session: aiohttp.ClientSession
-    slots: asyncio.Semaphore
     life: AsyncGenerator[None, None]
     scopes: set[asyncio.Timeout]  # of what closing ends
 
@@ -336,6 +300,22 @@ async def _kept(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
         yield
     finally:
         await session.close()
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request whose header values may be functions, which are called as the headers are written."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        secret = {name: value for name, value in self.headers.items() if callable(value)}
+        self._reveal(secret)
+        try:
+            return await super().send(conn)  # writes the headers before it waits for anything
+        finally:
+            self.headers.update(secret)
+
+    def _reveal(self, secret: Mapping[str, Callable[[], str]]) -> None:
+        for name, value in secret.items():
+            self.headers[name] = value()
 
 
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

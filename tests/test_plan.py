@@ -104,13 +104,20 @@ def test_groups_are_not_named_where_that_makes_no_difference() -> None:
     assert planned(known).batches[0].reporting_group_ids is None
 
 
-def test_more_groups_than_a_query_can_name() -> None:
-    """60 groups of one metric and path can't be named, so all 120 come, on two pages."""
+def test_more_groups_of_one_cell_than_a_query_can_name_are_named_a_page_at_a_time() -> None:
+    """60 of the 120 groups of one metric and path are two batches, of 50 groups and of 10."""
     known = catalogue(*(("Revenue", "all", f"g{at}") for at in range(120)))
-    (batch,) = planned(known, tuple(f"s{at}" for at in range(60))).batches
+    batches = planned(known, tuple(f"s{at}" for at in range(60))).batches
+    assert [len(batch.reporting_group_ids or ()) for batch in batches] == [50, 10]
+    assert [batch.home for batch in batches] == [batch.matched for batch in batches]
+
+
+def test_all_groups_of_one_cell_follow_the_cursor_where_that_takes_fewer_requests() -> None:
+    """120 groups of one metric and path are two pages of one query, but three queries that name them."""
+    known = catalogue(*(("Revenue", "all", f"g{at}") for at in range(120)))
+    (batch,) = planned(known).batches
     assert batch.reporting_group_ids is None
-    assert len(batch.home) == 60
-    assert len(batch.matched) == 120
+    assert len(batch.home) == len(batch.matched) == 120
     assert batch.requests == 2
 
 
@@ -156,10 +163,30 @@ def test_trailing_for_one_of_two_series_of_a_cell_is_asked_as_range() -> None:
     assert planned(known, ("s0",), Trailing(12)).way == "trailing as range"
 
 
-def test_dense_series_cost_no_more_than_their_block() -> None:
-    """13 metrics on 15 paths are 195 series: two pages of one batch, but no two batches of a page each."""
+def test_two_pages_of_one_query_are_taken_where_they_are_all_there_is() -> None:
+    """13 metrics on 15 paths are 195 series: two pages of one query, but three batches of a page each."""
     known = catalogue(*((f"M{metric}", f"p{path}", "g") for metric in range(13) for path in range(15)))
     assert planned(known).requests == planned(known).lower_bound == 2
+    assert len(planned(known).batches) == 1
+
+
+def test_of_two_plans_with_the_same_requests_the_one_of_more_batches_is_taken() -> None:
+    """10 metrics on 12 paths are two pages of one query, and as many batches of a page each."""
+    known = catalogue(*((f"M{metric}", f"p{path}", "g") for metric in range(10) for path in range(12)))
+    assert [batch.requests for batch in planned(known).batches] == [1, 1]
+
+
+@pytest.mark.parametrize("sides", [(60, 60), (90, 23), (120, 70), (50, 110)])
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_a_dense_table_is_cut_into_full_pages_without_cursors(sides: tuple[int, int], groups: int) -> None:
+    """Thousands of series that lie dense take few requests more than they must, each a batch of its own."""
+    metrics, paths = sides
+    known = catalogue(
+        *((f"M{m}", f"p{p}", f"g{g}") for m in range(metrics) for p in range(paths) for g in range(groups))
+    )
+    dense = planned(known)
+    assert all(batch.requests == 1 for batch in dense.batches)
+    assert dense.requests <= 1.02 * dense.lower_bound + 1
 
 
 def test_a_plan_explains_itself() -> None:

@@ -1,12 +1,15 @@
-"""The catalogue as a table of metrics and scope paths, and what a batch matches in it.
+"""The catalogue as a table of metrics and scope paths, and what queries match in it.
 
-A batch is known by its home series alone: its query names their metrics, paths and groups, and no others.
+A cell is one metric on one path, and holds a series for each reporting group that has one there. A line is
+a metric (side 0) or a path (side 1). Metrics and paths go by their numbers in the catalogue's order, which
+are cheap to compare and make every plan the same, whatever the order in which series are asked for.
 """
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
@@ -20,101 +23,240 @@ from asyncfin.model.query import (
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
 
-Several: TypeAlias = Sequence[CatalogueSeries]
+MAX_LINES = (MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS)
+
 Cell: TypeAlias = tuple[int, int]
+SeriesByCell: TypeAlias = dict[Cell, list[CatalogueSeries]]
+CountsByLine: TypeAlias = tuple[dict[int, dict[int, int]], dict[int, dict[int, int]]]
 
 
-class Part(NamedTuple):
-    """Home series of one batch, what to name for them, and all series that the query then matches.
+class CrossProduct(NamedTuple):
+    """What one query names, and what it matches.
 
-    `groups` is None where naming them makes no difference, or they are too many to name.
+    Attributes:
+        home: the wanted series that the query is sent for.
+        groups: None where naming them makes no difference, or they are too many to name.
+        matched: all series of the catalogue that the query matches; not all need be at home here.
     """
 
-    home: Several
+    home: Sequence[CatalogueSeries]
     metric_ids: tuple[str, ...]
     paths: tuple[ScopePath, ...]
     groups: tuple[str, ...] | None
-    matched: Several
+    matched: Sequence[CatalogueSeries]
 
     @property
     def requests(self) -> int:
-        """How many pages that query takes."""
+        """How many pages the query takes."""
         return ceil(len(self.matched) / MAX_PAGE_SIZE)
 
 
-class Places(NamedTuple):
-    """The metrics and paths of a catalogue by their numbers, and the cell of each series."""
+class View(NamedTuple):
+    """What a query that names certain reporting groups sees of the table.
 
-    metric_ids: Sequence[str]
-    paths: Sequence[ScopePath]
-    cells: Mapping[str, Cell]
+    Attributes:
+        matched: how many series each cell holds, by metric and path, and by path and metric.
+        wanted: the wanted series of each cell.
+    """
+
+    matched: CountsByLine
+    wanted: SeriesByCell
 
 
 class Cells:
-    """The series that queries for the wanted ones can match, by the numbers of their metric and path."""
+    """The cells that queries for the wanted series can match.
 
-    def __init__(self, known: Iterable[CatalogueSeries], wanted: Several, places: Places) -> None:
-        self.places = places
-        self.wanted: dict[Cell, list[CatalogueSeries]] = {}
-        for series in wanted:
-            self.wanted.setdefault(places.cells[series.series_id], []).append(series)
-        paths = {path for _, path in self.wanted}
-        self.known: dict[int, dict[int, list[CatalogueSeries]]] = {metric: {} for metric, _ in self.wanted}
-        for series in known:
-            metric, path = places.cells[series.series_id]
-            if path in paths:
-                self.known[metric].setdefault(path, []).append(series)
+    Attributes:
+        wanted: the wanted series by cell.
+        known: all series of the catalogue on the wanted metrics and paths, by cell.
+    """
 
-    @classmethod
-    def of(cls, catalogue: Catalogue, wanted: Several) -> "Cells":
-        """Return the cells that matter for wanted series of a catalogue."""
+    def __init__(self, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> None:
         metrics = {series.metric_id for series in wanted}
-        rows = [several for metric, several in catalogue.by_metric.items() if metric in metrics]
-        path_of = {s.series_id: at for at, each in enumerate(catalogue.by_path.values()) for s in each}
-        cells = {s.series_id: (at, path_of[s.series_id]) for at, each in enumerate(rows) for s in each}
-        places = Places([several[0].metric_id for several in rows], list(catalogue.by_path), cells)
-        return cls(chain.from_iterable(rows), wanted, places)
-
-    def crossed_by(self, wanted: Several) -> "Cells":
-        """Return the cells that matter for some of the wanted series."""
-        metrics = dict.fromkeys(self.places.cells[series.series_id][0] for series in wanted)
-        rows = (several for metric in metrics for several in self.known[metric].values())
-        return Cells(chain.from_iterable(rows), wanted, self.places)
+        rows = [row for metric, row in catalogue.by_metric.items() if metric in metrics]
+        path_of = {s.series_id: at for at, column in enumerate(catalogue.by_path.values()) for s in column}
+        self._cell_of = {
+            series.series_id: (at, path_of[series.series_id]) for at, row in enumerate(rows) for series in row
+        }
+        self._metric_ids = [row[0].metric_id for row in rows]
+        self._paths = list(catalogue.by_path)
+        self.wanted: SeriesByCell = {}
+        for series in wanted:
+            self.wanted.setdefault(self._cell_of[series.series_id], []).append(series)
+        paths = {path for _, path in self.wanted}
+        self.known: SeriesByCell = {}
+        for row in rows:
+            for series in row:
+                cell = self._cell_of[series.series_id]
+                if cell[1] in paths:
+                    self.known.setdefault(cell, []).append(series)
 
     @cached_property
     def lower_bound(self) -> int:
         """How many requests the wanted series take at least."""
         return lower_bound(sum(map(len, self.wanted.values())), self.wanted)
 
-    def part(self, home: Several) -> Part:
-        """Return these home series with all that the query for them matches."""
-        cells = [self.places.cells[series.series_id] for series in home]
+    @cached_property
+    def density(self) -> float:
+        """The share of wanted cells in the table of their metrics and paths."""
+        metrics, paths = ({cell[side] for cell in self.wanted} for side in (0, 1))
+        return len(self.wanted) / (len(metrics) * len(paths))
+
+    def cross_product(self, home: Sequence[CatalogueSeries]) -> CrossProduct:
+        """Return the query for these series: their metrics, paths and groups, and no others."""
+        cells = [self._cell_of[series.series_id] for series in home]
         metrics = dict.fromkeys(metric for metric, _ in cells)
         paths = dict.fromkeys(path for _, path in cells)
         crossed = [
             series
             for metric in metrics
-            for path, several in self.known[metric].items()
+            for path in self._paths_of[metric]
             if path in paths
-            for series in several
+            for series in self.known[metric, path]
         ]
         groups = dict.fromkeys(series.reporting_group_id for series in home)
         matched = [series for series in crossed if series.reporting_group_id in groups]
-        plain = len(groups) > MAX_REPORTING_GROUP_IDS or len(matched) == len(crossed)
-        return Part(
+        unnamed = len(groups) > MAX_REPORTING_GROUP_IDS or len(matched) == len(crossed)
+        return CrossProduct(
             home,
-            tuple(self.places.metric_ids[metric] for metric in metrics),
-            tuple(self.places.paths[path] for path in paths),
-            None if plain else tuple(groups),
-            crossed if plain else matched,
+            tuple(self._metric_ids[metric] for metric in metrics),
+            tuple(self._paths[path] for path in paths),
+            None if unnamed else tuple(groups),
+            crossed if unnamed else matched,
         )
+
+    def whole(self) -> CrossProduct | None:
+        """Return the one query for all wanted series, or None where the caps do not allow it."""
+        product = self.cross_product([series for several in self.wanted.values() for series in several])
+        fits = len(product.metric_ids) <= MAX_METRIC_IDS and len(product.paths) <= MAX_SCOPE_COMBINATIONS
+        return product if fits else None
+
+    def crowded(self) -> list[CrossProduct]:
+        """Return the queries for the cells that hold more than a page of series even by themselves.
+
+        Groups are named a page at a time; a single group of more than a page follows its cursor, and so do
+        all of them where that takes fewer requests.
+        """
+        products: list[CrossProduct] = []
+        for cell, wanted in self.wanted.items():
+            known = self._known_by_view[0][cell]
+            if len(known) <= MAX_PAGE_SIZE:
+                continue
+            counts = Counter(series.reporting_group_id for series in known)
+            pages: list[set[str]] = []
+            room = 0
+            for group in _groups([wanted]):
+                room -= counts[group]
+                if not pages or room < 0 or len(pages[-1]) == MAX_REPORTING_GROUP_IDS:
+                    pages.append(set())
+                    room = MAX_PAGE_SIZE - counts[group]
+                pages[-1].add(group)
+            each = [
+                self.cross_product([series for series in wanted if series.reporting_group_id in groups])
+                for groups in pages
+            ]
+            together = self.cross_product(wanted)
+            fewer = together.requests < sum(product.requests for product in each)
+            products += [together] if fewer else each
+        return products
+
+    def views(self, wanted: SeriesByCell, *, foreign: bool = True) -> list[View]:
+        """Return the table as queries see it that name all wanted groups, and such that name some.
+
+        The first view is of all wanted groups. The others, if any, are of sets of groups that share no
+        cell, where naming the groups keeps the series of other groups out; each group of `wanted` is in one.
+
+        Args:
+            wanted: the wanted series to show in the views.
+            foreign: whether a series that is not wanted may be matched. If not, the cell of such a series
+                counts more than a page, and so fits nowhere.
+        """
+        views: list[View] = []
+        for known, of_it in zip(self._known_by_view, self._by_view(wanted), strict=True):
+            counts = {cell: len(series) for cell, series in known.items()}
+            if not foreign:
+                asked = self._wanted_by_view[len(views)]
+                counts = {
+                    cell: n if n == len(asked.get(cell, ())) else MAX_PAGE_SIZE + 1
+                    for cell, n in counts.items()
+                }
+            views.append(View(by_line(counts), of_it))
+        return [views[0], *(view for view in views[1:] if view.wanted)]
+
+    @cached_property
+    def _paths_of(self) -> Mapping[int, list[int]]:
+        paths: dict[int, list[int]] = {}
+        for metric, path in self.known:
+            paths.setdefault(metric, []).append(path)
+        return paths
+
+    @cached_property
+    def _named(self) -> dict[str, None]:
+        """The wanted groups."""
+        return _groups(self.wanted.values())
+
+    @cached_property
+    def _known_by_view(self) -> list[SeriesByCell]:
+        everything, *apart = self._by_view(self.known)
+        if len(self._named) <= MAX_REPORTING_GROUP_IDS:
+            named = (
+                (cell, [series for series in known if series.reporting_group_id in self._named])
+                for cell, known in everything.items()
+            )
+            everything = {cell: series for cell, series in named if series}
+        return [everything, *apart]
+
+    @cached_property
+    def _wanted_by_view(self) -> list[SeriesByCell]:
+        return self._by_view(self.wanted)
+
+    def _by_view(self, cells: SeriesByCell) -> list[SeriesByCell]:
+        view_of = {group: at for at, groups in enumerate(self._groups_apart) for group in groups}
+        apart: list[SeriesByCell] = [{} for _ in self._groups_apart]
+        if apart:
+            for cell, several in cells.items():
+                for series in several:
+                    if (at := view_of.get(series.reporting_group_id)) is not None:
+                        apart[at].setdefault(cell, []).append(series)
+        return [cells, *apart]
+
+    @cached_property
+    def _groups_apart(self) -> list[set[str]]:
+        """The wanted groups in few sets, none with two groups that share a cell; empty if one would do."""
+        sharing: dict[str, set[str]] = {group: set() for group in self._named}
+        for several in self.known.values():
+            if len(several) > 1:
+                groups = {series.reporting_group_id for series in several}
+                for group in groups & sharing.keys():
+                    sharing[group] |= groups - {group}
+        sets: list[set[str]] = []
+        for group in self._named:
+            free = (s for s in sets if len(s) < MAX_REPORTING_GROUP_IDS and not s & sharing[group])
+            if (found := next(free, None)) is None:
+                sets.append(found := set())
+            found.add(group)
+        return sets if len(sets) > 1 else []
+
+
+def by_line(counts: Mapping[Cell, int]) -> CountsByLine:
+    """Return the counts of cells by metric and path, and by path and metric."""
+    by_metric: dict[int, dict[int, int]] = {}
+    by_path: dict[int, dict[int, int]] = {}
+    for (metric, path), count in counts.items():
+        by_metric.setdefault(metric, {})[path] = count
+        by_path.setdefault(path, {})[metric] = count
+    return by_metric, by_path
 
 
 def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> int:
-    """Return how many requests the caps make necessary for so many series of these (metric, path) (spec 8).
+    """Return how many requests the caps of spec 8 make necessary.
 
-    Whatever is asked for, an answer brings at most 100 series of at most 50 metrics and 50 paths, and so
+    A response holds at most 100 series of at most 50 metrics and 50 paths, whatever is asked for, and so
     does each further page of a cursor.
+
+    Args:
+        series: how many series are wanted.
+        crossings: the (metric, path) pairs that they are of.
     """
     paths_of = Counter(metric for metric, _ in crossings)
     metrics_of = Counter(path for _, path in crossings)
@@ -123,3 +265,7 @@ def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> in
         ceil(max(len(paths_of), *metrics_of.values()) / MAX_METRIC_IDS),
         ceil(max(len(metrics_of), *paths_of.values()) / MAX_SCOPE_COMBINATIONS),
     )
+
+
+def _groups(cells: Iterable[Iterable[CatalogueSeries]]) -> dict[str, None]:
+    return dict.fromkeys(series.reporting_group_id for several in cells for series in several)

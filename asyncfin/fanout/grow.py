@@ -1,71 +1,138 @@
 """Grow batches of one page over a sparse table of metrics and scope paths.
 
-A batch is grown from a hub, the metric or path that most homeless series share. Where a hub has more
-partners than the caps let in, those are taken whose homeless series come closest to what each free
-place still has to bring to fill the page, so that partners with few and with many series are used up
-together; then comes whatever wastes least of the page and brings most. When nothing near fits any more,
-the next hub starts in the same batch, on the side that is shorter of places.
+A batch is grown from a hub, the line that most unassigned cells share. Where a hub has more partners than
+the caps let in, those are taken whose unassigned series come closest to what each free line still has to
+add to fill the page, so that partners with few and with many series are used up together. Then comes
+whatever wastes least of the page and adds most. When nothing near fits any more, the next hub starts in the
+same batch, on the side with fewer lines left.
+
+Batches are grown in several views of the table (see `Cells.views`).
 """
 
+from __future__ import annotations
+
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
-from typing import TypeAlias
+from math import inf
 
-PLACES = (50, 50)
-PAGE = 100
+from asyncfin.fanout.cells import MAX_LINES, Cell, Cells, CountsByLine, SeriesByCell, View, by_line
+from asyncfin.model.query import MAX_PAGE_SIZE
+from asyncfin.model.series import CatalogueSeries
+
+# Bounds on the time that one batch takes to plan; more of each changed no plan of a real catalogue.
 _HUBS_TRIED = 60
 _PARTNERS_TRIED = 10
 _PARTNERS_WEIGHED = 1000
 
-Cell: TypeAlias = tuple[int, int]
-Lines: TypeAlias = tuple[dict[int, dict[int, int]], dict[int, dict[int, int]]]
+
+def grow(
+    cells: Cells, wanted: SeriesByCell, *, enough: int, foreign: bool = True, limit: float = inf
+) -> list[Sequence[CatalogueSeries]] | None:
+    """Return the home series of batches of a page each that together hold the wanted series.
+
+    Args:
+        wanted: what is to be assigned, without what fits on no page by itself.
+        enough: take a batch with at least this many home series without growing it in further views.
+        foreign: whether a batch may match series that are not wanted.
+        limit: give up as soon as more batches than this would be needed, if the next ones are like the last
+            two.
+
+    Returns:
+        None if a foreign series can't be kept out, or more than `limit` batches are needed.
+    """
+    unassigned = {cell: list(series) for cell, series in wanted.items()}
+    left = sum(map(len, unassigned.values()))
+    first, *others = (_Growth(view) for view in cells.views(unassigned, foreign=foreign))
+    homes: list[Sequence[CatalogueSeries]] = []
+    most = MAX_PAGE_SIZE
+    while 0 < left <= most * (limit - len(homes)):
+        best, batch = first.series(), first.batch()
+        for growth in others:
+            if len(best) >= enough:
+                break
+            if len(series := growth.series()) > len(best):
+                best, batch = series, growth.batch()
+        if not best:
+            break
+        assigned = {series.series_id for series in best}
+        for growth in (first, *others):
+            growth.assign(batch, assigned)
+        left -= len(best)
+        homes.append(best)
+        most = max(map(len, homes[-2:]))
+    return None if left else homes
 
 
-def lines(cells: Mapping[Cell, int]) -> Lines:
-    """Return the counts by metric and path, and by path and metric."""
-    by_metric: defaultdict[int, dict[int, int]] = defaultdict(dict)
-    by_path: defaultdict[int, dict[int, int]] = defaultdict(dict)
-    for (metric, path), count in cells.items():
-        by_metric[metric][path] = by_path[path][metric] = count
-    return dict(by_metric), dict(by_path)
+class _Growth:
+    """The unassigned series that one view sees, and the batch that would hold most of them."""
+
+    def __init__(self, view: View) -> None:
+        self._unassigned = view.wanted
+        counts = {
+            (metric, path): len(series)
+            for (metric, path), series in view.wanted.items()
+            if view.matched[0][metric][path] <= MAX_PAGE_SIZE
+        }
+        self._table = _Table(view.matched, counts)
+        self._batch: list[Cell] | None = None
+
+    def batch(self) -> list[Cell]:
+        if self._batch is None:
+            self._batch = _Batch(self._table).cells()
+        return self._batch
+
+    def series(self) -> list[CatalogueSeries]:
+        return [series for cell in self.batch() for series in self._unassigned[cell]]
+
+    def assign(self, cells: list[Cell], assigned: set[str]) -> None:
+        """Drop the assigned series of these cells."""
+        for cell in cells:
+            series = self._unassigned.get(cell, [])
+            left = [each for each in series if each.series_id not in assigned]
+            if len(left) == len(series):
+                continue
+            self._table.assign(cell, len(series) - len(left))
+            self._batch = None
+            if left:
+                self._unassigned[cell] = left
+            else:
+                del self._unassigned[cell]
 
 
-class Table:
-    """How many series each (metric, path) matches, and how many of them want a home.
+class _Table:
+    """How many series each cell matches, and how many of them are unassigned.
 
-    Side 0 holds the metrics, side 1 the paths; a line is a metric or a path. Every cell that wants a
-    home fits on a page by itself.
+    `total` holds the unassigned series of each line. Every unassigned cell fits on a page by itself.
     """
 
-    def __init__(self, matched: Lines, homeless: Mapping[Cell, int]) -> None:
+    def __init__(self, matched: CountsByLine, unassigned: dict[Cell, int]) -> None:
         self.matched = matched
-        self.homeless = lines(homeless)
-        self.bring = tuple(
-            {line: sum(cells.values()) for line, cells in side.items()} for side in self.homeless
+        self.unassigned = by_line(unassigned)
+        self.total = tuple(
+            {line: sum(cells.values()) for line, cells in side.items()} for side in self.unassigned
         )
-        self._hubs = [[(-len(cells), line) for line, cells in side.items()] for side in self.homeless]
+        self._hubs = [[(-len(cells), line) for line, cells in side.items()] for side in self.unassigned]
         for hubs in self._hubs:
             heapify(hubs)
 
-    def settle(self, cell: Cell, count: int) -> None:
-        """Take note that so many series of a cell have found a home, if any wanted one here."""
+    def assign(self, cell: Cell, count: int) -> None:
+        """Take `count` series off a cell; a cell that does not fit on a page is not in the table."""
         metric, path = cell
-        if path not in self.homeless[0].get(metric, ()):
+        if path not in self.unassigned[0].get(metric, ()):
             return
-        for homeless, bring, line, other in (
-            (self.homeless[0], self.bring[0], metric, path),
-            (self.homeless[1], self.bring[1], path, metric),
+        for unassigned, total, line, other in (
+            (self.unassigned[0], self.total[0], metric, path),
+            (self.unassigned[1], self.total[1], path, metric),
         ):
-            cells = homeless[line]
-            bring[line] -= count
+            cells = unassigned[line]
+            total[line] -= count
             cells[other] -= count
             if not cells[other]:
                 del cells[other]
                 if not cells:
-                    del homeless[line]
+                    del unassigned[line]
 
     def largest_hub(self) -> tuple[int, int] | None:
         """Return the side and the line with the most partners left."""
@@ -76,9 +143,10 @@ class Table:
         """Return the line of a side with the most partners left, as (-partners, line)."""
         hubs = self._hubs[side]
         while hubs:
-            partners = len(self.homeless[side].get(hubs[0][1], ()))
+            partners = len(self.unassigned[side].get(hubs[0][1], ()))
             if partners == -hubs[0][0]:
                 return hubs[0]
+            # The heap is put right only when an outdated entry comes to its top.
             if partners:
                 heapreplace(hubs, (-partners, hubs[0][1]))
             else:
@@ -86,7 +154,7 @@ class Table:
         return None
 
     def hubs(self, side: int) -> Generator[int, None, None]:
-        """Return the lines with the most partners left, in that order."""
+        """Yield the lines with the most partners left, in that order."""
         seen: list[tuple[int, int]] = []
         try:
             while len(seen) < _HUBS_TRIED and (top := self._hub(side)) is not None:
@@ -97,15 +165,16 @@ class Table:
                 heappush(self._hubs[side], each)
 
 
-class Batch:
+class _Batch:
     """A batch while it grows: the lines chosen so far, and the room left on its page."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: _Table) -> None:
         self._table = table
         self._chosen: tuple[dict[int, None], dict[int, None]] = ({}, {})
+        # What a line that is not chosen would add, and the same as a heap of (waste, -gain, side, line).
         self._gain: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self._near: list[tuple[float, int, int, int]] = []
-        self._room = PAGE
+        self._room = MAX_PAGE_SIZE
         self._hubs = (table.hubs(0), table.hubs(1))
         hub = table.largest_hub()
         while hub is not None:
@@ -116,12 +185,12 @@ class Batch:
             hubs.close()
 
     def cells(self) -> list[Cell]:
-        """Return the cells that find their home here."""
-        homeless, paths = self._table.homeless[0], self._chosen[1]
-        return [(m, p) for m in self._chosen[0] for p in homeless.get(m, ()) if p in paths]
+        """Return the unassigned cells of the chosen lines."""
+        unassigned, paths = self._table.unassigned[0], self._chosen[1]
+        return [(m, p) for m in self._chosen[0] for p in unassigned.get(m, ()) if p in paths]
 
     def _free(self, side: int) -> int:
-        return PLACES[side] - len(self._chosen[side])
+        return MAX_LINES[side] - len(self._chosen[side])
 
     def _cost(self, side: int, line: int) -> int:
         """Return how many more series the batch would match with this line."""
@@ -135,32 +204,14 @@ class Batch:
         self._chosen[side][line] = None
         other_side, gain = 1 - side, self._gain[1 - side]
         chosen, near = self._chosen[other_side], self._near
-        for other, count in self._table.homeless[side].get(line, {}).items():
+        for other, count in self._table.unassigned[side].get(line, {}).items():
             if other not in chosen:
                 gain[other] = count = gain.get(other, 0) + count
                 heappush(near, (0, -count, other_side, other))
 
-    def _next_hub(self) -> tuple[int, int] | None:
-        """Return the side and line of the next hub that still fits: what doesn't never will in this batch."""
-        if not self._room or not self._free(0) or not self._free(1):
-            return None
-        short = 0 if self._free(0) <= self._free(1) else 1
-        for side in (short, 1 - short):
-            for line in self._hubs[side]:
-                if line not in self._chosen[side] and self._fits(side, line):
-                    return side, line
-        return None
-
-    def _fits(self, side: int, line: int) -> bool:
-        """Say whether there is room for a line and one of its partners."""
-        room = self._room - self._cost(side, line)
-        cells = self._table.matched[side][line]
-        partners = islice(self._table.homeless[side][line], _PARTNERS_TRIED)
-        return any(self._cost(1 - side, other) + cells[other] <= room for other in partners)
-
     def _start(self, side: int, hub: int) -> None:
         """Choose a hub and, where its partners are too many, the ones that fill the page evenly."""
-        partners = self._table.homeless[side][hub]
+        partners = self._table.unassigned[side][hub]
         if len(partners) <= self._free(1 - side):
             self._choose(side, hub, self._cost(side, hub))
             return
@@ -169,36 +220,58 @@ class Batch:
         self._fill_evenly(1 - side, partners)
 
     def _fill_evenly(self, side: int, lines: Iterable[int]) -> None:
-        by_bring: dict[int, list[int]] = {}
+        by_total: dict[int, list[int]] = {}
         for line in islice(lines, _PARTNERS_WEIGHED):
             if line not in self._chosen[side]:
-                by_bring.setdefault(self._table.bring[side][line], []).append(line)
-        brings = sorted(by_bring)
+                by_total.setdefault(self._table.total[side][line], []).append(line)
+        totals = sorted(by_total)
         missing = self._room
-        while brings and self._room and (free := self._free(side)):
-            bring = _closest(brings, missing / free)
-            line = by_bring[bring].pop()
-            if not by_bring[bring]:
-                brings.remove(bring)
+        while totals and self._room and (free := self._free(side)):
+            total = _closest(totals, missing / free)
+            line = by_total[total].pop()
+            if not by_total[total]:
+                totals.remove(total)
             if (cost := self._cost(side, line)) <= self._room:
                 self._choose(side, line, cost)
-                missing -= bring
+                missing -= total
 
     def _fill(self) -> None:
-        """Choose lines next to the chosen ones: the least waste first, then the most homeless series."""
+        """Choose lines next to the chosen ones: the least waste first, then the most unassigned series."""
         near = self._near
         while near and self._room:
             waste, gain, side, line = heappop(near)
             if line in self._chosen[side] or self._gain[side][line] != -gain or not self._free(side):
                 continue
             cost = self._cost(side, line)
-            now = cost / -gain - 1
             if cost > self._room:
                 continue
+            # An entry's waste may be outdated, and waste only grows: look again when its turn has come.
+            now = cost / -gain - 1
             if now > waste:
                 heappush(near, (now, gain, side, line))
             else:
                 self._choose(side, line, cost)
+
+    def _next_hub(self) -> tuple[int, int] | None:
+        """Return the side and line of the next hub that fits. What does not fit never will in this batch."""
+        if not self._room or not self._free(0) or not self._free(1):
+            return None
+        short = 0 if self._free(0) <= self._free(1) else 1
+        for side in (short, 1 - short):
+            for line in self._fitting(side):
+                return side, line
+        return None
+
+    def _fitting(self, side: int) -> Iterator[int]:
+        """Yield the hubs for which, and for one of whose partners, there is room."""
+        for line in self._hubs[side]:
+            if line in self._chosen[side]:
+                continue
+            room = self._room - self._cost(side, line)
+            cells = self._table.matched[side][line]
+            partners = islice(self._table.unassigned[side][line], _PARTNERS_TRIED)
+            if any(self._cost(1 - side, other) + cells[other] <= room for other in partners):
+                yield line
 
 
 def _closest(ascending: list[int], number: float) -> int:

@@ -1,22 +1,23 @@
-"""Plans a question: which batches to send, so that every wanted series comes, in the fewest requests.
+"""Plans a question: which batches to send, so that every wanted series comes, in nearly the fewest requests.
 
-A batch is a cross product of metrics, paths and groups, and is one page where it matches at most 100
-series. `pack` finds such batches; where a plain grid of blocks should take fewer requests, it is taken
-instead. A question for trailing months is asked as it is only where no batch matches a foreign series,
-whose values would move the window; otherwise, or where that is dearer, the catalogue's whole span is
-asked for, and the window is cut out of the answer.
+A batch is a cross product of metrics, paths and groups. Each is one page, so that all of them can be
+under way at once: dense tables are cut in `strips`, sparse ones are filled by `grow`. Only a single metric,
+path and group of more than a page of series, and a question that is one query of two pages, follow a cursor.
+
+A question for trailing months is asked as it is only where no batch matches a foreign series, whose values
+would move the window; otherwise, or where that takes more requests, the catalogue's whole span is asked for,
+and the window is cut out of the response.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from math import ceil
 
 from attrs import field, frozen
 
-from asyncfin.fanout.blocks import grids
-from asyncfin.fanout.cells import Cells, Part, Several, lower_bound
-from asyncfin.fanout.pack import pack
-from asyncfin.fanout.views import Views
+from asyncfin.fanout.cells import Cells, CrossProduct, SeriesByCell, lower_bound
+from asyncfin.fanout.grow import grow
+from asyncfin.fanout.strips import strips
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import FiscalRange, PeriodSelection, Resolved, Trailing, describe, resolve
 from asyncfin.model.query import MAX_PAGE_SIZE, Query
@@ -28,7 +29,9 @@ AS_ASKED = "as asked"
 AS_RANGE = "trailing as range"
 _CUT = " (all periods are asked for, and the window is cut out of the answer)"
 
-# Packing again costs as much as packing: it is left out where so little can be won.
+# With fewer of its cells wanted, a table is too thin for strips: most of a page would be foreign series.
+_DENSE = 0.05
+# Another way to plan takes as long as the first: it is not tried where so little can be gained.
 _CLOSE = 1.1
 
 
@@ -49,8 +52,8 @@ class Batch(Query):
     def requests(self) -> int:
         """How many pages it takes.
 
-        One, unless a single metric, path and group holds more than 100 series, or series lie so dense
-        that one batch of several pages saves requests.
+        One, unless a single metric, path and group holds more than 100 series, or this is the only batch
+        and takes two where batches of a page each would take three.
         """
         return ceil(len(self.matched) / MAX_PAGE_SIZE)
 
@@ -151,71 +154,76 @@ def plan(
     series = tuple(each for each in catalogue.series if each.series_id in ids)
     batches: tuple[Batch, ...] = ()
     if series and periods is not None and catalogue.periods:
-        parts, asked = _parts(catalogue, series, periods)
-        batches = tuple(_batch(part, asked, catalogue.dataset_id, value_version) for part in parts)
+        products, asked = _cross_products(Cells(catalogue, series), catalogue, periods)
+        batches = tuple(_batch(each, asked, catalogue.dataset_id, value_version) for each in products)
     return Plan(catalogue, select, period_selection, periods, value_version, series, batches, pinned)
 
 
-def _parts(catalogue: Catalogue, series: Several, periods: Resolved) -> tuple[list[Part], Resolved]:
-    """Return the home series of each batch, and the periods to ask for."""
-    views = Views(Cells.of(catalogue, series))
-    parts = _fewest(views)
-    if not isinstance(periods, Trailing) or not _foreign(parts):
-        return parts, periods
-    requests = _requests(parts)
-    pure = pack(views, enough=MAX_PAGE_SIZE, foreign=False, limit=requests)
-    if pure is not None and _requests(pure) <= requests:
-        return pure, periods
+def _cross_products(
+    cells: Cells, catalogue: Catalogue, periods: Resolved
+) -> tuple[list[CrossProduct], Resolved]:
+    """Return what the batches name, and the periods that they ask for."""
+    crowded = cells.crowded()
+    rest = _without(cells.wanted, crowded)
+    products = _fewest(cells, crowded, rest)
+    if not isinstance(periods, Trailing) or not _match_foreign(products):
+        return products, periods
+    limit = _requests(products)
+    homes = grow(cells, rest, enough=MAX_PAGE_SIZE, foreign=False, limit=limit)
+    if homes is not None:
+        pure = [*crowded, *map(cells.cross_product, homes)]
+        if _requests(pure) <= limit and not _match_foreign(pure):
+            return pure, periods
     span = resolve(FiscalRange(), catalogue.periods)
     assert span is not None
-    return parts, span
+    return products, span
 
 
-def _foreign(parts: Iterable[Part]) -> bool:
-    """Say whether a batch matches a series that is at home nowhere."""
-    home = {series.series_id for part in parts for series in part.home}
-    return any(series.series_id not in home for part in parts for series in part.matched)
+def _fewest(cells: Cells, crowded: list[CrossProduct], rest: SeriesByCell) -> list[CrossProduct]:
+    """Return the batches that take the fewest requests, foreign series allowed."""
+    bound = cells.lower_bound - _requests(crowded)
+    homes: list[Sequence[CatalogueSeries]] | None = None
+    if rest and cells.density > _DENSE:
+        homes = strips(cells, rest, enough=bound)
+    if homes is None or len(homes) > _CLOSE * bound:
+        grown = grow(cells, rest, enough=1)
+        assert grown is not None
+        if len(grown) > _CLOSE * bound:
+            grown = grow(cells, rest, enough=MAX_PAGE_SIZE, limit=len(grown)) or grown
+        homes = grown if homes is None else min(homes, grown, key=len)
+    products = [*crowded, *map(cells.cross_product, homes)]
+    whole = cells.whole()
+    # Two pages in a row take twice as long as batches at once: worth it where it saves one request of three.
+    return [whole] if whole and whole.requests <= 2 < _requests(products) else products
 
 
-def _fewest(views: Views) -> list[Part]:
-    """Return the parts with the fewest requests, foreign series allowed."""
-    cells = views.cells
-    parts = _packed(views)
-    if _requests(parts) == cells.lower_bound:
-        return parts
-    rivals = [list(map(cells.part, blocks)) for blocks in grids(cells, fewer_than=_requests(parts))]
-    best = min([parts, *rivals], key=_requests)
-    return parts if best is parts else [page for block in best for page in _pages(block, cells)]
+def _without(wanted: SeriesByCell, products: Iterable[CrossProduct]) -> SeriesByCell:
+    """Return the wanted series that these batches are not for."""
+    apart = {series.series_id for product in products for series in product.home}
+    if not apart:
+        return wanted
+    left = ((cell, [s for s in several if s.series_id not in apart]) for cell, several in wanted.items())
+    return {cell: several for cell, several in left if several}
 
 
-def _packed(views: Views) -> list[Part]:
-    parts = pack(views, enough=1)
-    assert parts is not None
-    if _requests(parts) <= _CLOSE * views.cells.lower_bound:
-        return parts
-    other = pack(views, enough=MAX_PAGE_SIZE, limit=_requests(parts))
-    return parts if other is None else min(parts, other, key=_requests)
+def _match_foreign(products: Iterable[CrossProduct]) -> bool:
+    """Return whether a batch matches a series that is at home nowhere."""
+    home = {series.series_id for product in products for series in product.home}
+    return any(series.series_id not in home for product in products for series in product.matched)
 
 
-def _pages(block: Part, cells: Cells) -> list[Part]:
-    """Return a block in parts of a page each, or as it is where that takes fewer requests."""
-    if block.requests == 1:
-        return [block]
-    return min(_packed(Views(cells.crossed_by(block.home))), [block], key=_requests)
+def _requests(products: Iterable[CrossProduct]) -> int:
+    return sum(product.requests for product in products)
 
 
-def _requests(parts: Iterable[Part]) -> int:
-    return sum(part.requests for part in parts)
-
-
-def _batch(part: Part, periods: Resolved, dataset_id: str, value_version: str) -> Batch:
+def _batch(product: CrossProduct, periods: Resolved, dataset_id: str, value_version: str) -> Batch:
     return Batch(
-        metric_ids=part.metric_ids,
-        scope_combinations=part.paths,
+        metric_ids=product.metric_ids,
+        scope_combinations=product.paths,
         periods=periods,
-        reporting_group_ids=part.groups,
+        reporting_group_ids=product.groups,
         value_version=value_version,
         expected_dataset_id=dataset_id,
-        home=frozenset(series.series_id for series in part.home),
-        matched=frozenset(series.series_id for series in part.matched),
+        home=frozenset(series.series_id for series in product.home),
+        matched=frozenset(series.series_id for series in product.matched),
     )

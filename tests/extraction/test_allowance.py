@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 
-from asyncfin import AllowanceExhaustedError, Annual, Client, Select, TokenBucket, extract
-from asyncfin.sandbox import Sandbox
+from asyncfin import (
+    AllowanceExhaustedError,
+    Annual,
+    Client,
+    ExtractProgress,
+    Select,
+    TokenBucket,
+    extract,
+)
+from asyncfin.sandbox import Latency, Sandbox
 from asyncfin.sandbox.generate import generate
+from asyncfin.wire.events import Event, RequestStarted
 from tests.extraction.conftest import FIRST, IDS, annual, names, rows
 
 LARGE = tuple(generate(seed, series=400, publications=1) for seed in range(20, 28))
@@ -158,3 +167,31 @@ async def test_a_run_that_sleeps_never_spreads_an_allowance_over_too_many(tmp_pa
         )
     assert len(report.done) == len(ids)
     assert report.requests < 1.1 * 3 * len(ids)
+
+
+@pytest.mark.virtual
+async def test_two_entities_are_read_at_first_and_one_more_for_every_eight_done(tmp_path: Path) -> None:
+    """So a small allowance finishes some entities, and a large one comes to use all connections."""
+    companies = MANY[:40]
+    reading: set[str] = set()
+    peaks: dict[int, int] = {}
+    done = 0
+
+    def observe(event: Event) -> None:
+        if isinstance(event, RequestStarted) and event.operation == "catalogue":
+            reading.add(str(event.entity_id))
+            peaks[done // 8] = max(peaks.get(done // 8, 0), len(reading))
+
+    def progress(now: ExtractProgress) -> None:
+        nonlocal done
+        if now.ended is not None:
+            reading.discard(now.ended.entity_id)
+            done = now.done
+
+    async with (
+        Sandbox(*companies, faults=[Latency(seconds=1)]) as sandbox,
+        Client(sandbox.base_url, sandbox.token, max_in_flight=20, observers=[observe]) as client,
+    ):
+        ids = [each.entity_id for each in companies]
+        await extract(client, ids, Select(), Annual(), to=tmp_path / "night", progress=progress)
+    assert [peaks[level] for level in range(4)] == [2, 3, 4, 5]

@@ -1,6 +1,8 @@
 """Ending a run early, and two runs at once."""
 
 import asyncio
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +131,32 @@ async def test_a_second_run_in_the_folder_is_refused(sandbox: Sandbox, client: C
         await first
     await extract(client, IDS, Select(), Annual(), to=folder)
     assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_run_that_is_cancelled_again_and_again_still_ends_its_worker_thread(
+    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the thread has begun is finished, so the folder is free as soon as the call has returned."""
+    flush, begun, go_on = os.fsync, threading.Event(), threading.Event()
+
+    def fsync(file: int) -> None:
+        begun.set()
+        go_on.wait(30)
+        flush(file)
+
+    before = tasks()
+    monkeypatch.setattr(os, "fsync", fsync)
+    running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=folder))
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    for _ in range(5):  # the run's own wait is cancelled, then each wait of its cleanup
+        running.cancel()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not running.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert tasks() == before
+    report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    assert len(report.done) + len(report.unchanged) == 1

@@ -42,9 +42,10 @@ from asyncfin.wire.values import QueryPage
 
 if typing.TYPE_CHECKING:
     from asyncfin.extraction.cost import ExtractCost, extract_cost
-    from asyncfin.extraction.report import EntityReport, ExtractReport
+    from asyncfin.extraction.entity import EntityAnswer, read_entity
+    from asyncfin.extraction.progress import ExtractProgress
+    from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
     from asyncfin.extraction.run import extract
-    from asyncfin.extraction.watch import ExtractProgress
 
 __all__ = [
     "AllowanceExhaustedError",
@@ -61,6 +62,7 @@ __all__ = [
     "ConnectionFailedError",
     "Dataset",
     "DatasetChangedError",
+    "EntityAnswer",
     "EntityReport",
     "Exact",
     "ExtractCost",
@@ -96,6 +98,7 @@ __all__ = [
     "Trailing",
     "TransportError",
     "TruncatedAnswerError",
+    "UnknownToAllError",
     "UsageWindow",
     "ValidationFailedError",
     "Value",
@@ -104,16 +107,20 @@ __all__ = [
     "extract_cost",
     "format_path",
     "parse_path",
+    "read_entity",
 ]
 
 # Extractions are a kind of program of their own: all others import the library without them.
 _EXTRACTION = {
+    "EntityAnswer": "entity",
     "EntityReport": "report",
     "ExtractCost": "cost",
-    "ExtractProgress": "watch",
+    "ExtractProgress": "progress",
     "ExtractReport": "report",
+    "UnknownToAllError": "report",
     "extract": "run",
     "extract_cost": "cost",
+    "read_entity": "entity",
 }
 
 

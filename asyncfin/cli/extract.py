@@ -30,8 +30,8 @@ from asyncfin.events import Observer
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.question import Question
-from asyncfin.extraction.report import EntityReport, ExtractReport
-from asyncfin.extraction.run import run
+from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
+from asyncfin.extraction.run import extract as run_extraction
 from asyncfin.model.query import ValueVersion
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.protocol import check_entity_id
@@ -88,6 +88,7 @@ def extract(
     refresh: bool = False,
     replace: bool = False,
     wait: bool = False,
+    allow_unknown: bool = False,
     restated: bool = False,
     quiet: bool = False,
     json: AsJson = False,
@@ -115,6 +116,8 @@ def extract(
         refresh: Read unchanged entities again.
         replace: Delete the folder's files of another question first.
         wait: Sleep until a used-up allowance returns, instead of ending.
+        allow_unknown: Go on though the first three entities have nothing of
+            what is asked for.
         restated: The latest restated values in place of those first reported.
         quiet: Show no progress.
     """
@@ -135,44 +138,39 @@ def extract(
             if ids
             else "no entity is named: give entity ids, or a file of them as --ids FILE"
         )
-    options: dict[str, Any] = {"to": into, "refresh": refresh, "replace": replace}
+    # What `extract` and `extract_cost` take alike.
+    asked: dict[str, Any] = {
+        "entity_ids": entities,
+        "select": question.select,
+        "periods": question.periods,
+        "value_version": question.value_version,
+        "to": into,
+        "refresh": refresh,
+        "replace": replace,
+    }
     if dry_run:
-        options["read_catalogues"] = read_catalogues
-        _end_estimate(asyncio.run(_cost(entities, question, pace, service, options, quiet)), json)
+        asked["read_catalogues"] = read_catalogues
+        _end_estimate(asyncio.run(_cost(asked, pace, service, quiet)), json)
     else:
-        options["wait"] = wait
-        _end(asyncio.run(_report(entities, question, pace, service, options, quiet)), json)
+        asked |= {"wait": wait, "allow_unknown": allow_unknown}
+        _end(asyncio.run(_report(asked, pace, service, quiet)), json)
 
 
-async def _report(
-    entities: list[str],
-    question: Question,
-    pace: Pace,
-    service: Service,
-    options: dict[str, Any],
-    quiet: bool,
-) -> ExtractReport:
-    with shown_progress(quiet=quiet) as watcher:
+async def _report(asked: dict[str, Any], pace: Pace, service: Service, quiet: bool) -> ExtractReport:
+    with shown_progress(quiet=quiet) as tell:
         async with pace.client(service) as client, _interruptible() as stop:
-            return await run(client, entities, question, stop=stop, progress=watcher, **options)
+            try:
+                return await run_extraction(client, **asked, stop=stop, progress=tell)
+            except UnknownToAllError as error:
+                return error.extract_report  # it is printed first; `_end` raises the error
 
 
-async def _cost(
-    entities: list[str],
-    question: Question,
-    pace: Pace,
-    service: Service,
-    options: dict[str, Any],
-    quiet: bool,
-) -> ExtractCost:
+async def _cost(asked: dict[str, Any], pace: Pace, service: Service, quiet: bool) -> ExtractCost:
     # The estimate is no part of what the budget is compared with, nor bound by it.
     unbound = evolve(pace, daily_budget=None)
     with nullcontext(Progress("")) if quiet else progress("Estimating") as shown:
         async with unbound.client(service, (shown,)) as client:
-            asked = (question.select, question.periods)
-            cost = await extract_cost(
-                client, entities, *asked, value_version=question.value_version, **options
-            )
+            cost = await extract_cost(client, **asked)
     return evolve(cost, budget=pace.daily_budget)
 
 
@@ -224,11 +222,11 @@ def _end(report: ExtractReport, json: bool) -> None:
         screen().print(str(report))
     if report.stopped is not None:
         raise report.stopped
-    if report.left:
+    if report.left and not report.unknown:
         say("asyncfin: ended by Ctrl-C; the same command goes on from there")
         raise KeyboardInterrupt
     _check_failed(report.failed, len(report.entities))
-    report.check()
+    report.raise_for_unknown()
 
 
 def _end_estimate(cost: ExtractCost, json: bool) -> None:
@@ -259,5 +257,6 @@ def _document(report: ExtractReport) -> dict[str, Any]:
         "stopped": None if report.stopped is None else str(report.stopped),
         "resume_at": report.resume_at,
         "unknown": dict(report.unknown),
+        "repaired": report.repaired,
         "entities": [asdict(each) for each in report.entities],
     }

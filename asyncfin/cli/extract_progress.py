@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from asyncfin.cli.output import aside
-from asyncfin.extraction.watch import ExtractProgress, OnProgress
+from asyncfin.extraction.progress import ExtractProgress, OnProgress
 from asyncfin.model.words import counted
 
 _LINE_SECONDS = 10.0

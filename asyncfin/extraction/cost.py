@@ -11,17 +11,17 @@ from functools import partial
 from attrs import define, frozen
 
 from asyncfin.client import Client
-from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, DatasetChangedError
-from asyncfin.extraction.arguments import checked_folder, checked_ids
-from asyncfin.extraction.journal import Failure, Written
-from asyncfin.extraction.question import Question, narrowed
-from asyncfin.extraction.report import EntityReport, failures
-from asyncfin.extraction.run import FAILURES, utc_now
-from asyncfin.extraction.shelf import Shelf
-from asyncfin.extraction.thread import Thread
-from asyncfin.extraction.watch import Watch
+from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, DatasetChangedError, SelectionError
+from asyncfin.extraction.entity import check_client
+from asyncfin.extraction.parquet import Written
+from asyncfin.extraction.progress import Tracker
+from asyncfin.extraction.question import Lacking, Question, narrow
+from asyncfin.extraction.report import EntityReport, Failure, failures, lacking_in_all, named
+from asyncfin.extraction.run import FAILURES, distinct_ids, folder_at, utc_now
+from asyncfin.extraction.store import FolderStore, Store, WorkerThread
 from asyncfin.fanout.catalogues import MAX_RESTARTS
-from asyncfin.model.catalogue import Dataset
+from asyncfin.model import checks
+from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
 from asyncfin.model.select import Select
@@ -93,12 +93,18 @@ class ExtractCost:
 
 @frozen
 class _Expected:
-    """What one entity is expected to take; `state` is that of `ExtractCost`."""
+    """What one entity is expected to take.
+
+    Attributes:
+        state: as `ExtractCost` names it.
+        lacking: the asked ids and words that it lacks; None where that is not known.
+    """
 
     state: str
     requests: int
     guessed: bool = False
     report: EntityReport | None = None
+    lacking: Lacking | None = None
 
 
 async def extract_cost(
@@ -126,45 +132,46 @@ async def extract_cost(
             repeated; it takes as many requests as the catalogues do.
 
     Raises:
-        SelectionError, ManifestMismatchError, ImportError: as for `extract`.
+        ArgumentError, ManifestMismatchError, ImportError, OSError: as for `extract`.
+        SelectionError: the question is not as said; or it names an id or word that no entity has, which
+            only catalogues and files can tell: with `read_catalogues`, or where all have a file.
         AuthenticationError, AllowanceExhaustedError: the service refused the estimate itself.
     """
-    ids = checked_ids(entity_ids)
+    ids = distinct_ids(entity_ids)
     question = Question(select, periods, value_version)
-    folder = await checked_folder(
-        client, to, refresh=refresh, replace=replace, read_catalogues=read_catalogues
-    )
-    shelf = Shelf(folder, question, utc_now)
-    async with Thread() as thread:
+    check_client("client", client)
+    for name, flag in (("refresh", refresh), ("replace", replace), ("read_catalogues", read_catalogues)):
+        checks.flag(name, flag)
+    folder = await folder_at(to)
+    async with WorkerThread() as thread:
+        store = FolderStore(folder, question, thread, utc_now)
         try:
-            await thread.run(partial(shelf.look, replace=replace))
-            usual = await thread.run(shelf.usual_requests)
-            course = _Estimate(client, question, shelf, thread, usual, refresh, read_catalogues)
-            return await course.over(ids)
+            await store.look(replace=replace)
+            return await _Estimate(client, question, store, refresh, read_catalogues).over(ids)
         finally:
-            await thread.last(shelf.close)
+            await store.aclose()
 
 
 @define
 class _Estimate:
     _client: Client
     _question: Question
-    _shelf: Shelf
-    _thread: Thread
-    _usual: float | None
+    _store: Store
     _refresh: bool
     _read_catalogues: bool
-    _asks: bool = True
+    _may_ask: bool = True
+    _example: Catalogue | None = None  # the last one that lacked something
 
     async def over(self, ids: tuple[str, ...]) -> ExtractCost:
         """Return the cost of all entities."""
         jobs = [partial(self._entity, entity_id) for entity_id in ids]
         left = self._left()
-        self._asks = left is None or len(ids) <= left
-        watch = Watch(len(ids), None, asyncio.get_running_loop().time)
-        with self._client.observed(watch), watch.at_work():
+        self._may_ask = left is None or len(ids) <= left
+        tracker = Tracker(len(ids), None, asyncio.get_running_loop().time)
+        with self._client.observed(tracker), tracker.counting():
             async with bounded(jobs, self._client.max_in_flight) as found:
                 expected = [each async for each in found]
+        self._refuse_unknown([each.lacking for each in expected])
         states = [each.state for each in expected]
         return ExtractCost(
             entities=len(ids),
@@ -174,20 +181,39 @@ class _Estimate:
             failed=tuple(each.report for each in expected if each.report is not None),
             requests=sum(each.requests for each in expected),
             guessed=sum(each.guessed for each in expected),
-            spent=watch.requests,
+            spent=tracker.requests,
             rate=self._client.bucket.stats().rate,
             budget=self._left(),
         )
+
+    def _refuse_unknown(self, lacking: list[Lacking | None]) -> None:
+        """Refuse names that no entity has, where all are known.
+
+        Raises:
+            SelectionError: there are some.
+        """
+        known = [each for each in lacking if each is not None]
+        unknown = lacking_in_all(known) if len(known) == len(lacking) else {}
+        if unknown:
+            count = len(lacking)
+            who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
+            near = f"; {self._example.complaint(unknown)}" if self._example else ""
+            raise SelectionError(f"{who} {named(unknown)}{near}", lacking=unknown)
 
     def _left(self) -> float | None:
         """Return what is left of the bucket's daily budget; None: it has none."""
         bucket = self._client.bucket.stats()
         return None if bucket.daily_budget is None else bucket.daily_budget - bucket.spent_today
 
+    def _usual(self) -> int:
+        """Return how many requests an entity takes: what those with a file took in the mean, or a guess."""
+        taken = [written.requests for written in self._store.known.values()]
+        return round(sum(taken) / len(taken)) if taken else _GUESS
+
     async def _entity(self, entity_id: str) -> _Expected:
-        last = await self._thread.run(partial(self._shelf.last, entity_id))
+        last = self._store.known.get(entity_id)
         doubtful = last is None or not self._refresh
-        if self._asks and (self._read_catalogues or (last is not None and doubtful)):
+        if self._may_ask and (self._read_catalogues or (last is not None and doubtful)):
             try:
                 return await self._settled(entity_id, last)
             except AuthenticationError:
@@ -201,7 +227,7 @@ class _Estimate:
                 return _Expected("failed", 1, report=report)
         if last is not None:
             return _Expected("changed", last.requests, guessed=doubtful)
-        return _Expected("new", round(self._usual or _GUESS), guessed=True)
+        return _Expected("new", self._usual(), guessed=True)
 
     async def _settled(self, entity_id: str, last: Written | None) -> _Expected:
         """Return what is expected, starting over if the publication changes meanwhile, as the run does."""
@@ -213,20 +239,25 @@ class _Estimate:
     async def _expected(self, entity_id: str, last: Written | None) -> _Expected:
         """Return what asking the service shows."""
         dataset = await self._client.dataset(entity_id)
-        current = partial(self._shelf.current, entity_id, dataset.dataset_id)
-        if not self._refresh and await self._thread.run(current) is not None:
-            return _Expected("unchanged", 1)
+        current = last is not None and not self._refresh and last.dataset_id == dataset.dataset_id
+        if last is not None and current and await self._store.is_whole(entity_id):
+            return _Expected("unchanged", 1, lacking=last.lacking)
         state = "new" if last is None else "changed"
         if last is None or self._read_catalogues:
-            return _Expected(state, await self._exact(dataset))
+            return await self._exact(state, dataset)
         return _Expected(state, last.requests)
 
-    async def _exact(self, dataset: Dataset) -> int:
+    async def _exact(self, state: str, dataset: Dataset) -> _Expected:
         """Return what reading a publication takes when nothing has to be repeated."""
         catalogue = await self._client.catalogue(dataset)
-        select, _ = await asyncio.to_thread(narrowed, self._question.select, catalogue)
-        question = self._question
+        select, lacking = await asyncio.to_thread(narrow, self._question.select, catalogue)
+        if lacking:
+            self._example = catalogue
         plan = await self._client.plan(
-            catalogue, select, question.periods, value_version=question.value_version
+            catalogue,
+            select,
+            self._question.periods,
+            value_version=self._question.value_version,
         )
-        return 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE)) + plan.requests
+        requests = 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE)) + plan.requests
+        return _Expected(state, requests, lacking=lacking)

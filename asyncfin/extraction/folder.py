@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
 
 from attrs import frozen
 
-from asyncfin.errors import ManifestMismatchError, SelectionError
-from asyncfin.extraction.disk import failing
+from asyncfin.errors import ArgumentError, ManifestMismatchError
 
 if sys.platform == "win32":
     import msvcrt
@@ -30,6 +30,22 @@ else:
 _LONGEST = 247
 _BESIDE = ".journal"
 _JOURNAL = "journal.sqlite"
+_TRIAL = ".asyncfin-trial"
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an OSError that names no file name this one.
+
+    Raises:
+        OSError: the block failed.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
 
 
 @frozen
@@ -46,31 +62,31 @@ class Folder:
 
     @classmethod
     def at(cls, to: str | os.PathLike[str]) -> Folder:
-        """Return the places for a data folder, which need not exist.
+        """Return the places for a data folder, which need not exist; a ``file:`` URL names one too.
 
         Raises:
-            SelectionError: it is something other than a folder, or in the way of another extraction, or no
+            ArgumentError: it is something other than a folder, or in the way of another extraction, or no
                 folder can stand beside it on the same file system.
         """
         data = _resolved(to)
         if os.path.lexists(data) and not data.is_dir():
-            raise SelectionError(f"{data} is no folder: name one, or a path where nothing stands yet")
+            raise ArgumentError(f"{data} is no folder: name one, or a path where nothing stands yet")
         if os.path.ismount(data):
-            raise SelectionError(
+            raise ArgumentError(
                 f"{data} is no place for files: name a folder within, such as {data / 'extraction'};"
                 " the journal stands beside it, on the same file system"
             )
         folder = cls._of(data)
         if os.path.exists(data / _JOURNAL):
-            raise SelectionError(f"{data} holds the journal of an extraction: name another folder")
+            raise ArgumentError(f"{data} holds the journal of an extraction: name another folder")
         if os.path.exists(cls._of(folder.beside).journal):
-            raise SelectionError(
+            raise ArgumentError(
                 f"the journal would stand in {folder.beside}, whose files are of another extraction"
             )
         for place in data.parents:
             within = place.name.endswith(_BESIDE) and os.path.exists(place / _JOURNAL)
             if within or os.path.exists(cls._of(place).journal):
-                raise SelectionError(f"{data} lies within another extraction, {place}: name another folder")
+                raise ArgumentError(f"{data} lies within another extraction, {place}: name another folder")
         return folder
 
     @classmethod
@@ -79,39 +95,39 @@ class Folder:
 
     @property
     def journal(self) -> Path:
+        """The SQLite file of what is known of each entity."""
         return self.beside / _JOURNAL
 
     def file(self, entity_id: str) -> Path:
         """Return an entity's Parquet file."""
-        return self.data / f"{_named(entity_id)}.parquet"
+        return self.data / f"{file_name(entity_id)}.parquet"
 
     def part(self, entity_id: str) -> Path:
         """Return where an entity's file stands until it is whole."""
-        return self.beside / f"{_named(entity_id)}.part"
+        return self.beside / f"{file_name(entity_id)}.part"
 
     def files(self) -> tuple[Path, ...]:
         """Return what readers would take for part of the table, at whatever depth."""
         return tuple(self.data.rglob("*.parquet"))
 
-    def refuse_unknown(self, files: Iterable[Path], entity_ids: Iterable[str] = ()) -> None:
-        """Refuse files of the data folder that are of none of these entities.
+    def refuse(self, path: Path) -> None:
+        """Refuse a file of the data folder that is of no entity of an extraction.
 
         Raises:
-            ManifestMismatchError: there is one.
+            ManifestMismatchError: always, unless it has been deleted meanwhile.
         """
-        known = set(map(self.file, entity_ids))
-        for path in files:
-            if path not in known and os.path.lexists(path):  # a run at work may have deleted it meanwhile
-                raise ManifestMismatchError(
-                    f"{self.data} holds {path.relative_to(self.data)}, which no journal beside it knows,"
-                    " and readers would take it for part of the table: remove it, or name another folder"
-                )
+        if os.path.lexists(path):
+            raise ManifestMismatchError(
+                f"{self.data} holds {path.relative_to(self.data)}, which no journal beside it knows, nor"
+                " does it say that it is of an extraction, and readers would take it for part of the table:"
+                " remove it, or name another folder"
+            )
 
     def refuse_inner(self) -> None:
-        """Refuse new places around another extraction, which they would lock out.
+        """Refuse a new folder around another extraction, which it would lock out.
 
         Raises:
-            ManifestMismatchError: they are.
+            ManifestMismatchError: it holds one.
         """
         for place in () if self.journal.exists() else (self.data, self.beside):
             for path in place.rglob(f"*{_BESIDE}/{_JOURNAL}"):
@@ -121,26 +137,54 @@ class Folder:
         """Make the folders where they are missing.
 
         Raises:
-            ManifestMismatchError, OSError: as for `refuse_unknown`; or they can't be made.
+            ManifestMismatchError: as for `refuse_inner`.
+            OSError: they can't be made.
         """
-        if not self.journal.exists():
-            self.refuse_unknown(self.files())
         self.refuse_inner()
         self.data.mkdir(parents=True, exist_ok=True)
         self.beside.mkdir(exist_ok=True)
 
     def try_out(self) -> None:
-        """Find out whether a file can be put into the data folder, before requests are spent on one.
+        """Find out whether a file can be renamed into the data folder, before requests are spent on one.
 
         Raises:
-            OSError: it can't.
+            OSError: it can't: it is read-only, or on another file system than the journal.
         """
         TemporaryFile(dir=self.data).close()
+        written, placed = self.beside / _TRIAL, self.data / _TRIAL
+        written.touch()
+        try:
+            with naming(placed):
+                written.rename(placed)
+        finally:
+            written.unlink(missing_ok=True)
+            placed.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Delete what runs that were killed have left unfinished."""
+        """Delete what killed runs have left unfinished."""
         for path in self.beside.glob("*.part"):
             path.unlink()
+
+    def place(self, entity_id: str) -> None:
+        """Put an entity's finished file in place: readers see the file of before, or this one.
+
+        Raises:
+            OSError: it can't be put there.
+        """
+        file = self.file(entity_id)
+        with naming(file):
+            self.part(entity_id).replace(file)
+        self.flush_names()
+
+    def flush_names(self) -> None:
+        """Make renamings and deletions outlast a loss of power, where directories can be flushed."""
+        if os.name == "posix":
+            with naming(self.data):
+                names = os.open(self.data, os.O_RDONLY)
+                try:
+                    os.fsync(names)
+                finally:
+                    os.close(names)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -150,28 +194,30 @@ class Folder:
             ManifestMismatchError: another run is at work here.
         """
         path = self.beside / "lock"
-        with failing(path):
+        with naming(path):
             lock = path.open("ab")
         with lock:
-            with failing(path):
-                held = _held(lock)
+            with naming(path):
+                held = _take(lock)
             if not held:
                 raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
             yield
 
 
 def _resolved(to: str | os.PathLike[str]) -> Path:
+    if isinstance(to, str) and to.lower().startswith("file:"):
+        to = url2pathname(urlsplit(to).path)
     try:
         data = Path(os.path.realpath(to))
         str(data).encode()
     except ValueError:
         shown = os.path.abspath(to)
-        raise SelectionError(f"{shown!r} is no path in UTF-8, which Parquet files need") from None
+        raise ArgumentError(f"{shown!r} is no path in UTF-8, which Parquet files need") from None
     return data
 
 
-def _named(entity_id: str) -> str:
-    """Return an id as file names can hold it: with %XX, and a long one as its beginning and its hash."""
+def file_name(entity_id: str) -> str:
+    """Return an id as file names and keys can hold it: with %XX, a long one as its beginning and its hash."""
     name = quote(entity_id, safe="")
     if len(name) <= _LONGEST:
         return name
@@ -179,8 +225,8 @@ def _named(entity_id: str) -> str:
     return f"{name[: _LONGEST - 65]}+{sha256(entity_id.encode()).hexdigest()}"
 
 
-def _held(lock: BinaryIO) -> bool:
-    # Not lockf: what a process locks so, it lets go of by closing the file anywhere, as a backup does.
+def _take(lock: BinaryIO) -> bool:
+    # Not lockf: a process loses such a lock when it closes the file anywhere, as a backup of it does.
     try:
         if sys.platform == "win32":
             msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)

@@ -1,32 +1,38 @@
 """What is known of each entity of an extraction, in a SQLite file: what a later run can rely on.
 
-A row tells of the file that is in place, and of how the last attempt ended. It is written before the
-file is put there: so none stands there unknown, and by the hash a later run sees whether it does stand
+A row describes the file that is in place, and how the last attempt ended. It is written before the
+file is put there: so no file stands there unknown, and its hash shows a later run whether it does stand
 there. There are no cursors: an entity is done as a whole or not at all.
+
+The journal is a cache of what the files say of themselves. A damaged one is set aside, and rebuilt from them.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from attrs import fields, frozen
+from attrs import asdict, fields, frozen
 
 from asyncfin.errors import ManifestMismatchError
-from asyncfin.extraction.disk import failing
-from asyncfin.extraction.question import Lacking, Question, differences
+from asyncfin.extraction.parquet import Footer, Written
+from asyncfin.extraction.question import Question, text_hash
+from asyncfin.extraction.report import Failure
+from asyncfin.extraction.strict import structure
 
 _VERSION = 2
+# A backup, or somebody who looks at the journal, may hold it for a while.
+_LOCKED_SECONDS = 60.0
 # The two files of a journal are copied again if one has changed meanwhile; a busy run must not hold that up.
-_PARTS = ("", "-wal")
+_ENDINGS = ("", "-wal")
 _COPIES = 5
 _TABLES = """
 CREATE TABLE question (hash TEXT PRIMARY KEY, text TEXT NOT NULL);
@@ -39,42 +45,26 @@ CREATE TABLE entity (
     began TEXT NOT NULL, ended TEXT NOT NULL
 ) WITHOUT ROWID;
 """
+_WRITTEN = tuple(each.name for each in fields(Written))
+_FAILURE = tuple(each.name for each in fields(Failure))
+
+
+class DamagedJournalError(Exception):
+    """A journal of an extraction cannot be read; the message says why."""
 
 
 @frozen
-class Written:
-    """The file of an entity that is in place.
+class Entry:
+    """What the journal knows of an entity.
 
     Attributes:
-        dataset_id: of which publication it is.
-        rows, bytes: how large it is.
-        sha256: of its content.
-        requests: how many the extraction took, everything counted.
-        lacking: the asked ids and words that the catalogue lacks.
+        question: the text of the question that its file answers; None where the journal lacks it.
+        written: its file; None where there is none.
     """
 
-    dataset_id: str
-    rows: int
-    bytes: int
-    sha256: str
-    requests: int
-    lacking: Lacking
-
-
-@frozen
-class Failure:
-    """How an attempt failed: the error's class, and what the service said of it."""
-
-    error: str
-    message: str
-    status: int | None = None
-    code: str | None = None
-    request_id: str | None = None
-
-    @classmethod
-    def of(cls, error: Exception) -> Failure:
-        known = {name: getattr(error, name, None) for name in ("status", "code", "request_id")}
-        return cls(type(error).__name__, str(error), **known)
+    entity_id: str
+    question: str | None
+    written: Written | None
 
 
 class Journal:
@@ -86,16 +76,17 @@ class Journal:
         original: what the file is a copy of, if it is one.
 
     Raises:
-        ManifestMismatchError: it is no journal, or of another version of this library.
-        OSError: it can't be written.
+        DamagedJournalError: it is no SQLite file, or a damaged one.
+        ManifestMismatchError: it is a database of something else, or of another version of this library.
+        OSError: it can't be read or written.
     """
 
     def __init__(self, path: Path, question: Question, *, original: Path | None = None) -> None:
         self._path, self._question = original or path, question
-        with failing(self._path):
-            if path.exists():  # of one that is read-only SQLite would make a -shm that stays so
+        with _meaning(self._path):
+            if path.exists():  # SQLite would leave a read-only -shm beside a read-only journal
                 path.open("ab").close()
-            self._rows = sqlite3.connect(path, isolation_level=None)
+            self._rows = sqlite3.connect(path, isolation_level=None, timeout=_LOCKED_SECONDS)
             try:
                 self._open()
             except BaseException:
@@ -110,10 +101,12 @@ class Journal:
             raise ManifestMismatchError(
                 f"{self._path} is of another version of asyncfin: name another folder"
             )
-        # A loss of power may cost the last entries, but for those of `done`; never the journal.
+        ((verdict,),) = self._rows.execute("PRAGMA quick_check(1)").fetchall()
+        if verdict != "ok":
+            raise DamagedJournalError(verdict)
+        # A loss of power may cost the last rows, except those of `done`; never the journal.
         self._rows.execute("PRAGMA synchronous = NORMAL")
-        asked = (self._question.hash, self._question.text)
-        self._rows.execute("INSERT OR IGNORE INTO question VALUES (?, ?)", asked)
+        self._add_question(self._question.text)
 
     def _begin(self) -> None:
         if self._rows.execute("SELECT 1 FROM sqlite_master").fetchone():
@@ -121,121 +114,145 @@ class Journal:
         self._rows.execute("PRAGMA journal_mode = WAL")
         self._rows.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
 
-    def with_files(self) -> frozenset[str]:
-        """Return the entities of which there are files, whatever they answer."""
-        return frozenset(
-            each for (each,) in self._run("SELECT entity_id FROM entity WHERE dataset_id IS NOT NULL")
-        )
+    def _add_question(self, text: str) -> str:
+        self._rows.execute("INSERT OR IGNORE INTO question VALUES (?, ?)", (text_hash(text), text))
+        return text_hash(text)
 
-    def others(self) -> tuple[str, ...]:
-        """Return the entities whose files answer another question; without a publication there is no file."""
-        found = self._run(
-            "SELECT entity_id FROM entity WHERE question != ? AND dataset_id IS NOT NULL", self._question.hash
-        )
-        return tuple(entity_id for (entity_id,) in found)
-
-    def refuse_others(self) -> None:
-        """Refuse a folder with files of another question.
+    def entries(self) -> Iterator[Entry]:
+        """Yield what is known of each entity, whatever question its file answers.
 
         Raises:
-            ManifestMismatchError: there are some; the message says in what it differs.
+            DamagedJournalError: a row is not as it was written.
         """
-        found = self._run(
-            "SELECT text FROM question JOIN entity ON hash = question"
-            " WHERE question != ? AND dataset_id IS NOT NULL LIMIT 1",
-            self._question.hash,
-        )
-        for (text,) in found:
-            raise ManifestMismatchError(
-                f"the folder belongs to another question, which differs in"
-                f" {differences(self._question.text, text)}: name another folder, or have its files"
-                " deleted (replace=True; --replace on the command line)"
+        with _meaning(self._path):
+            columns = ", ".join(f"entity.{name}" for name in _WRITTEN)
+            found = self._rows.execute(
+                f"SELECT entity_id, text, {columns} FROM entity"  # noqa: S608  our own names
+                " LEFT JOIN question ON question.hash = entity.question"
+            )
+            for entity_id, text, *row in found:
+                yield _entry(entity_id, text, dict(zip(_WRITTEN, row, strict=True)))
+
+    def forget_failures_of_others(self) -> None:
+        """Delete the rows of other questions that describe no file."""
+        with _meaning(self._path):
+            self._rows.execute(
+                "DELETE FROM entity WHERE question != ? AND dataset_id IS NULL", [self._question.hash]
             )
 
-    def forget_others(self) -> None:
-        """Delete what is known of other questions."""
-        self._run("DELETE FROM entity WHERE question != ?", self._question.hash)
+    def forget(self, entity_id: str) -> None:
+        """Delete the row of an entity."""
+        with _meaning(self._path):
+            self._rows.execute("DELETE FROM entity WHERE entity_id = ?", [entity_id])
 
-    def written(self, entity_id: str) -> Written | None:
-        """Return what is known of an entity's file; None: there is none that answers the question."""
-        found = self._run(
-            f"SELECT {_FILE} FROM entity WHERE entity_id = ? AND question = ?",  # noqa: S608  our own names
-            entity_id,
-            self._question.hash,
-        )
-        return _written(*found[0]) if found else None
-
-    def mean_requests(self) -> float | None:
-        """Return how many requests an entity has taken for the question, in the mean; None: no file."""
-        ((mean,),) = self._run("SELECT avg(requests) FROM entity WHERE question = ?", self._question.hash)
-        return None if mean is None else float(mean)
+    def adopt(self, footer: Footer, now: datetime) -> None:
+        """Record a file of which only the file itself knows."""
+        with _meaning(self._path):
+            question = self._add_question(footer.question)
+        self._put(footer.entity_id, "done", now, now, question=question, **_columns(footer.written))
 
     def done(self, entity_id: str, written: Written, began: datetime, ended: datetime) -> None:
-        """Note an entity's file, which may be put in place then: the note outlasts a loss of power too."""
-        file = _columns(written) | {"lacking": json.dumps(dict(written.lacking), ensure_ascii=False)}
-        self._run("PRAGMA synchronous = FULL")
-        self._put(entity_id, "done", began, ended, **file, **_WELL)
-        self._run("PRAGMA synchronous = NORMAL")
+        """Record an entity's file, which may be put in place then: the row outlasts a loss of power too."""
+        with _meaning(self._path):
+            self._rows.execute("PRAGMA synchronous = FULL")
+            try:
+                self._put(entity_id, "done", began, ended, **_columns(written), **_NO_FAILURE)
+            finally:
+                self._rows.execute("PRAGMA synchronous = NORMAL")
 
     def unchanged(self, entity_id: str, began: datetime, ended: datetime) -> None:
-        """Note that the file in place is of the current publication."""
-        self._put(entity_id, "done", began, ended, **_WELL)
+        """Record that an entity's file is of the current publication."""
+        self._put(entity_id, "done", began, ended, **_NO_FAILURE)
 
-    def failed(self, entity_id: str, failure: Failure, spent: int, began: datetime, ended: datetime) -> None:
-        """Note that an attempt failed after so many requests. The file that was in place stays."""
-        self._put(entity_id, "failed", began, ended, **_columns(failure), failed_requests=spent)
+    def failed(
+        self, entity_id: str, failure: Failure, requests: int, began: datetime, ended: datetime
+    ) -> None:
+        """Record that an entity failed; what is known of its file stays."""
+        columns = asdict(failure) | {"failed_requests": requests}
+        self._put(entity_id, "failed", began, ended, **columns)
 
     def close(self) -> None:
         """Fold the journal into its one file, and close it."""
-        with failing(self._path):
+        with _meaning(self._path):
             self._rows.close()
 
     def _put(self, entity_id: str, state: str, began: datetime, ended: datetime, **columns: Any) -> None:
-        times = {"began": began.isoformat(), "ended": ended.isoformat()}
-        row = {"entity_id": entity_id, "question": self._question.hash, "state": state, **times, **columns}
-        named, places = ", ".join(row), ", ".join(f":{name}" for name in row)
+        row = {
+            "entity_id": entity_id,
+            "question": self._question.hash,
+            "state": state,
+            "began": began.isoformat(),
+            "ended": ended.isoformat(),
+        } | columns
+        named, values = ", ".join(row), ", ".join(f":{name}" for name in row)
         changed = ", ".join(f"{name} = excluded.{name}" for name in row)
-        with failing(self._path):
+        with _meaning(self._path):
             self._rows.execute(
-                f"INSERT INTO entity ({named}) VALUES ({places})"  # noqa: S608  our own names
+                f"INSERT INTO entity ({named}) VALUES ({values})"  # noqa: S608  our own names
                 f" ON CONFLICT (entity_id) DO UPDATE SET {changed}",
                 row,
             )
 
-    def _run(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        with failing(self._path):
-            return self._rows.execute(query, parameters).fetchall()
+
+_NO_FAILURE = dict.fromkeys([*_FAILURE, "failed_requests"])
 
 
-@contextmanager
-def copied(path: Path, question: Question) -> Iterator[Journal]:
-    """Open a copy of a journal, or of none: SQLite writes beside a file even if it only reads it.
+def _columns(written: Written) -> dict[str, Any]:
+    return asdict(written) | {"lacking": json.dumps(dict(written.lacking), ensure_ascii=False)}
+
+
+def _entry(entity_id: Any, text: Any, row: dict[str, Any]) -> Entry:
+    try:
+        if not isinstance(entity_id, str):
+            raise ValueError(f"{entity_id!r:.100} is no entity id")
+        if text is not None and not isinstance(json.loads(text), dict):
+            raise ValueError(f"{text!r:.100} is no question")
+        if all(value is None for value in row.values()):
+            return Entry(entity_id, text, None)
+        row["lacking"] = json.loads(row["lacking"])
+        return Entry(entity_id, text, structure(row, Written))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamagedJournalError(f"the row of {entity_id!r:.100}: {error}") from None
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged journal, so that another can be begun, and return its new name.
 
     Raises:
-        ManifestMismatchError, OSError: as for `Journal`.
+        OSError: it can't be renamed.
     """
-    with TemporaryDirectory() as place:
-        copy = Path(place) / path.name
-        for _ in range(_COPIES):
-            before = _stamps(path)
-            _copy(path, copy)
-            if _stamps(path) == before:
-                break
-        with closing(Journal(copy, question, original=path)) as journal:
-            yield journal
+    number = 1
+    while (aside := Path(f"{path}.damaged-{number}")).exists():
+        number += 1
+    # The journal itself comes last: until then, whoever is killed here finds it damaged still.
+    for ending in ("-wal", "-shm", ""):
+        with suppress(FileNotFoundError):
+            Path(f"{path}{ending}").rename(f"{aside}{ending}")
+    return aside
 
 
-def _copy(path: Path, copy: Path) -> None:
-    for ending in _PARTS:
-        Path(f"{copy}{ending}").unlink(missing_ok=True)
-        with failing(path), suppress(FileNotFoundError):
-            shutil.copyfile(f"{path}{ending}", f"{copy}{ending}")
+def copy(path: Path, place: Path) -> Path:
+    """Copy a journal, or none, and return the copy: SQLite writes beside a file even if it only reads it.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    target = place / path.name
+    for _ in range(_COPIES):
+        before = _stamps(path)
+        for ending in _ENDINGS:
+            Path(f"{target}{ending}").unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}{ending}", f"{target}{ending}")
+        if _stamps(path) == before:
+            break
+    return target
 
 
 def _stamps(path: Path) -> list[tuple[int, int] | None]:
     """Return what shows that a run at work has changed one of a journal's files; None: it is not there."""
     stamps: list[tuple[int, int] | None] = []
-    for ending in _PARTS:
+    for ending in _ENDINGS:
         try:
             found = os.stat(f"{path}{ending}")
         except FileNotFoundError:
@@ -245,17 +262,48 @@ def _stamps(path: Path) -> list[tuple[int, int] | None]:
     return stamps
 
 
-def _columns(value: Written | Failure) -> dict[str, Any]:
-    return {each.name: getattr(value, each.name) for each in fields(type(value))}
+@contextmanager
+def _meaning(path: Path) -> Iterator[None]:
+    """Say which file a failure of SQLite is about, and what it means.
+
+    Raises:
+        OSError: it can't be read or written, with the errno that says why.
+        DamagedJournalError: it is no SQLite file, or a damaged one.
+    """
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        failure = _meant(path, error)
+    else:
+        return
+    raise failure
 
 
-_FILE = ", ".join(each.name for each in fields(Written))
-_WELL = dict.fromkeys([*(each.name for each in fields(Failure)), "failed_requests"])
+def _meant(path: Path, error: sqlite3.DatabaseError) -> Exception:
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            number = errno.ENOSPC
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            number = errno.EACCES
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return OSError(errno.EBUSY, f"locked by another process for {_LOCKED_SECONDS:.0f} s", str(path))
+        case sqlite3.SQLITE_IOERR:
+            number = _writing_fails(path.parent)
+        case _:  # what SQLite cannot make sense of, also text that is not UTF-8
+            return DamagedJournalError(str(error))
+    return OSError(number, os.strerror(number), str(path))
 
 
-def _written(*row: Any) -> Written | None:
-    known = dict(zip((each.name for each in fields(Written)), row, strict=True))
-    if known["lacking"] is None:
-        return None
-    known["lacking"] = {name: tuple(ids) for name, ids in json.loads(known["lacking"]).items()}
-    return Written(**known)
+def _writing_fails(folder: Path) -> int:
+    """Return the errno of writing to a folder: SQLite calls most failures of a disk "disk I/O error"."""
+    trial = folder / ".asyncfin-trial"
+    try:
+        with trial.open("wb") as file:
+            file.write(bytes(1 << 16))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno or errno.EIO
+    finally:
+        trial.unlink(missing_ok=True)
+    return errno.EIO

@@ -1,4 +1,4 @@
-"""What an extraction asks, in one canonical form: the same question has the same text, however written."""
+"""What an extraction asks, in one canonical form: equal questions have equal texts, however written."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
-from asyncfin.errors import SelectionError
+from asyncfin.errors import SelectionError, bounded
 from asyncfin.model.catalogue import Catalogue, triple
 from asyncfin.model.period import Exact, Period, PeriodSelection, describe, resolve
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.scope import format_path
-from asyncfin.model.select import Select, Wanted
+from asyncfin.model.select import Select, Wanted, check_select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.columns import COLUMNS
 
@@ -37,8 +37,7 @@ class Question:
     value_version: ValueVersion = "original"
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.select, Select):
-            raise SelectionError(f"select must be a Select, not {self.select!r}")
+        check_select(self.select)
         if self.select.where is not None and not self.select.name:
             raise SelectionError("a Select with `where` needs a `name` here: it stands for it in the journal")
         resolve(self.periods, ())  # refuses what is no selection of periods
@@ -53,15 +52,25 @@ class Question:
             "value_version": self.value_version,
             "columns": {column.name: column.type for column in COLUMNS},
         }
-        return json.dumps(described, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return canonical(described)
 
     @cached_property
     def hash(self) -> str:
-        """What tells the question from any other: the SHA-256 of its text."""
-        return sha256(self.text.encode()).hexdigest()
+        """The hash of the text, which tells the question from any other."""
+        return text_hash(self.text)
 
     def __str__(self) -> str:
         return f"{self.select!r}, {describe(self.periods)}, {self.value_version}"
+
+
+def canonical(described: Mapping[str, Any]) -> str:
+    """Return a described question as JSON, in the one form that is compared and hashed."""
+    return json.dumps(described, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def text_hash(text: str) -> str:
+    """Return the SHA-256 of a question's text."""
+    return sha256(text.encode()).hexdigest()
 
 
 def _described(select: Select) -> dict[str, Any]:
@@ -91,33 +100,30 @@ def _plain(periods: PeriodSelection) -> Any:
     return {name: each.label if isinstance(each, Period) else each for name, each in given}
 
 
-def differences(one: str, other: str) -> str:
-    """Return in which parts the texts of two questions differ, for people."""
-    mine, theirs = json.loads(one), json.loads(other)
+def differences(text: str, other: str) -> str:
+    """Return how the question of one text differs from that of another, for people."""
+    now, before = json.loads(text), json.loads(other)
     named = []
-    for part in sorted(mine.keys() | theirs.keys()):
-        if mine.get(part) != theirs.get(part):
-            shown = (
-                "" if part == "columns" else f" ({_short(theirs.get(part))}, now {_short(mine.get(part))})"
-            )
-            named.append(part + shown)
+    for field in sorted(now.keys() | before.keys()):
+        if now.get(field) != before.get(field):
+            change = f" ({_short(before.get(field))}, now {_short(now.get(field))})"
+            named.append(field if field == "columns" else field + change)
     return ", ".join(named)
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    return bounded(json.dumps(value, ensure_ascii=False), 200)
 
 
-def _nothing(_: CatalogueSeries) -> bool:
+def _matches_nothing(_: CatalogueSeries) -> bool:
     return False
 
 
-def narrowed(select: Select, catalogue: Catalogue) -> tuple[Select, Lacking]:
+def narrow(select: Select, catalogue: Catalogue) -> tuple[Select, Lacking]:
     """Return what a catalogue has of a Select, and the ids and words that it lacks, by field.
 
-    Where it lacks all of a field, the Select means nothing there. Scope groups are not "one of these"
-    but "exactly these", so one that is lacking is enough.
+    A catalogue that lacks all ids of a field has nothing of the Select. Scope groups are not "one of
+    these" but "exactly these", so a single lacking one is enough.
     """
     lacking = catalogue.lacking(select)
     kept: dict[str, Any] = {}
@@ -136,5 +142,5 @@ def narrowed(select: Select, catalogue: Catalogue) -> tuple[Select, Lacking]:
             case _:
                 kept[field] = tuple(each for each in getattr(select, field) if each not in names)
     if not all(kept.values()):
-        return Select(where=_nothing, name="nothing"), lacking
+        return Select(where=_matches_nothing, name="nothing"), lacking
     return evolve(select, **kept), lacking

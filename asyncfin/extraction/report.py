@@ -9,12 +9,28 @@ from typing import Literal, TypeAlias, get_args
 
 from attrs import field, frozen
 
-from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, SelectionError
-from asyncfin.extraction.journal import Failure
+from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, SelectionError, bounded
 from asyncfin.extraction.question import Lacking
 from asyncfin.model.words import counted, lasting
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
+
+
+@frozen
+class Failure:
+    """How an attempt failed: the error's class and message (at most 2,000 characters), and its facts."""
+
+    error: str
+    message: str
+    status: int | None = None
+    code: str | None = None
+    request_id: str | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Return what is kept of an error."""
+        known = {name: getattr(error, name, None) for name in ("status", "code", "request_id")}
+        return cls(type(error).__name__, bounded(str(error)), **known)
 
 
 @frozen
@@ -31,6 +47,8 @@ class EntityReport:
         requests: how many this run spent on it.
         lacking: the asked ids and words that its catalogue lacks, by field.
         failure: the error's class, message, status, code and request id.
+        path: where that file stands: the path of a local file, or its URL; None where there is no
+            `dataset_id`.
     """
 
     entity_id: str
@@ -41,6 +59,7 @@ class EntityReport:
     requests: int = 0
     lacking: Lacking = field(factory=dict)
     failure: Failure | None = None
+    path: str | None = None
 
 
 @frozen
@@ -52,11 +71,12 @@ class ExtractReport:
         seconds: how long it took.
         waits: seconds that requests have waited, in sum; several wait at once.
         stopped: the error of a refused token or a used-up allowance that ended it early. None: it
-            came to its end, or was asked to stop if any entity is left.
-        unknown: the asked names that every entity lacks, by field; nothing while an entity is failed
-            or left.
+            came to its end, was asked to stop if any entity is left, or ended because of `unknown`.
+        unknown: the asked names that no entity has, by field: none of all, or none of the first three
+            that were read, where those have nothing of the question at all.
         complaint: what one of the entities says of those names, with what comes close; None where no
             catalogue was read.
+        repaired: what had to be done to the journal; None where nothing had.
     """
 
     entities: tuple[EntityReport, ...]
@@ -65,6 +85,7 @@ class ExtractReport:
     stopped: AuthenticationError | AllowanceExhaustedError | None = None
     unknown: Lacking = field(factory=dict)
     complaint: str | None = None
+    repaired: str | None = None
 
     @property
     def done(self) -> tuple[EntityReport, ...]:
@@ -109,18 +130,23 @@ class ExtractReport:
         """When the allowance returns, aware UTC, if it was used up."""
         return self.stopped.resume_at if isinstance(self.stopped, AllowanceExhaustedError) else None
 
-    def check(self) -> None:
-        """Refuse ids and words that no entity has.
+    def raise_for_unknown(self) -> None:
+        """Raise if ids or words were asked for that no entity has.
 
         Raises:
-            SelectionError: there are some; the message names them.
+            UnknownToAllError: there are some; the message names them and what comes close.
         """
-        if unknown := self.unknown:
-            named = "; ".join(f"{name} {', '.join(map(repr, ids))}" for name, ids in unknown.items())
-            near = f"; {self.complaint}" if self.complaint else ""
-            count = len(self.entities)
-            who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
-            raise SelectionError(f"{who} {named}{near}", lacking=unknown)
+        if not self.unknown:
+            return
+        count = len(self.done) + len(self.unchanged)
+        who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
+        said = f"{who} {named(self.unknown)}"
+        if self.left:
+            who = f"none of the first {count:,} entities has"
+            said = f"{who} {named(self.unknown)}, and so none of them has anything of the question"
+        near = f"; {self.complaint}" if self.complaint else ""
+        hint = "; if later ones have it: allow_unknown=True (--allow-unknown)" if self.left else ""
+        raise UnknownToAllError(f"{said}{near}{hint}", report=self)
 
     def __str__(self) -> str:
         counts = {state: len(self._of(state)) for state in get_args(EntityState)}
@@ -134,6 +160,8 @@ class ExtractReport:
             lines.append(f"entities that lack some of what was asked for: {lacks:,}")
             lines += _lacked(self.entities)
         lines += failures(self.failed)
+        if self.repaired is not None:
+            lines.append(self.repaired)
         if self.stopped is not None:
             lines.append(f"ended early: {self.stopped}")
         return "\n".join(lines)
@@ -151,20 +179,39 @@ def _lacked(entities: Iterable[EntityReport], most: int = 5) -> list[str]:
     return lines + ([f"and {len(counts) - most:,} more ids and words"] if len(counts) > most else [])
 
 
+class UnknownToAllError(SelectionError):
+    """Ids or words were asked for that no entity has. `extract_report` is the report of the extraction."""
+
+    def __init__(self, *args: object, report: ExtractReport) -> None:
+        super().__init__(*args, lacking=report.unknown)
+        self.extract_report = report
+
+
+def named(lacking: Lacking) -> str:
+    """Return ids and words with their fields, for people."""
+    return "; ".join(f"{field} {', '.join(map(repr, names))}" for field, names in lacking.items())
+
+
+def lacking_in_all(each: Iterable[Lacking]) -> Lacking:
+    """Return the names that all of these lack, by field, in the order of the first; nothing for none."""
+    common: Lacking | None = None
+    for lacking in each:
+        common = lacking if common is None else _common(common, lacking)
+    return {field: names for field, names in (common or {}).items() if names}
+
+
+def _common(one: Lacking, other: Lacking) -> Lacking:
+    sets = {field: set(names) for field, names in other.items()}
+    return {
+        field: tuple(name for name in names if name in sets.get(field, ())) for field, names in one.items()
+    }
+
+
 def unknown_to_all(entities: Sequence[EntityReport]) -> Lacking:
-    """Return the names that every entity lacks, by field, in order; nothing while one is failed or left."""
+    """Return the names that every entity lacks; nothing while one is failed or left: it may have them."""
     if any(each.state in ("failed", "left") for each in entities):
         return {}
-    first, *rest = (each.lacking for each in entities)
-    found = {
-        field: set(names).intersection(*(each.get(field, ()) for each in rest))
-        for field, names in first.items()
-    }
-    return {
-        field: tuple(filter(found[field].__contains__, names))
-        for field, names in first.items()
-        if found[field]
-    }
+    return lacking_in_all(each.lacking for each in entities)
 
 
 def _sized(size: int) -> str:

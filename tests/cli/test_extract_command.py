@@ -14,9 +14,8 @@ import pytest
 from attrs import evolve
 
 from asyncfin.cli.extract_progress import shown_progress
-from asyncfin.extraction.journal import Failure
-from asyncfin.extraction.report import EntityReport, ExtractReport
-from asyncfin.extraction.watch import ExtractProgress
+from asyncfin.extraction.progress import ExtractProgress
+from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
 from asyncfin.sandbox import Hang, Sandbox, Slow, Status
 from tests.cli.conftest import (
     ENTITY,

@@ -16,9 +16,9 @@ from asyncfin import (
     TokenBucket,
     extract,
 )
+from asyncfin.events import Event, RequestStarted
 from asyncfin.sandbox import Latency, Sandbox
 from asyncfin.sandbox.generate import generate
-from asyncfin.wire.events import Event, RequestStarted
 from tests.extraction.conftest import FIRST, IDS, annual, names, rows
 
 LARGE = tuple(generate(seed, series=400, publications=1) for seed in range(20, 28))

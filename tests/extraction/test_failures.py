@@ -174,7 +174,7 @@ async def test_an_account_without_access_to_some_entities_gets_the_others(
         ({"refresh": 1}, "refresh must be a bool"),
         ({"replace": None}, "replace must be a bool"),
         ({"wait": "no"}, "wait must be a bool"),
-        ({"stop": 5}, "stop must be an Event"),
+        ({"stop": 5}, "stop must be an Event or None"),
         ({"progress": 5}, "progress must be a function that is not async"),
         ({"progress": asyncio.sleep}, "progress must be a function that is not async"),
         ({"to": "a\0b"}, "to: '.*a.x00b' is no path"),

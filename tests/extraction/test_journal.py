@@ -183,21 +183,30 @@ async def test_an_estimate_takes_a_journal_that_was_only_begun_for_none(
     assert contents(folder.parent) == before
 
 
-@pytest.mark.parametrize("lost", ["journal.sqlite-wal", "journal.sqlite"])
-async def test_a_journal_that_has_lost_what_it_knew_is_refused(
+@pytest.mark.parametrize("lost", ["journal.sqlite-wal", "journal.sqlite", "everything"])
+async def test_a_journal_that_has_lost_what_it_knew_is_completed_from_the_files(
     sandbox: Sandbox, client: Client, killed: Path, lost: str
 ) -> None:
-    """Its files could be of any question: readers would take them for part of the table."""
+    """They say of which publication and question they are: another one is refused, this one goes on."""
     beside = killed.parent / "night.journal"
-    (beside / lost).unlink() if lost.endswith("wal") else (beside / lost).write_bytes(b"")
     (beside / "journal.sqlite-shm").unlink()
+    (beside / "journal.sqlite-wal").unlink()
+    match lost:
+        case "journal.sqlite":
+            (beside / "journal.sqlite").write_bytes(b"")
+        case "everything":
+            shutil.rmtree(beside)
     before = len(sandbox.log)
-    for ask in (extract, extract_cost):
-        for periods in (Annual(), Quarterly()):
-            with pytest.raises(ManifestMismatchError, match=f"holds {IDS[0]}.parquet, which no journal"):
-                await ask(client, IDS, Select(), periods, to=killed)
+    for ask in (extract_cost, extract):
+        with pytest.raises(ManifestMismatchError, match=r"another question.*periods.*Annual.*Quarterly"):
+            await ask(client, IDS, Select(), Quarterly(), to=killed)
     assert len(sandbox.log) == before
     assert rows(killed) == annual(FIRST[0])
+    cost = await extract_cost(client, IDS, Select(), Annual(), to=killed)
+    assert (cost.unchanged, cost.new) == (1, len(IDS) - 1)
+    report = await extract(client, IDS, Select(), Annual(), to=killed)
+    assert [each.entity_id for each in report.unchanged] == [IDS[0]]
+    assert rows(killed) == annual(*FIRST)
 
 
 @pytest.mark.parametrize("stranger", ["other.parquet", "deep/er/other.parquet"])

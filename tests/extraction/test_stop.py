@@ -147,8 +147,7 @@ async def test_a_run_that_is_cancelled_again_and_again_still_ends_its_worker_thr
     before = tasks()
     monkeypatch.setattr(os, "fsync", fsync)
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=folder))
-    while not begun.is_set():
-        await asyncio.sleep(0)
+    assert await asyncio.to_thread(begun.wait, 30)
     for _ in range(5):  # the run's own wait is cancelled, then each wait of its cleanup
         running.cancel()
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""How a run is watched: what its requests cost, and what it is waiting for."""
+"""What a run tells while it runs: what its requests cost, and what it is waiting for."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import Protocol
 from attrs import define, field, frozen
 
 from asyncfin.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Waited
+from asyncfin.extraction.question import Lacking
 from asyncfin.extraction.report import EntityReport
 from asyncfin.model.words import lasting
 
 _log = logging.getLogger("asyncfin")
-# The run that a task works for: events are announced in the task of their request.
-_run: ContextVar[Watch | None] = ContextVar("asyncfin_extraction", default=None)
+# The run that a task works for: observers are called in the task of the request.
+_run: ContextVar[Tracker | None] = ContextVar("asyncfin_extraction", default=None)
 
 
 @frozen
@@ -31,9 +32,10 @@ class ExtractProgress:
         requests: how many were spent so far.
         rows, bytes: of the files written so far.
         seconds: since the run began.
-        waiting: what an entity that waits is waiting for, for people: the one that waits since last;
-            None while none does.
+        waiting: what an entity is waiting for, for people: the one that began to wait last; None while
+            none waits.
         ended: the entity that has just ended; None where something else has happened.
+        unknown: the asked ids and words that no entity read so far has, by field, once three are read.
     """
 
     entities: int
@@ -46,29 +48,31 @@ class ExtractProgress:
     seconds: float
     waiting: str | None = None
     ended: EntityReport | None = None
+    unknown: Lacking = field(factory=dict)
 
 
 class OnProgress(Protocol):
-    """Called on the loop after each request and each entity; it must not block. Its errors are logged."""
+    """Called on the loop after each request and each entity. It must not block; its errors are logged."""
 
     def __call__(self, progress: ExtractProgress, /) -> None: ...
 
 
 @define
-class Watch:
-    """Watches a client while a run uses it, and tells how far the run has come.
+class Tracker:
+    """Counts a run's requests and entities as an observer of its client, and reports the progress.
 
     Args:
         entities: how many there are to read.
-        tell: who is told; None: nobody.
+        callback: called with the progress; None: nobody is.
         time: the loop's clock.
     """
 
     entities: int
-    tell: OnProgress | None
+    callback: OnProgress | None
     time: Callable[[], float]
     waits: float = 0.0
     requests: int = 0
+    unknown: Lacking = field(factory=dict)
     _began: float = field(init=False)
     _spent: Counter[str] = field(factory=Counter)
     _states: Counter[str] = field(factory=Counter)
@@ -90,7 +94,7 @@ class Watch:
         return self._spent[entity_id]
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def counting(self) -> Iterator[None]:
         """Count what this task and the tasks that it makes send while the block lasts."""
         token = _run.set(self)
         try:
@@ -110,21 +114,27 @@ class Watch:
             case Waited():
                 self.waits += event.seconds
             case Retrying():
-                self._waits(entity_id, f"{event.failure}, again in {lasting(event.wait)}")
+                self._wait(entity_id, f"{event.failure}, again in {lasting(event.wait)}")
             case RequestAnswered() | RequestFailed():
-                self._say()
+                self._report()
 
-    def sleeps(self, entity_id: str, until: datetime) -> None:
-        """Take in that nothing is sent until the allowance returns."""
-        self._waits(entity_id, f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC")
+    def add(self, report: EntityReport) -> EntityReport:
+        """Count an entity that another process has read, with its requests."""
+        self._spent[report.entity_id] += report.requests
+        self.requests += report.requests
+        return self.ended(report)
 
-    def _waits(self, entity_id: str, reason: str) -> None:
+    def sleeping(self, entity_id: str, until: datetime) -> None:
+        """Report that an entity waits for the allowance to return."""
+        self._wait(entity_id, f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC")
+
+    def _wait(self, entity_id: str, reason: str) -> None:
         self._waiting.pop(entity_id, None)
         self._waiting[entity_id] = reason
-        self._say()
+        self._report()
 
-    def ends(self, report: EntityReport) -> EntityReport:
-        """Take in that an entity has ended, or is left."""
+    def ended(self, report: EntityReport) -> EntityReport:
+        """Count an entity that has ended, and return its report; one that is left counts for nothing."""
         self._waiting.pop(report.entity_id, None)
         if report.state == "left":
             return report
@@ -132,11 +142,11 @@ class Watch:
         if report.state == "done":
             self._rows += report.rows
             self._bytes += report.bytes
-        self._say(report)
+        self._report(report)
         return report
 
-    def _say(self, ended: EntityReport | None = None) -> None:
-        if self.tell is None:
+    def _report(self, ended: EntityReport | None = None) -> None:
+        if self.callback is None:
             return
         progress = ExtractProgress(
             self.entities,
@@ -149,11 +159,12 @@ class Watch:
             self.seconds,
             next(reversed(self._waiting.values()), None),
             ended,
+            self.unknown,
         )
-        token = _run.set(None)  # what the callback begins is not of the run
+        token = _run.set(None)  # requests that the callback starts are not the run's
         try:
-            self.tell(progress)
-        except Exception:  # noqa: BLE001  whoever looks on does not disturb the run
+            self.callback(progress)
+        except Exception:  # noqa: BLE001  a callback does not disturb the run
             _log.exception("the progress callback failed")
         finally:
             _run.reset(token)

@@ -1,0 +1,105 @@
+"""The unit of an extraction: the answer of one entity, of one publication, whatever its catalogue lacks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from attrs import frozen
+
+from asyncfin.client import Client
+from asyncfin.errors import DatasetChangedError
+from asyncfin.events import Restarted
+from asyncfin.extraction.question import Lacking, Question, narrow
+from asyncfin.fanout.catalogues import MAX_RESTARTS
+from asyncfin.model import checks
+from asyncfin.model.catalogue import Dataset
+from asyncfin.model.period import PeriodSelection
+from asyncfin.model.query import ValueVersion
+from asyncfin.model.select import Select
+from asyncfin.table.panel import Panel
+from asyncfin.wire.protocol import check_entity_id
+
+check_client = checks.instance_of(Client)
+
+
+@frozen
+class EntityAnswer:
+    """What one entity answers.
+
+    Attributes:
+        panel: the answer, of one publication.
+        lacking: the asked ids and words that its catalogue lacks, by field; paths in their text form.
+    """
+
+    panel: Panel
+    lacking: Lacking
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the entity has nothing of the question because its catalogue lacks what was asked for."""
+        return bool(self.lacking) and not self.panel.series
+
+
+async def read_entity(
+    client: Client,
+    entity_id: str,
+    select: Select,
+    periods: PeriodSelection,
+    *,
+    value_version: ValueVersion = "original",
+) -> EntityAnswer:
+    """Return one entity's answer to a question that is asked of many: the unit for any engine.
+
+    Unlike `Client.query`, it does not refuse ids and words that the entity's catalogue lacks: the answer
+    names them, and holds what there is. A publication that changes meanwhile starts the read over, three
+    times at most. Unlike `extract`, it writes nothing, and takes a Select with `where` and no `name`.
+
+    Requests: one for the metadata, one for each 100 series of the catalogue, and those of the question.
+
+    Args:
+        client: what to ask.
+        entity_id: which entity.
+        select: which series.
+        periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
+        value_version: ``"original"`` or ``"latest_restated"``.
+
+    Raises:
+        SelectionError: an argument is not as said, before a request is spent.
+        DatasetChangedError: the publication changed too often.
+        MalformedAnswerError: an answer breaks the spec; values are decoded when they are looked at.
+        IncompleteResultError: the service lost series.
+        ServiceError, TransportError: a request failed for good.
+    """
+    check_client("client", client)
+    check_entity_id(entity_id)
+    return await read(client, Question(select, periods, value_version), entity_id, "read_entity")
+
+
+async def read(
+    client: Client, question: Question, entity_id: str, operation: str, dataset: Dataset | None = None
+) -> EntityAnswer:
+    """Return an entity's answer of its current publication, starting over if it changes meanwhile.
+
+    `dataset` is its metadata, if they have just been read; `operation` is what observers are told.
+    """
+    for restart in range(1, MAX_RESTARTS + 1):
+        with suppress(DatasetChangedError):
+            return await _answer(client, question, dataset or await client.dataset(entity_id))
+        with client.observed(_nobody) as announce:
+            announce(Restarted(operation, entity_id, restart))
+        dataset = None
+    return await _answer(client, question, await client.dataset(entity_id))
+
+
+def _nobody(_: object) -> None:
+    pass
+
+
+async def _answer(client: Client, question: Question, dataset: Dataset) -> EntityAnswer:
+    """Return the answer of one publication."""
+    catalogue = await client.catalogue(dataset)
+    # In a thread: it builds the catalogue's indexes, which takes long for thousands of series.
+    select, lacking = await asyncio.to_thread(narrow, question.select, catalogue)
+    panel = await client.query(catalogue, select, question.periods, value_version=question.value_version)
+    return EntityAnswer(panel, lacking)

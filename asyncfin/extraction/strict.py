@@ -1,0 +1,44 @@
+"""Reads back what an extraction has written down: wrong types are an error, never coerced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from cattrs import Converter
+from cattrs.errors import BaseValidationError
+
+T = TypeVar("T")
+
+_converter = Converter(detailed_validation=False)
+
+
+def _exactly(value: Any, kind: type[T]) -> T:
+    # cattrs would make "None" of None, 1 of 1.9 and 1.0 of True.
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.100} is no {kind.__name__}")
+    return value
+
+
+def _lacking(value: Any, _: Any) -> Mapping[str, tuple[str, ...]]:
+    return {
+        _exactly(field, str): tuple(_exactly(name, str) for name in _exactly(names, list))
+        for field, names in _exactly(value, dict).items()
+    }
+
+
+for _kind in (str, int, float, bool):
+    _converter.register_structure_hook(_kind, _exactly)
+_converter.register_structure_hook_func(lambda kind: kind == Mapping[str, tuple[str, ...]], _lacking)
+
+
+def structure(value: Any, kind: type[T]) -> T:
+    """Return plain data as an object of an attrs class. Unknown keys are ignored.
+
+    Raises:
+        ValueError: it is none; the message says what is wrong.
+    """
+    try:
+        return _converter.structure(_exactly(value, dict), kind)
+    except (BaseValidationError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a {kind.__name__.lstrip('_')}: {type(error).__name__}: {error}") from None

@@ -300,3 +300,24 @@ async def test_a_value_outside_its_own_trailing_window_is_refused() -> None:
     ):
         with pytest.raises(MalformedAnswerError, match="1990"):
             await client.query(DATASET.entity_id, Select(), Trailing(12))
+
+
+async def test_a_publication_is_its_own_in_whatever_case_a_response_writes_its_id() -> None:
+    """Dataset ids are UUIDs: the pages are taken, and a kept catalogue is not read again."""
+    asked = []
+
+    def shout(name: str, sent: Response, answer: Response) -> None:
+        asked.append(name)
+        if name == "query" or asked.count("dataset") > 1:
+            answer["dataset_id"] = answer["dataset_id"].upper()
+
+    async with (
+        Sandbox(DATASET) as sandbox,
+        altered(sandbox, shout) as base_url,
+        Client(base_url, sandbox.token) as client,
+    ):
+        await client.query(DATASET.entity_id, Select(), FiscalRange())
+        pages = asked.count("catalogue")
+        await client.catalogue(DATASET.entity_id)
+    assert asked[-1] == "dataset"
+    assert asked.count("catalogue") == pages

@@ -227,6 +227,31 @@ def test_a_known_code_decides_whatever_the_status(code: str, kind: type, status:
     assert type(failure(dataset_request(ENTITY), answer(status, {"error": {"code": code}}))) is kind
 
 
+def test_an_error_keeps_what_the_error_object_holds_besides() -> None:
+    """The structure of field issues is not shown (spec 7), so they stay as they came, at whatever name."""
+    issues = [{"field": "metric_ids[0]", "issue": "unknown"}, {"field": "limit", "n": None}]
+    about = {
+        "code": "validation_failed",
+        "message": "no",
+        "request_id": "r",
+        "issues": issues,
+        "hint": {"a": 1},
+    }
+    error = failure(limits_request(), answer(400, {"error": about}))
+    assert error.details == {"issues": issues, "hint": {"a": 1}}
+    assert "metric_ids[0]" in str(error)
+    assert "\ndetails: " in error.report()
+    assert pickle.loads(pickle.dumps(error)).details == error.details
+
+
+@pytest.mark.parametrize(
+    "body", [{}, [], *({"error": each} for each in (None, "x", [], {"code": "c"})), b"<"]
+)
+def test_an_error_without_more_has_no_details(body: Any) -> None:
+    """An error is an error whatever its body."""
+    assert failure(limits_request(), answer(400, body)).details == {}
+
+
 def test_a_byte_order_mark_hides_no_code() -> None:
     """RFC 8259, section 8.1: so that a changed dataset starts the read over."""
     body = b"\xef\xbb\xbf" + json.dumps({"error": {"code": "dataset_changed"}}).encode()
@@ -352,6 +377,16 @@ def test_metadata_of_another_entity_are_refused() -> None:
     assert caught.value.problems == (f"expected {ENTITY!r}, got {other!r} @ $.entity_id",)
     assert (caught.value.operation, caught.value.at, caught.value.request_id) == ("dataset", AT, "req-9")
     assert vars(pickle.loads(pickle.dumps(caught.value))) == vars(caught.value)
+
+
+def test_a_publication_is_the_same_in_whatever_case_its_uuid_is_written() -> None:
+    """RFC 9562, section 4: so a pin in upper case is answered by its own publication."""
+    dataset = read_dataset(
+        dataset_request(ENTITY), answer(200, METADATA | {"dataset_id": "ABCDEF01-" + DATASET_ID[9:]})
+    )
+    check_publication(dataset, entity_id=ENTITY, dataset_id="abcdef01-" + DATASET_ID[9:])
+    with pytest.raises(MalformedAnswerError, match="entity_id"):
+        check_publication(dataset, entity_id=ENTITY.swapcase())
 
 
 def test_a_page_of_another_publication_is_refused() -> None:

@@ -1,6 +1,7 @@
 """What a stitch refuses, and what it tells of an answer while it arrives."""
 
 import asyncio
+import pickle
 from typing import Any
 
 import pytest
@@ -55,13 +56,17 @@ async def test_a_foreign_series_need_not_be_sound() -> None:
         ("metric_id", "other"),
         ("reporting_group_id", "other"),
         ("scopes", [{"scope_group_id": "company", "scope_id": "part"}]),
+        ("label", "other"),
+        ("basis", "other"),
+        ("number_format", "other"),
+        ("period_meaning", "other"),
     ],
 )
 @pytest.mark.parametrize("home", [HOME, frozenset()], ids=["at home", "foreign"])
 async def test_a_series_must_be_the_one_that_the_catalogue_lists(
     field: str, other: Any, home: frozenset[str]
 ) -> None:
-    """The same id with another metric, group or path is an error, with its JSON path; a foreign one too."""
+    """One publication says one thing of a series, foreign ones too: what differs is named by its path."""
     document = page_json([FY24], {"a.annual": {FY24: 1}})
     document["series"][0][field] = other
     with pytest.raises(MalformedAnswerError, match=rf"@ \$\.series\[0\] \(a\.annual\)\.{field}$"):
@@ -194,3 +199,21 @@ def test_each_loop_has_a_lock_of_its_own() -> None:
 
     asyncio.run(twice())
     asyncio.run(twice())
+
+
+async def test_an_error_about_very_many_series_is_bounded() -> None:
+    """100 problems, each and the message of at most 2,000 characters, and how many more there were."""
+    ids = [f"m{number}.annual" for number in range(20_000)]
+    document = page_json([], {series_id: {} for series_id in ids})
+    for series in document["series"]:
+        series["label"] = "x" * 10_000 if series["series_id"] == ids[0] else "other"
+    catalogue = catalogue_of(ids)
+    answer = Stitch(catalogue, catalogue.series, EVER)
+    with pytest.raises(MalformedAnswerError) as caught:
+        await answer.add(read_query_page(encoded(document)), home=frozenset(ids), asked=EVER)
+    assert len(caught.value.problems) == 100
+    assert caught.value.omitted == len(ids) - 100
+    assert max(map(len, caught.value.problems)) == 2_000
+    assert len(str(caught.value)) <= 2_000
+    assert caught.value.problems[99].endswith("@ $.series[99] (m99.annual).label")
+    assert len(pickle.dumps(caught.value)) < 100 * 2_000

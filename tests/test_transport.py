@@ -91,12 +91,12 @@ async def test_a_request_carries_the_token_its_parameters_and_who_asks() -> None
         await attempted(
             transport,
             Request(
-                "catalogue", "GET", "/v1/entities/O-%2F/x", params=(("cursor", "a+b/=&ü"), ("limit", "5"))
+                "catalogue", "GET", "/v1/entities/O-%2F/x", params=(("cursor", "a+b/ =&ü"), ("limit", "5"))
             ),
         )
     (sent,) = server.requests
     assert sent.method == "GET"
-    assert sent.target == "/api/v1/entities/O-%2F/x?cursor=a%2Bb%2F%3D%26%C3%BC&limit=5"
+    assert sent.target == "/api/v1/entities/O-%2F/x?cursor=a%2Bb%2F%20%3D%26%C3%BC&limit=5"
     assert sent.headers["authorization"] == f"Bearer {TOKEN}"
     assert sent.headers["accept"] == "application/json"
     assert sent.headers["accept-encoding"] == "gzip, zstd"

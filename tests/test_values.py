@@ -190,11 +190,33 @@ def test_a_number_that_cannot_be_read_is_refused_by_its_series() -> None:
         _ = page.series[0].values
 
 
-def test_a_whole_number_too_large_for_a_float_is_refused_by_the_numbers() -> None:
-    """The error names it."""
-    page = read(page_json([Q1], {"m.annual": {Q1: 10**400}}))
-    with pytest.raises(MalformedAnswerError, match=r"out of range @ .*values\[0\]\.number"):
-        decode_numbers(list(enumerate(page.raw_series)), 1)
+TOO_LARGE = ["1" + "0" * 400, "-1" + "0" * 309]
+TOO_SMALL = ["1e-400", "-2E-324", "0." + "0" * 330 + "1", "1" + "0" * 9 + "e-400"]
+
+
+@pytest.mark.parametrize("number", TOO_LARGE + TOO_SMALL)
+def test_a_number_that_no_float_can_stand_for_is_refused(number: str) -> None:
+    """Too large, or read as a zero that was not reported; by the numbers and by the values alike."""
+    page = read_query_page(json.dumps(body()).replace("1.5", number, 1).encode())
+    named = r"out of range @ \$\.series\[0\] \(m1\.annual\)\.values\[0\]\.number"
+    with pytest.raises(MalformedAnswerError, match=named):
+        decode_numbers(list(enumerate(page.raw_series)), 3)
+    with pytest.raises(MalformedAnswerError, match=named):
+        _ = page.series[0].values
+
+
+ZEROS = ["0", "-0.0", "0e-400", "0E-5", "0." + "0" * 400]
+EXTREMES = ["5e-324", "1e-300", "1.7e308", "1" + "0" * 300 + "e-299"]
+
+
+@pytest.mark.parametrize("number", ZEROS + EXTREMES)
+def test_a_number_that_a_float_can_stand_for_is_taken(number: str) -> None:
+    """However it is written, the least and the largest included; zero is zero."""
+    page = read_query_page(json.dumps(body()).replace("1.5", number, 1).encode())
+    assert decode_numbers(list(enumerate(page.raw_series)), 3).numbers[0] == float(number)
+    first = page.series[0].values[0]
+    assert first is not None
+    assert first.number == float(number)
 
 
 @pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{", b"\xff", b"<html>", b'"text"'])

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from asyncfin.errors import DatasetChangedError
 from asyncfin.events import Restarted
-from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
 from asyncfin.wire.pages import Send, read_catalogue
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
@@ -87,7 +87,7 @@ class Catalogues:
         while True:
             dataset = await read_metadata(reading.send, entity_id)
             kept = self._kept.get(entity_id)
-            if kept is not None and kept.dataset_id == dataset.dataset_id:
+            if kept is not None and is_same_publication(kept.dataset_id, dataset.dataset_id):
                 return kept
             try:
                 catalogue = await read_catalogue(reading.send, dataset)

@@ -21,9 +21,9 @@ from asyncfin.table.panel import Panel
 from asyncfin.wire.tasks import decoding_lock
 from asyncfin.wire.values import QueryPage, RawSeries, series_path
 
-_IDENTITY = ("metric_id", "reporting_group_id", "scopes")
-_metric_and_group = attrgetter(*_IDENTITY[:2])
-_scopes = attrgetter(*_IDENTITY[2:])
+_TEXTS = ("metric_id", "reporting_group_id", "label", "basis", "number_format", "period_meaning")
+_texts = attrgetter(*_TEXTS)
+_scopes = attrgetter("scopes")
 _ref = attrgetter("scope_group_id", "scope_id")
 
 
@@ -96,15 +96,15 @@ class Stitch:
 
     def _refuse_strangers(self, page: QueryPage) -> None:
         """Refuse series that the catalogue describes as others, foreign ones included."""
-        came = [raw for raw in page.raw_series if raw.series_id in self._catalogue]
-        listed = [self._catalogue[raw.series_id] for raw in came]
-        if _identities(came) == _identities(listed):  # in one step, as nearly always nothing is wrong
+        came = [(at, raw) for at, raw in enumerate(page.raw_series) if raw.series_id in self._catalogue]
+        listed = [self._catalogue[raw.series_id] for _, raw in came]
+        if _heads([raw for _, raw in came]) == _heads(listed):  # one comparison: nearly always all is well
             return
         raise MalformedAnswerError(
             f"expected {getattr(listed, name)!r} as in the catalogue, got {getattr(raw, name)!r}"
-            f" @ {series_path(page.raw_series.index(raw), raw.series_id)}.{name}"
-            for raw, listed in zip(came, listed, strict=True)
-            for name in _IDENTITY
+            f" @ {series_path(at, raw.series_id)}.{name}"
+            for (at, raw), listed in zip(came, listed, strict=True)
+            for name in (*_TEXTS, "scopes")
             if getattr(raw, name) != getattr(listed, name)
         )
 
@@ -182,11 +182,14 @@ class Stitch:
         return tuple(sorted(self._populated))
 
 
-def _identities(series: Sequence[RawSeries] | Sequence[CatalogueSeries]) -> tuple[list[Any], ...]:
-    """Return what tells series apart, in parts that compare without a call for each."""
+def _heads(series: Sequence[RawSeries] | Sequence[CatalogueSeries]) -> tuple[list[Any], ...]:
+    """Return what one publication says of series in its catalogue and its pages alike.
+
+    It stands in parts that compare without a call for each.
+    """
     paths = list(map(_scopes, series))
     return (
-        list(map(_metric_and_group, series)),
+        list(map(_texts, series)),
         list(map(len, paths)),
         list(map(_ref, chain.from_iterable(paths))),
     )

@@ -48,6 +48,11 @@ _READ: dict[str, Callable[[CatalogueSeries], Any]] = {
 triple = attrgetter("metric_id", "reporting_group_id", "scopes")
 
 
+def is_same_publication(one: str, other: str) -> bool:
+    """Return whether two dataset ids are the same; UUIDs are compared without case (RFC 9562, section 4)."""
+    return one.lower() == other.lower()
+
+
 @frozen
 class Dataset:
     """The metadata of a publication (spec 2.2). `created_timestamp` is aware, in UTC."""

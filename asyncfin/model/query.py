@@ -47,8 +47,8 @@ def _reporting_group_ids(value: Any) -> tuple[Any, ...] | None:
 def _check_ids(name: str, ids: tuple[Any, ...], cap: int) -> None:
     _check_count(name, ids, cap)
     for each in ids:
-        if not isinstance(each, str) or not each:
-            raise SelectionError(f"{name} must hold non-empty str, not {each!r}")
+        if not isinstance(each, str):
+            raise SelectionError(f"{name} must hold str, not {each!r}")
     _check_distinct(name, ids)
 
 

@@ -5,10 +5,11 @@ msgspec reads everything that the service sends. It stops at the first problem, 
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -184,21 +185,32 @@ def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:
 
 
 class ErrorObject(NamedTuple):
-    """The error object of a response (spec 7); None where a field is missing or no text."""
+    """The error object of a response (spec 7); a text is None where it is missing or something else.
+
+    `details` is what the object holds besides, as it came.
+    """
 
     code: str | None = None
     message: str | None = None
     request_id: str | None = None
+    details: Mapping[str, Any] = MappingProxyType({})
 
 
 def decode_error(body: bytes) -> ErrorObject:
     """Return what of the error object can be read: an error is an error whatever its body."""
     try:
-        error = decode_json(body)["error"]
-        found = {name: error.get(name) for name in ("code", "message", "request_id")}
-    except (MalformedAnswerError, KeyError, TypeError, AttributeError, IndexError):
+        found = decode_json(body)
+    except MalformedAnswerError:
         return ErrorObject()
-    return ErrorObject(**{name: text for name, text in found.items() if isinstance(text, str)})
+    error = found.get("error") if isinstance(found, dict) else None
+    if not isinstance(error, dict):
+        return ErrorObject()
+    code, message, request_id = (error.pop(name, None) for name in ("code", "message", "request_id"))
+    return ErrorObject(_text(code), _text(message), _text(request_id), error)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def encode_query(query: Query, *, page_size: int, cursor: str | None) -> bytes:

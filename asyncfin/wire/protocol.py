@@ -26,7 +26,7 @@ from asyncfin.errors import (
     ServiceError,
     ValidationFailedError,
 )
-from asyncfin.model.catalogue import Dataset
+from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
 
@@ -157,18 +157,17 @@ def read_json(request: Request, response: Response) -> Any:
         return codec.decode_json(response.body)
 
 
-def check_publication(head: Any, *, entity_id: str | None, dataset_id: str | None = None) -> None:
+def check_publication(head: Dataset, *, entity_id: str | None, dataset_id: str | None = None) -> None:
     """Refuse a response about another entity, or another publication than the pinned one (spec 9).
 
     Raises:
         MalformedAnswerError: `head` names another one.
     """
-    expected = {"entity_id": entity_id, "dataset_id": dataset_id}
-    problems = [
-        f"expected {wanted!r}, got {getattr(head, name)!r} @ $.{name}"
-        for name, wanted in expected.items()
-        if wanted is not None and getattr(head, name) != wanted
-    ]
+    problems = []
+    if entity_id is not None and head.entity_id != entity_id:
+        problems.append(f"expected {entity_id!r}, got {head.entity_id!r} @ $.entity_id")
+    if dataset_id is not None and not is_same_publication(head.dataset_id, dataset_id):
+        problems.append(f"expected {dataset_id!r}, got {head.dataset_id!r} @ $.dataset_id")
     if problems:
         raise MalformedAnswerError(problems)
 
@@ -194,6 +193,7 @@ def failure(request: Request, response: Response) -> ServiceError:
         "code": error.code,
         "message": error.message or ("redirects are not followed" if 300 <= response.status < 400 else ""),
         "request_id": error.request_id or response.request_id,
+        "details": error.details,
         "operation": request.operation,
         "entity_id": request.entity_id,
         "at": response.at,

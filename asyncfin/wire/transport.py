@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from math import inf
 from typing import NamedTuple, TypeAlias, cast
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import aiohttp
 from attrs import evolve
@@ -201,7 +201,7 @@ class Transport:
         self, session: aiohttp.ClientSession, request: Request, headers: Mapping[str, HeaderValue]
     ) -> Response | Exception:
         """Return the response, or the error that says why there is none."""
-        query = f"?{urlencode(request.params)}" if request.params else ""
+        query = f"?{urlencode(request.params, quote_via=quote)}" if request.params else ""
         content_type = {} if request.body is None else {"Content-Type": "application/json"}
         head: Response | None = None
         try:

@@ -4,13 +4,13 @@ The scan leaves the `values` arrays as the bytes they are. Numbers are read from
 whole Value objects only on demand; both are as strict as the head.
 """
 
-import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, partial
 from itertools import accumulate, chain, compress, repeat
+from math import isfinite
 from operator import attrgetter, eq
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -182,15 +182,55 @@ def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbe
     single = ((raw.values, at, raw.series_id) for at, raw in series)
     arrays = decode_arrays(_observations, text, count, single)
     entries = list(chain.from_iterable(arrays))
+    numbers = list(map(_number, filter(None, entries)))
+    if not _all_fit(numbers, text):
+        _refuse_unfit((raw.values, series_path(at, raw.series_id)) for at, raw in series)
+    starts = accumulate([count - each.count(None) for each in arrays], initial=0)
+    positions = compress(chain.from_iterable(repeat(range(count), len(arrays))), entries)
+    return Numbers(array("I", list(starts)), array("i", list(positions)), array("d", numbers), text)
+
+
+# No text without one of these stands for less than the least float: what has fewer zeros behind its
+# point needs an exponent below zero. (Looking for three texts is many times faster than a pattern.)
+_MAYBE_TINY = (b"e-", b"E-", b"0" * 200)
+
+
+def _all_fit(numbers: Sequence[int | float], text: bytes) -> bool:
+    """Return False where a number may be too large for a float, or so small that it was read as zero."""
     try:
-        numbers = array("d", list(map(_number, filter(None, entries))))
+        array("d", numbers)
     except OverflowError:
-        failure = MalformedAnswerError(_out_of_range(series, count))
-    else:
-        starts = accumulate([count - each.count(None) for each in arrays], initial=0)
-        positions = compress(chain.from_iterable(repeat(range(count), len(arrays))), entries)
-        return Numbers(array("I", list(starts)), array("i", list(positions)), numbers, text)
-    raise failure
+        return False
+    return not any(each in text for each in _MAYBE_TINY) or 0 not in numbers
+
+
+class _NumberText(msgspec.Struct, gc=False):
+    number: msgspec.Raw
+
+
+_number_texts = msgspec.json.Decoder(list[_NumberText | None])
+
+
+def _refuse_unfit(arrays: Iterable[tuple[JsonBytes, str]]) -> None:
+    """Refuse numbers that no float can stand for, of `values` arrays with the paths of their series.
+
+    Raises:
+        MalformedAnswerError: there are some; each with its path.
+    """
+    problems = []
+    for values, path in arrays:
+        entries = decode(values, _number_texts)
+        unfit = (at for at, entry in enumerate(entries) if entry is not None and not _fits(entry.number))
+        problems += [f"number is out of range @ {path}.values[{at}].number" for at in unfit]
+    if problems:
+        raise MalformedAnswerError(problems)
+
+
+def _fits(number: msgspec.Raw) -> bool:
+    """Return whether a float can stand for a number: 0 where its digits are all 0, and never infinity."""
+    text = bytes(number).lower()
+    digits, _, _ = text.partition(b"e")
+    return isfinite(float(text)) and (float(text) != 0 or not digits.strip(b"-0."))
 
 
 def decode_arrays(
@@ -214,16 +254,10 @@ def decode_arrays(
     return [decode_entries(decoder.one, raw, count, at, series_id) for raw, at, series_id in single]
 
 
-def _out_of_range(series: Iterable[tuple[int, RawSeries]], count: int) -> Iterator[str]:
-    """Name the numbers that no float can stand for."""
-    for index, raw in series:
-        for at, value in enumerate(_decode_values(raw.values, count, index, raw.series_id)):
-            if value is not None and abs(value.number) > sys.float_info.max:
-                yield f"number is out of range @ {series_path(index, raw.series_id)}.values[{at}].number"
-
-
 def _decode_values(raw: JsonBytes, count: int, index: int, series_id: str) -> tuple[Value | None, ...]:
     values: list[Value | None] = decode_entries(values_decoder, raw, count, index, series_id)
+    if not _all_fit(list(map(_number, filter(None, values))), bytes(raw)):
+        _refuse_unfit([(raw, series_path(index, series_id))])
     return tuple(values)
 
 

@@ -300,3 +300,17 @@ async def test_a_path_may_have_no_entries() -> None:
     assert set(whole.to_polars()["series_id"]) == {name for name, (*_, values) in SERIES.items() if values}
     assert [each.series_id for each in alone] == ["A-profit"]
     assert alone.to_polars()["scope_path"].to_list() == [""]
+
+
+async def test_an_empty_metric_or_group_id_is_an_id_like_any_other() -> None:
+    """The spec bounds no id from below; such a series is asked for alone, and with all others."""
+    annual, quarterly = deepcopy(PUBLICATION.groups)
+    annual["reporting_group_id"] = ""
+    for series in annual["series"]:
+        series["reporting_group_id"] = ""
+    annual["series"][0]["metric_id"] = ""
+    async with Sandbox(evolve(PUBLICATION, groups=(annual, quarterly))) as sandbox, asking(sandbox) as client:
+        whole = await client.query(ENTITY, Select(), FiscalRange())
+        alone = await client.query(ENTITY, Select(metric_ids="", reporting_group_ids=""), FiscalRange())
+    assert {each.series_id for each in whole} == set(SERIES)
+    assert [each.series_id for each in alone] == [annual["series"][0]["series_id"]]

@@ -7,6 +7,8 @@ from attrs import frozen
 
 from asyncfin.errors import printable
 
+_NAME = '<th style="text-align: left; min-width: 12em">'
+
 
 @frozen
 class Table:
@@ -16,11 +18,13 @@ class Table:
         heads: the titles of the columns.
         rows: a text for each column.
         names: how many of the first columns name the row; the others hold figures.
+        caption: what holds for all rows.
     """
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     names: int = 1
+    caption: str = ""
 
 
 def document(lines: Iterable[str], tables: Iterable[Table], notes: Iterable[str] = ()) -> str:
@@ -35,15 +39,16 @@ def _paragraph(lines: Iterable[str]) -> str:
 
 
 def _table(table: Table) -> str:
+    caption = f'<caption style="text-align: left">{_text(table.caption)}</caption>' if table.caption else ""
     heads = _cells(table.heads, table.names, "th")
     rows = "".join(f"<tr>{_cells(row, table.names, 'td')}</tr>" for row in table.rows)
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _cells(texts: Sequence[str], names: int, element: str) -> str:
-    """Return the cells of a row; names are left-aligned, figures as notebooks align them, right."""
-    left = "".join(f'<th style="text-align: left">{_text(text)}</th>' for text in texts[:names])
-    return left + "".join(f"<{element}>{_text(text)}</{element}>" for text in texts[names:])
+    """Return the cells of a row: names left-aligned in wide columns, figures as notebooks align them."""
+    left = [f"{_NAME}{_text(text)}</th>" for text in texts[:names]]
+    return "".join(left + [f"<{element}>{_text(text)}</{element}>" for text in texts[names:]])
 
 
 def _text(text: str) -> str:

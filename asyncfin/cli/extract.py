@@ -177,7 +177,7 @@ async def _cost(asked: dict[str, Any], pace: Pace, service: Service, quiet: bool
 def _listed(path: Path) -> list[str]:
     """Return the ids of a file, one a line; empty lines and those after # are skipped."""
     found = []
-    with opened(path, "--ids", "name a file of entity ids, one a line") as file:
+    with opened(path, f"--ids {path}", "name a file of entity ids, one a line") as file:
         for number, line in enumerate(file, 1):
             if entity_id := line.partition("#")[0].strip():
                 with naming(f"--ids {path}, line {number}"):

@@ -58,7 +58,9 @@ class Service:
         # Here, since in the loop Ctrl-C would not end a wait for standard input.
         if self.token_file is None:
             return None
-        with opened(self.token_file, "--token-file", "name a file that holds the token") as file:
+        # The path is not shown: it may be the token itself, given in the wrong place.
+        option = "--token-file -" if self.token_file == STDIN else "--token-file"
+        with opened(self.token_file, option, "name a file that holds the token") as file:
             return file.readline().strip()
 
     def client(self, **options: Any) -> Client:
@@ -81,8 +83,8 @@ class Service:
 
 
 @contextmanager
-def opened(path: Path, option: str, advice: str) -> Iterator[TextIO]:
-    """Give a text file that an option names, or standard input. Reading it blocks: not for the loop."""
+def opened(path: Path, what: str, advice: str) -> Iterator[TextIO]:
+    """Give a text file, or standard input; errors call it `what`. Reading it blocks: not for the loop."""
     try:
         # Not sys.stdin: that goes by the locale, and is None where standard input is closed.
         source = 0 if path == STDIN else path
@@ -92,7 +94,7 @@ def opened(path: Path, option: str, advice: str) -> Iterator[TextIO]:
         reason = getattr(error, "strerror", None) or "it is no text"
     else:
         return
-    raise UsageError(f"{option} {path} can't be read ({reason}): {advice}")
+    raise UsageError(f"{what} can't be read ({reason}): {advice}")
 
 
 @Parameter(name="*", group=_SERIES)

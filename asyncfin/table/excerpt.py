@@ -64,6 +64,19 @@ class Names:
         """The label that all series share; empty where the rows show it."""
         return "" if "series" in self.heads else self.shared.get("series", "")
 
+    def within(self, rows: Sequence[Row]) -> tuple[str, "Names"]:
+        """Return what tells some of the series apart, and as a caption the other texts that all of them have.
+
+        A text that all series share, in whatever table, belongs into the heading, not into captions.
+        """
+        columns = dict(zip(self.heads, zip(*(self.texts[row] for row in rows), strict=True), strict=True))
+        shared = {head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1}
+        if len(shared) == len(columns):
+            del shared["series" if "series" in shared else next(iter(shared))]
+        heads = tuple(head for head in columns if head not in shared)
+        texts = zip(*(columns[head] for head in heads), strict=True)
+        return ", ".join(shared.values()), Names(shared, heads, dict(zip(rows, texts, strict=True)))
+
 
 def names_of(rows: Sequence[Row], *, group_names: bool = False) -> Names:
     """Return what tells series apart: entity, value version, label, scopes, reporting group.
@@ -123,7 +136,7 @@ class Excerpt:
     """What is shown, in sections, and how much there is in all.
 
     Attributes:
-        sections: years first, then quarters, then other durations. None is without series or periods.
+        sections: years, quarters, half years, nine months, other durations; none without series.
         series: how many series there are.
         periods: how many periods.
         unused: how many of these are of a duration in which no series has a value.
@@ -146,7 +159,12 @@ class Excerpt:
     def first(self, most: int) -> "Excerpt":
         """Return the excerpt with only so many of the first series of each section."""
         sections = tuple(evolve(section, rows=section.rows[:most]) for section in self.sections)
-        return evolve(self, sections=sections, cut=len(_series(self.sections) - _series(sections)))
+        return evolve(self, sections=sections, cut=self.cut + len(_series(self.sections) - _series(sections)))
+
+    def first_sections(self, most: int) -> "Excerpt":
+        """Return the excerpt with only so many of the first sections."""
+        sections = self.sections[:most]
+        return evolve(self, sections=sections, cut=self.cut + len(_series(self.sections) - _series(sections)))
 
     def names(self) -> Names:
         """Return the names of all series that are shown, in the same columns for every section."""
@@ -198,6 +216,7 @@ def excerpt(grids: Iterable[Grid], *, empty: bool = False) -> Excerpt:
     return Excerpt(tuple(section for section in sections if section.rows), len(rows), len(periods), unused)
 
 
-def _rank(duration: int) -> tuple[bool, bool, int]:
-    """Return the key that sorts years before quarters, and these before other durations."""
-    return duration != 12, duration != 3, duration
+def _rank(duration: int) -> tuple[int, int]:
+    """Return the key that sorts years before quarters, then half years, nine months, and all others."""
+    usual = (12, 3, 6, 9)
+    return usual.index(duration) if duration in usual else len(usual), duration

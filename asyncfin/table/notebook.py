@@ -7,13 +7,15 @@ from asyncfin.html import Table, document
 from asyncfin.table.excerpt import Names, Section, excerpt
 from asyncfin.table.grid import Grid
 
+# What fits into the width of a notebook, with figures of billions.
+_PERIODS = 6
 _SERIES = 12
-_PERIODS = 8
+_SECTIONS = 4
 
 
 def panel_html(grid: Grid, lines: Sequence[str]) -> str:
     """Return a panel's lines, a table for each duration of its periods, and what these leave out."""
-    whole = excerpt([grid])
+    whole = excerpt([grid]).first_sections(_SECTIONS)
     shown = whole.latest([_PERIODS] * len(whole.sections)).first(_SERIES)
     names = shown.names()
     heading = [names.heading] if names.heading else []
@@ -21,9 +23,11 @@ def panel_html(grid: Grid, lines: Sequence[str]) -> str:
 
 
 def _table(section: Section, names: Names) -> Table:
+    caption, names = names.within(section.rows)
     rows = []
     for row in section.rows:
         values = row.values()
         texts = (values[period].text if period in values else "" for period in section.periods)
         rows.append([*names.texts[row], *texts])
-    return Table([*names.heads, *map(attrgetter("label"), section.periods)], rows, len(names.heads))
+    heads = [*names.heads, *map(attrgetter("label"), section.periods)]
+    return Table(heads, rows, len(names.heads), caption)

@@ -35,7 +35,8 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     import pyarrow
 
 _TEXT_WIDTH = 100
-_TEXT_SERIES = 12
+_TEXT_SECTIONS = 3
+_TEXT_SERIES = 10
 
 # Of a series in a JSON document, as in spec 2.4.
 _SERIES_FIELDS = (
@@ -350,18 +351,17 @@ class Panel:
         from asyncfin.table import text
         from asyncfin.table.excerpt import excerpt
 
-        shown = text.latest(excerpt([self._grid]), _TEXT_WIDTH).first(_TEXT_SERIES)
+        whole = excerpt([self._grid]).first_sections(_TEXT_SECTIONS)
+        # Widths follow from a few series: decoding the texts of all would take long for a large panel.
+        few = whole.latest([text.MOST_PERIODS] * len(whole.sections)).first(3 * _TEXT_SERIES)
+        shown = text.latest(few, _TEXT_WIDTH, clip=True).first(_TEXT_SERIES)
         lines = [self.title()]
         if heading := shown.names().heading:
             lines.append(printable(heading))
-        for table in text.tables(shown, _TEXT_WIDTH):
+        for table in text.tables(shown, _TEXT_WIDTH, clip=True):
             lines += ["", *table]
         lines += ["", *shown.notes(), *self.facts()]
-        # Only sentences are wrapped: the tables fit, and blanks in them count.
-        return "\n".join(
-            "\n".join(wrap(line, _TEXT_WIDTH, subsequent_indent="  ")) if len(line) > _TEXT_WIDTH else line
-            for line in lines
-        )
+        return "\n".join(wrapped for line in lines for wrapped in _wrapped(line))
 
     def __repr__(self) -> str:
         # asyncio.run formats its result and discards the text: nothing is counted or decoded here.
@@ -417,6 +417,13 @@ def concat(panels: Panel | Iterable[Panel], *, columns: Iterable[str] | None = N
             raise SelectionError(f"panels must be Panels, not {panel!r}")
     tables = [panel.to_arrow(columns=names) for panel in panels]
     return joined(tables) if tables else empty_table(names)
+
+
+def _wrapped(line: str) -> list[str]:
+    """Return a line of text as lines that fit; the lines of tables do, and their blanks count."""
+    if len(line) <= _TEXT_WIDTH:
+        return [line]
+    return wrap(line, _TEXT_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _listed(ids: tuple[str, ...]) -> str:

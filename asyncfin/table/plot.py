@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # More lines can't be told apart.
 _MOST_LINES = 10
 _MOST_TICKS = 10
-# So few periods are all labelled, whether or not they end a year.
-_FEW_ENDS = 6
+# Within so many months all periods are labelled, whether or not they end a year.
+_SHORT_SPAN = 24
 _MAGNITUDES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
@@ -125,11 +125,10 @@ def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
     periods = sorted({period for line in lines for period, _ in line.points})
     durations = {line.duration for line in lines}
     labels = {period.fiscal_end: period.label for period in periods}
-    if len(durations) > 1 or len(labels) > _FEW_ENDS:
-        duration = durations.pop() if len(durations) == 1 else 12
-        first, last = min(labels), max(labels)
-        years = range(-(-first // 12) - 1, last // 12)
-        ends = (Period(year, 12, duration) for year in years)
+    first, last = min(labels), max(labels)
+    if len(durations) > 1 or last - first >= _SHORT_SPAN:
+        duration = 3 if durations == {3} else 12
+        ends = (Period(year, 12, duration) for year in range(-(-first // 12) - 1, last // 12))
         labels = {period.fiscal_end: period.label for period in ends} or labels
     every = -(-len(labels) // _MOST_TICKS)
     shown = sorted(labels)[::-every][::-1]

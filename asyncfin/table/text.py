@@ -19,31 +19,39 @@ Text = Callable[[Value], str]
 _text: Text = attrgetter("text")
 
 
-def tables(excerpt: Excerpt, width: int, text: Text = _text) -> Iterator[list[str]]:
-    """Yield the lines of each table: of each section as many as it takes to fit all periods into a width."""
+def tables(excerpt: Excerpt, width: int, text: Text = _text, *, clip: bool = False) -> Iterator[list[str]]:
+    """Yield the lines of each table: of each section as many tables as it takes to fit all periods in.
+
+    Args:
+        clip: give names one line and a third of the width. False: long names are wrapped, within half of it.
+    """
     names = excerpt.names()
     for section in excerpt.sections:
-        columns = _Columns(section, names, width, text)
+        columns = _Columns(section, names, width, text, clip)
         for start, end in columns.runs():
             yield columns.lines(start, end)
 
 
-def latest(excerpt: Excerpt, width: int, text: Text = _text, *, empty: bool = False) -> Excerpt:
+def latest(
+    excerpt: Excerpt, width: int, text: Text = _text, *, empty: bool = False, clip: bool = False
+) -> Excerpt:
     """Return the excerpt of the latest periods that fit into one table for each section, of 12 at most."""
     few = excerpt.latest([MOST_PERIODS] * len(excerpt.sections), empty=empty)
     names = few.names()
-    fitting = [_Columns(section, names, width, text).latest() for section in few.sections]
+    fitting = [_Columns(section, names, width, text, clip).latest() for section in few.sections]
     return few.latest(fitting, empty=empty)
 
 
 class _Columns:
     """The texts of a section: columns that name the series, and a column for each period."""
 
-    def __init__(self, section: Section, names: Names, width: int, text: Text) -> None:
+    def __init__(self, section: Section, names: Names, width: int, text: Text, clip: bool) -> None:
+        self._caption, names = names.within(section.rows)
+        self._width, self._clip = width, clip
         texts = (names.texts[row] for row in section.rows)
         self._left = [list(map(printable, column)) for column in zip(names.heads, *texts, strict=True)]
-        # Names get half of the width; the widest are wrapped.
-        self._left_widths = _shrunk([max(map(cells, column)) for column in self._left], width // 2)
+        widest = [max(map(cells, column)) for column in self._left]
+        self._left_widths = _shrunk(widest, width // (3 if clip else 2))
         self._room = max(1, width - sum(self._left_widths) - len(_COLUMN_GAP) * len(self._left))
         values = [row.values() for row in section.rows]
         self._right = [
@@ -53,9 +61,8 @@ class _Columns:
         self._right_widths = [max(map(cells, column)) for column in self._right]
 
     def _cell(self, value: Value | None, text: Text) -> str:
-        shown = GAP if value is None else printable(text(value))
         # Only a single figure that is wider than the whole table is cut.
-        return shown if cells(shown) <= self._room else shown[: self._room - 1] + _CUT
+        return _clipped(GAP if value is None else printable(text(value)), self._room)
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield runs of periods, at least one each, that fit side by side."""
@@ -84,20 +91,21 @@ class _Columns:
                 _padded(self._right[column][at], self._right_widths[column], right=True)
                 for column in range(start, end)
             ]
-            rows.append(_wrapped(names, self._left_widths, figures))
+            rows.append(self._row(names, figures))
         head, *body = rows
         rule = "─" * max(cells(line) for row in rows for line in row)
-        return [*head, rule, *(line for row in body for line in row)]
+        caption = [_clipped(printable(self._caption), self._width)] if self._caption else []
+        return [*caption, *head, rule, *(line for row in body for line in row)]
 
-
-def _wrapped(names: Sequence[str], widths: Sequence[int], figures: Sequence[str]) -> list[str]:
-    """Return the lines of a row: figures stand on the first one, and long names go on below."""
-    columns = [_folded(name, width) for name, width in zip(names, widths, strict=True)]
-    lines = []
-    for number, parts in enumerate(zip_longest(*columns, fillvalue="")):
-        left = [_padded(part, width) for part, width in zip(parts, widths, strict=True)]
-        lines.append(_COLUMN_GAP.join([*left, *(figures if number == 0 else ())]).rstrip())
-    return lines
+    def _row(self, names: Sequence[str], figures: Sequence[str]) -> list[str]:
+        """Return the lines of a row: figures stand on the first one, and long names go on below."""
+        fit = _one_line if self._clip else _folded
+        columns = [fit(name, width) for name, width in zip(names, self._left_widths, strict=True)]
+        lines = []
+        for number, parts in enumerate(zip_longest(*columns, fillvalue="")):
+            left = [_padded(part, width) for part, width in zip(parts, self._left_widths, strict=True)]
+            lines.append(_COLUMN_GAP.join([*left, *(figures if number == 0 else ())]).rstrip())
+        return lines
 
 
 def _folded(text: str, width: int) -> list[str]:
@@ -106,6 +114,19 @@ def _folded(text: str, width: int) -> list[str]:
         return [text]
     # textwrap counts characters: where some are two cells wide, half as many fit for certain.
     return wrap(text, width if cells(text) == len(text) else max(1, width // 2)) or [""]
+
+
+def _one_line(text: str, width: int) -> list[str]:
+    return [_clipped(text, width)]
+
+
+def _clipped(text: str, width: int) -> str:
+    """Return a text that takes at most so many columns; one that is cut ends in an ellipsis."""
+    if cells(text) <= width:
+        return text
+    while cells(text) >= width:
+        text = text[:-1]
+    return text + _CUT
 
 
 def cells(text: str) -> int:

@@ -21,9 +21,13 @@ from tests.cli.conftest import ENTITY, HUGE, LONG_ENTITY, ODD_PATH, RATIOS_ENTIT
 
 
 def table_rows(out: str) -> list[list[str]]:
-    """The cells of the first table: columns are two spaces apart."""
+    """The cells of the first table, without its caption: columns are two spaces apart."""
     lines = out.split("\n\n")[1].splitlines()
-    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in [lines[0], *lines[2:]]]
+    rule = next(at for at, line in enumerate(lines) if line.startswith("─"))
+    return [
+        [cell.strip() for cell in line.split("  ") if cell.strip()]
+        for line in [lines[rule - 1], *lines[rule + 1 :]]
+    ]
 
 
 def test_the_table_tells_a_gap_from_zero(command: Command) -> None:
@@ -44,12 +48,10 @@ def test_numbers_are_right_aligned(command: Command) -> None:
 
 
 def test_series_of_one_label_are_told_apart_by_scopes_and_group(command: Command) -> None:
-    """A column stands there where, and only where, the series differ in it."""
-    assert table_rows(command("query", ENTITY, "--metric", "Revenue").out)[0][:3] == [
-        "series",
-        "scopes",
-        "group",
-    ]
+    """A column stands there where the series of a table differ in it; else the text is its caption."""
+    out = command("query", ENTITY, "--metric", "Revenue").out
+    assert table_rows(out)[0][:2] == ["series", "scopes"]
+    assert [block.splitlines()[0] for block in out.split("\n\n")[1:3]] == ["years", "all, quarters"]
     assert table_rows(command("query", ENTITY, "--metric", "Debt").out)[0][:2] == ["series", "FY2022"]
 
 

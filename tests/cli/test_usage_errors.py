@@ -197,3 +197,12 @@ def test_bytes_that_are_no_text_are_refused_in_one_line(
     result = finish(start(*arguments, sandbox=service))
     assert (result.code, result.out) == (2, "")
     assert said in result.line
+
+
+def test_a_token_in_the_place_of_its_file_is_not_printed(command: Command, service: Sandbox) -> None:
+    """`--token-file TOKEN` is an easy slip, and terminals and logs keep what is printed."""
+    for wrong in (service.token, "x" * 5000, "secret/part"):
+        result = command("limits", "--token-file", wrong)
+        assert result.code == 2
+        assert result.line.startswith("asyncfin: --token-file can't be read (")
+        assert wrong not in result.err

@@ -1,0 +1,117 @@
+"""Texts of the service that mean to do something: to a terminal, or in a spreadsheet."""
+
+import asyncio
+import csv
+import io
+import json
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from asyncfin.cli.output import plain_text
+from asyncfin.sandbox import Sandbox
+from tests.cli.conftest import Command, Terminal, series, small
+
+EVIL_ENTITY = "O-" + "0" * 31 + "9"
+HARM = "\x1b[31m\x9b32m\u202e\x07"
+FORMULA = '=HYPERLINK("http://localhost","x")'
+EVIL = small(
+    EVIL_ENTITY,
+    f"Evil{HARM}",
+    range(2023, 2025),
+    [
+        {
+            "reporting_group_id": "years",
+            "name": f"Years{HARM}",
+            "basis": f"consolidated{HARM}",
+            "cadence": "annual",
+            "series": [
+                series("S-1", "Revenue", f"Sales{HARM}") | {"description": f"About{HARM}"},
+                series("S-2", "Debt", FORMULA),
+                series("S-3", "Costs", "- other costs"),
+            ],
+        }
+    ],
+    {"S-1": [[0, 1200], [1, -1300]], "S-2": [[1, 5]], "S-3": [[1, -7.5]]},
+)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Sandbox]:
+    """A sandbox of the hostile dataset."""
+    loop = asyncio.new_event_loop()
+    sandbox = Sandbox(EVIL)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(sandbox.start(), loop).result()
+    yield sandbox
+    asyncio.run_coroutine_threadsafe(sandbox.aclose(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dataset",),
+        ("dataset", "--json"),
+        ("catalogue", "--descriptions"),
+        ("catalogue", "--json"),
+        ("query",),
+        ("query", "--csv"),
+        ("query", "--json"),
+        ("query", "--explain"),
+    ],
+    ids=" ".join,
+)
+def test_nothing_harmful_reaches_a_terminal(running: Sandbox, arguments: tuple[str, ...]) -> None:
+    """What a command of the terminal, or a mark of direction would do is shown as an escape."""
+    name, *options = arguments
+    terminal = Terminal(name, EVIL_ENTITY, *options, sandbox=running)
+    assert terminal.end() == 0
+    for harm in (b"\x1b[31m", "\x9b".encode(), "\u202e".encode(), b"\x07"):
+        assert harm not in terminal.written
+    if "--explain" not in options:
+        assert b"x1b[31m" in terminal.written or b"u001b[31m" in terminal.written
+
+
+def test_files_and_pipes_get_the_texts_as_they_are(command: Command) -> None:
+    """JSON escapes what it must, and says the same; CSV holds the very signs."""
+    document = json.loads(command("query", EVIL_ENTITY, "--json").out)
+    assert document["series"][0]["label"] == f"Sales{HARM}"
+    rows = list(csv.DictReader(io.StringIO(command("query", EVIL_ENTITY, "--csv").out)))
+    assert rows[0]["label"] == f"Sales{HARM}"
+
+
+@pytest.mark.parametrize(("option", "prefix"), [("--csv", "'"), ("--csv-raw", "")])
+def test_a_text_that_is_a_formula_is_one_no_longer(command: Command, option: str, prefix: str) -> None:
+    """Numbers keep their signs, and --csv-raw keeps everything."""
+    rows = list(csv.DictReader(io.StringIO(command("query", EVIL_ENTITY, option).out)))
+    assert [row["label"] for row in rows[1:]] == [f"{prefix}{FORMULA}", f"{prefix}- other costs"]
+    assert (rows[0]["FY2024"], rows[2]["FY2024"]) == ("-1300", "-7.5")
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("=1+1", "'=1+1"),
+        ("  =1+1", "'  =1+1"),
+        ("\t=1", "'\t=1"),
+        ("\rtext", "'\rtext"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("+1+1", "'+1+1"),
+        ("-1", "-1"),
+        ("+3.25", "+3.25"),
+        ("-1,300", "'-1,300"),
+        ("-cmd", "'-cmd"),
+        ("plain = text", "plain = text"),
+        ("", ""),
+    ],
+)
+def test_what_begins_like_a_formula_gets_an_apostrophe(text: str, safe: str) -> None:
+    """After blanks too; a plain number never."""
+    assert plain_text(text) == safe

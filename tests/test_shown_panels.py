@@ -1,0 +1,211 @@
+"""How panels show themselves: as text, in notebooks, as JSON, as arrays and labelled frames."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from attrs import evolve
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.period import Annual, Period
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.table.panel import Panel, concat
+from tests.answers import panel_of
+
+FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
+Q1, Q2 = Period.parse("2024-Q1"), Period.parse("2024-Q2")
+H1 = Period.parse("2024-H1")
+NUMBERS = {
+    "sales.annual": {FY23: 1234, FY24: 0},
+    "costs.annual": {FY24: -7},
+    "empty.annual": {},
+    "sales.quarterly": {Q1: 1.5, Q2: 2.5, H1: 4.0},
+}
+
+
+@pytest.fixture
+async def panel() -> Panel:
+    return await panel_of(NUMBERS, (FY24, Q2, FY23, Q1, H1))
+
+
+def relabelled(panel: Panel, **labels: str) -> Panel:
+    """Return the panel with other labels for some of its metrics."""
+    series = tuple(with_label(each, labels.get(each.metric_id, each.label)) for each in panel._grid.series)
+    return evolve(panel, grid=evolve(panel._grid, series=series))
+
+
+def with_label(series: CatalogueSeries, label: str) -> CatalogueSeries:
+    return msgspec.structs.replace(series, label=label)
+
+
+def test_the_text_is_a_table_of_texts_for_each_duration(panel: Panel) -> None:
+    """Years, then quarters, then half years, each with the series that have a value there."""
+    assert str(panel).split("\n\n") == [
+        "Example Company (O-0123456789abcdef0123456789abcdef), original values",
+        "annual\n"
+        "series          FY2023  FY2024\n"
+        "──────────────────────────────\n"
+        "Label of sales   1,234       0\n"
+        "Label of costs       ·      -7",
+        "quarterly\n"
+        "series          2024-Q1  2024-Q2\n"
+        "────────────────────────────────\n"
+        "Label of sales      1.5      2.5",
+        "quarterly\nseries          2024-H1\n───────────────────────\nLabel of sales      4.0",
+        "1 series without a value left out\n"
+        "publication 6d1f1f0e-3d0c-4f4c-9a7e-0d5e7d0b1c2d of 2026-02-03 04:05 UTC\n"
+        "4 series by 5 periods, FY2023 to FY2024\n"
+        "6 values, 30% of the cells",
+    ]
+
+
+async def test_the_text_fits_a_hundred_columns_and_says_what_it_leaves_out() -> None:
+    """Of many long names and large figures it shows the first series at their latest periods."""
+    years = [Period(year, 12, 12) for year in range(1990, 2025)]
+    numbers = {f"m{at}.annual": dict.fromkeys(years, 10**14 + at) for at in range(30)}
+    panel = await panel_of(numbers, years)
+    panel = relabelled(panel, **{f"m{at}": f"{'A long name of a metric, ' * 5}{at}" for at in range(30)})
+    panel = evolve(panel, unlisted=tuple(f"series-with-a-long-id-{at:090}" for at in range(3)))
+    text = str(panel)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "FY2024" in text
+    assert "FY2015" not in text
+    assert "\nthe latest of 35 periods; 32 not shown\n20 more series not shown\n" in text
+    assert "3 series were left out by the service: series-with-a-long-id-" in text.replace("\n  ", " ")
+
+
+async def test_the_text_keeps_to_a_width_with_wide_characters_and_huge_figures() -> None:
+    """A sign that takes two columns counts twice; only a figure wider than the table is cut."""
+    panel = relabelled(
+        await panel_of({"a.annual": {FY24: 10**90}, "b.annual": {FY24: 1}}, [FY24]), a="売上高" * 40
+    )
+    head, rule, *rows = str(panel).split("\n\n")[1].splitlines()
+    assert max(len(rule), len(head)) <= 100
+    assert rows[0].endswith("…")
+    assert sum(2 if sign in "売上高" else 1 for sign in rows[0]) <= 100
+
+
+async def test_two_series_of_the_same_names_are_told_apart_by_their_ids() -> None:
+    """Two rows of a table never have the same texts before their figures."""
+    panel = relabelled(
+        await panel_of({"a.annual": {FY24: 1}, "b.annual": {FY24: 2}}, [FY24]), a="Same", b="Same"
+    )
+    text = str(panel)
+    assert "\nSame\n" in text
+    assert "\na.annual        1\nb.annual        2\n" in text
+
+
+def test_a_label_that_all_series_share_is_the_heading(panel: Panel) -> None:
+    """It is not lost where the rows do not repeat it."""
+    sales = panel.where(lambda series: series.metric_id == "sales")
+    assert str(sales).splitlines()[1] == "Label of sales"
+
+
+def test_the_unlisted_series_are_named(panel: Panel) -> None:
+    """What the service left out stands in the text."""
+    text = str(evolve(panel, unlisted=("empty.annual",)))
+    assert text.endswith("\n1 series were left out by the service: empty.annual")
+
+
+@pytest.mark.parametrize("harm", ["\x1b[31m", "\x9b31m", "\u202e", "\x00", "\n", "\r"])
+def test_no_text_of_the_service_reaches_a_terminal_unescaped(panel: Panel, harm: str) -> None:
+    """ESC, C1, marks of direction, NUL and line ends are escaped in str, repr and HTML."""
+    catalogue = evolve(panel.catalogue, name=f"Evil{harm}Company")
+    evil = relabelled(panel, sales=f"Sales{harm}", costs=f"Costs{harm}")
+    evil = evolve(evil, grid=evolve(evil._grid, catalogue=catalogue), unlisted=(f"empty{harm}",))
+    for text in (str(evil), repr(evil), evil._repr_html_()):
+        assert harm == "\n" or harm not in text
+        assert "Evil\\" in text
+    assert len(str(evil).splitlines()) == len(str(evolve(panel, unlisted=("empty",))).splitlines())
+
+
+async def test_a_notebook_pairs_periods_with_their_series_and_says_what_it_leaves_out() -> None:
+    """Annual series are not shown at quarters; what is missing is counted below."""
+    years = [Period(year, 12, 12) for year in range(2000, 2025)]
+    quarters = [Period(year, month, 3) for year in range(2000, 2025) for month in (3, 6, 9, 12)]
+    numbers = {f"m{at}.annual": dict.fromkeys(years, at) for at in range(20)}
+    panel = await panel_of(numbers | {"q.quarterly": dict.fromkeys(quarters, 5)}, [*years, *quarters])
+    annual, quarterly = panel._repr_html_().split("<table>")[1:]
+    assert "FY2024" in annual
+    assert "-Q" not in annual
+    assert "2024-Q4" in quarterly
+    assert "FY2" not in quarterly
+    assert "the latest of 125 periods; 113 not shown<br>8 more series not shown</p>" in quarterly
+
+
+def test_a_notebook_completes_series_ids(panel: Panel) -> None:
+    """IPython asks for the keys that `panel["` may go on with."""
+    assert panel._ipython_key_completions_() == list(panel.series_ids)
+
+
+def test_drop_empty_leaves_series_and_periods_with_a_value(panel: Panel) -> None:
+    """Nothing else changes, and dropping again changes nothing."""
+    annual = panel.during([FY23, FY24, Q1]).where(lambda series: series.reporting_group_id == "annual")
+    dropped = annual.drop_empty()
+    assert dropped.series_ids == ("sales.annual", "costs.annual")
+    assert dropped.periods == (FY23, FY24)
+    assert dropped["costs.annual"] == annual.during(Annual())["costs.annual"]
+    assert dropped.drop_empty().series_ids == dropped.series_ids
+    nothing = panel.where(lambda series: series.metric_id == "empty").drop_empty()
+    assert (len(nothing), nothing.periods) == (0, ())
+
+
+def test_the_json_is_the_response_of_the_service_in_whole(panel: Panel) -> None:
+    """Its fields have the names of spec 2.4; null is a gap, and UTC is written Z."""
+    document = json.loads(panel.to_json())
+    assert document["created_timestamp"] == "2026-02-03T04:05:06Z"
+    assert document["periods"][0] == {"year": 2023, "end_month": 12, "duration_months": 12}
+    first = document["series"][0]
+    assert first["scopes"] == [{"scope_group_id": "company", "scope_id": "all"}]
+    assert [value and value["number"] for value in first["values"]] == [1234, None, None, None, 0]
+    assert first["values"][0]["report_period"] == {"year": 2023, "end_month": 12, "duration_months": 0}
+    assert (document["value_version"], document["unlisted"], document["requests"]) == ("original", [], 1)
+    assert "\n" not in panel.to_json()
+    assert json.loads(panel.to_json(indent=2)) == document
+
+
+async def test_the_json_keeps_whole_numbers_exact() -> None:
+    """Numbers beyond those that a float or 64 bits hold keep all their digits."""
+    panel = await panel_of({"a.annual": {FY24: 2**70}}, [FY24])
+    assert f'"number": {2**70},' in panel.to_json()
+
+
+def test_numpy_makes_an_array_of_the_numbers(panel: Panel) -> None:
+    """`numpy.array(panel)` is `to_numpy()`, of another type where one is asked for."""
+    np = pytest.importorskip("numpy")
+    np.testing.assert_array_equal(np.array(panel), panel.to_numpy())
+    np.testing.assert_array_equal(np.asarray(panel, dtype="float32"), panel.to_numpy().astype("float32"))
+    with pytest.raises(ValueError, match="no array to share"):
+        panel.__array__(copy=False)
+
+
+def test_a_labelled_wide_frame_has_names_for_ids(panel: Panel) -> None:
+    """Rows are period labels, columns what tells the series apart; the numbers are those of the ids."""
+    pytest.importorskip("pandas")
+    wide, labelled = panel.to_pandas("wide"), panel.to_pandas("wide", labels=True)
+    assert list(labelled.index) == ["FY2023", "2024-Q1", "2024-Q2", "2024-H1", "FY2024"]
+    assert list(labelled.columns) == [
+        "Label of sales, Group annual",
+        "Label of costs, Group annual",
+        "Label of empty, Group annual",
+        "Label of sales, Group quarterly",
+    ]
+    assert (
+        wide.reset_index(drop=True).set_axis(labelled.columns, axis=1).equals(labelled.reset_index(drop=True))
+    )
+    some = panel.to_pandas("wide", columns=["costs.annual"], labels=True)
+    assert list(some.columns) == ["Label of costs, Group annual"]
+    one = panel.where(lambda series: series.metric_id == "costs").to_pandas("wide", labels=True)
+    assert list(one.columns) == ["Label of costs"]
+    with pytest.raises(SelectionError, match="layout='wide'"):
+        panel.to_pandas(labels=True)
+
+
+def test_concat_takes_a_single_panel_and_names_what_is_none(panel: Panel) -> None:
+    """A panel is iterable, so its series would be taken for panels."""
+    pytest.importorskip("pyarrow")
+    assert concat(panel).equals(concat([panel]))
+    wrong: Any = [panel, panel["sales.annual"]]
+    with pytest.raises(SelectionError, match="panels must be Panels, not Series"):
+        concat(wrong)

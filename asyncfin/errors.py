@@ -159,15 +159,15 @@ class AsyncfinError(Exception):
 class SelectionError(AsyncfinError, ValueError):
     """The question itself is wrong. Raised before any request is spent on it.
 
-    `lacking` is what was asked for and is not there: ids and words by field, as `Catalogue.lacking`
+    `missing` is what was asked for and is not there: ids and words by field, as `Catalogue.missing`
     returns them; empty where something else is wrong.
     """
 
     def __init__(
-        self, *args: object, lacking: Mapping[str, tuple[str, ...]] | None = None, **facts: Unpack[_Facts]
+        self, *args: object, missing: Mapping[str, tuple[str, ...]] | None = None, **facts: Unpack[_Facts]
     ) -> None:
         super().__init__(*args, **facts)
-        self.lacking = lacking or {}
+        self.missing = missing or {}
 
 
 class ArgumentError(SelectionError):

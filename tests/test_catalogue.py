@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue, Dataset, ReportingGroup, Scope, ScopeGroup
-from asyncfin.model.period import Period
+from asyncfin.model.period import Annual, Exact, FiscalRange, Period, PeriodSelection, Quarterly, Trailing
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
@@ -77,7 +77,6 @@ EXAMPLE = catalogue(REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN)
         (Select(reporting_group_ids="annual"), [CASH, MARGIN]),
         (Select(scope_group_ids="segment"), [REVENUE_CLOUD]),
         (Select(scope_group_ids=["region", "segment"]), [REVENUE_BOTH]),
-        (Select(scope_group_ids=["company", "segment"]), []),
         (Select(basis="segment"), [REVENUE_CLOUD, REVENUE_BOTH]),
         (Select(cadence="annual"), [CASH, MARGIN]),
         (Select(period_meaning=["point"]), [CASH]),
@@ -85,9 +84,8 @@ EXAMPLE = catalogue(REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN)
         (Select(label="label of"), [REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH]),
         (Select(where=lambda each: each.series_id in ("s3", "s4")), [REVENUE_BOTH, CASH]),
         (Select("Revenue", basis="company"), [REVENUE]),
-        (Select("Revenue", cadence="annual"), []),
-        (Select(basis="segment", period_meaning="point"), []),
-        (Select(label="nowhere"), []),
+        (Select(series_ids=["s4", "s1"]), [REVENUE, CASH]),
+        (Select("Revenue", where=lambda each: False), []),
         (Select.of([MARGIN, REVENUE]), [REVENUE, MARGIN]),
         (Select.of(CASH), [CASH]),
     ],
@@ -128,10 +126,17 @@ def test_every_given_field_narrows(
         name: data.draw(st.lists(st.sampled_from([FIELDS[name](each) for each in found]), min_size=1))
         for name in names
     }
-    listed = catalogue(*found)
-    assert listed.select(Select(**given_fields)) == tuple(
+    listed, select = catalogue(*found), Select(**given_fields)
+    meant = tuple(
         each for each in listed if all(FIELDS[name](each) in wanted for name, wanted in given_fields.items())
     )
+    if meant:
+        assert listed.select(select) == meant
+        assert listed.narrowed(select) == select
+    else:
+        with pytest.raises(SelectionError, match="leave nothing"):
+            listed.select(select)
+        assert listed.narrowed(select) is None
 
 
 @given(st.lists(drawn_series, min_size=1, max_size=12, unique_by=lambda each: each.series_id), st.data())
@@ -190,6 +195,91 @@ def test_unknown_ids_are_refused_with_what_comes_close(select: Select, told: str
     assert "Example (O-a1" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("select", "told"),
+    [
+        (
+            Select("Revenue", cadence="annual"),
+            "metric_ids='Revenue' and cadence='annual' leave nothing: .* quarterly",
+        ),
+        (
+            Select(basis="segment", period_meaning="point", label="label"),
+            "basis='segment' and period_meaning='point' leave nothing: no series of Example",
+        ),
+        (
+            Select(["Cash", "Revenue"], "segment=cloud", cadence="annual"),
+            "^scope_comb.* and cadence='annual' leave",
+        ),
+        (Select(label="nowhere"), "^label='nowhere': no series of Example"),
+        (
+            Select(scope_group_ids=["company", "segment"]),
+            r"^scope_group_ids=\['company', 'seg.*: no series",
+        ),
+        (Select(basis="segment", series_ids="s4"), "basis='segment' and series_ids='s4' leave"),
+        (
+            Select(["Cash", "Revenue"], [TOTAL, CLOUD], period_meaning="point", label="revenue"),
+            "period_meaning='point' and label='revenue' leave nothing",
+        ),
+    ],
+)
+def test_conditions_that_leave_nothing_are_refused_and_named(select: Select, told: str) -> None:
+    """The catalogue alone proves it: one that nothing meets, the two that exclude each other, or all."""
+    with pytest.raises(SelectionError, match=told):
+        EXAMPLE.select(select)
+    assert EXAMPLE.narrowed(select) is None
+
+
+def test_conditions_that_only_together_leave_nothing_are_all_named() -> None:
+    """No two of them exclude each other."""
+    three = catalogue(
+        series(1, "Cash", "annual", TOTAL, basis="segment"),
+        series(2, "Cash", "income", CLOUD, basis="segment"),
+        series(3, "Cash", "annual", CLOUD),
+    )
+    with pytest.raises(SelectionError, match="leave nothing together: no series of Example"):
+        three.select(Select(scope_combinations=CLOUD, basis="segment", cadence="annual"))
+
+
+@pytest.mark.parametrize(
+    ("periods", "resolved"),
+    [
+        (Annual(), Exact("FY2023")),
+        (Exact(["FY1999", "FY2023"]), Exact(["FY1999", "FY2023"])),
+        (Trailing(3), Trailing(3)),
+        (FiscalRange(2023), FiscalRange((2023, 1), (2024, 3))),
+    ],
+)
+def test_periods_are_resolved_against_the_catalogue(periods: PeriodSelection, resolved: object) -> None:
+    """Rules become what they mean here; a period that is not listed may be asked for beside others."""
+    assert EXAMPLE.resolve(periods) == resolved
+
+
+@pytest.mark.parametrize("periods", [Exact("FY1999"), Annual(2090), Quarterly(end=2020), FiscalRange(2090)])
+def test_periods_that_the_catalogue_does_not_have_are_refused(periods: PeriodSelection) -> None:
+    """It says what it has instead."""
+    with pytest.raises(
+        SelectionError, match=r"^periods: Example .* has none of .*; it has 2 periods, FY2023"
+    ):
+        EXAMPLE.resolve(periods)
+
+
+def test_a_name_that_a_label_holds_is_suggested_by_its_metric() -> None:
+    """What a word means comes before what it looks like: "Sales" is no "Shares"."""
+    sold = catalogue(
+        series(1, "Revenue", "income", TOTAL, label="Net sales"), series(2, "Shares", "income", TOTAL)
+    )
+    with pytest.raises(SelectionError, match=r"'Sales' \(close: Revenue\)$"):
+        sold.select(Select("Sales"))
+    with pytest.raises(SelectionError, match=r"'Sharse' \(close: Shares\)$"):
+        sold.select(Select("Sharse"))
+
+
+def test_several_ids_in_one_text_are_told_apart() -> None:
+    """A comma is a letter of an id, so nothing is split."""
+    with pytest.raises(SelectionError, match=r"'Cash,Revenue' \(these are 2: give each by itself\)"):
+        EXAMPLE.select(Select("Cash,Revenue"))
+
+
 def test_every_unknown_id_is_named_but_only_some_are_explained() -> None:
     """Looking for near matches is slow, and three examples are enough to see what is wrong."""
     unknown = [f"Revenue{number}" for number in range(40)]
@@ -204,8 +294,8 @@ def test_an_error_over_unknown_names_has_them_by_field() -> None:
     select = Select(["Cash", "Revenu"], basis="segments")
     with pytest.raises(SelectionError) as caught:
         EXAMPLE.select(select)
-    assert caught.value.lacking == EXAMPLE.lacking(select)
-    assert SelectionError("something else").lacking == {}
+    assert caught.value.missing == EXAMPLE.missing(select)
+    assert SelectionError("something else").missing == {}
 
 
 def test_what_is_no_select_is_refused_by_name() -> None:
@@ -218,7 +308,7 @@ def test_what_is_no_select_is_refused_by_name() -> None:
 @given(st.sets(st.sampled_from(["Cash", "Revenue", "Tax", "Fees"]), min_size=1))
 def test_what_is_lacking_is_told_by_field(metric_ids: set[str]) -> None:
     """Exactly the ids that the catalogue has not."""
-    lacking = EXAMPLE.lacking(Select(sorted(metric_ids)))
+    lacking = EXAMPLE.missing(Select(sorted(metric_ids)))
     assert set(lacking.get("metric_ids", ())) == metric_ids - {"Cash", "Revenue", "GrossMargin"}
     assert set(lacking) <= {"metric_ids"}
 
@@ -226,7 +316,7 @@ def test_what_is_lacking_is_told_by_field(metric_ids: set[str]) -> None:
 def test_unknown_words_are_lacking_like_ids() -> None:
     """Only those that no series, or no group, bears."""
     select = Select(basis=["segment", "product"], cadence="yearly", period_meaning=["flow", "ratio"])
-    assert EXAMPLE.lacking(select) == {
+    assert EXAMPLE.missing(select) == {
         "basis": ("product",),
         "cadence": ("yearly",),
         "period_meaning": ("ratio",),
@@ -242,7 +332,7 @@ def test_many_known_words_are_not_all_listed() -> None:
 
 def test_paths_are_lacking_in_their_text_form() -> None:
     """The same ends in another order are another path (spec 4.3)."""
-    assert EXAMPLE.lacking(Select(scope_combinations=[EMEA_CLOUD])) == {
+    assert EXAMPLE.missing(Select(scope_combinations=[EMEA_CLOUD])) == {
         "scope_combinations": ("region=emea|segment=cloud",)
     }
 
@@ -250,9 +340,9 @@ def test_paths_are_lacking_in_their_text_form() -> None:
 def test_picked_series_are_lacking_by_id_and_those_of_one_id_by_what_they_are() -> None:
     """One series_id may stand for different series in different catalogues."""
     one, other = series(1, "Tax", "income", TOTAL), series(1, "Fees", "income", CLOUD)
-    assert EXAMPLE.lacking(Select.of([one, REVENUE_CLOUD])) == {"series": ("s1",)}
-    assert EXAMPLE.lacking(Select.of([REVENUE, other])) == {"series": ("s1 (Fees, income, segment=cloud)",)}
-    assert len(EXAMPLE.lacking(Select.of([one, other]))["series"]) == 2
+    assert EXAMPLE.missing(Select.of([one, REVENUE_CLOUD])) == {"series": ("s1",)}
+    assert EXAMPLE.missing(Select.of([REVENUE, other])) == {"series": ("s1 (Fees, income, segment=cloud)",)}
+    assert len(EXAMPLE.missing(Select.of([one, other]))["series"]) == 2
 
 
 def test_a_catalogue_can_be_explored() -> None:
@@ -269,8 +359,8 @@ def test_a_catalogue_can_be_explored() -> None:
 
 def test_a_key_that_is_no_series_id_is_told_what_is() -> None:
     """The series of a metric, where it is one; else what comes close."""
-    with pytest.raises(KeyError, match=r"no series 's9' \(close: s\d"):
-        EXAMPLE["s9"]
+    with pytest.raises(KeyError, match=r"no series 'S4' \(close: s4"):
+        EXAMPLE["S4"]
     with pytest.raises(KeyError, match="no series 'Revenue'; of that metric there are s1, s2, s3"):
         EXAMPLE["Revenue"]
     many = catalogue(*(series(number, "m", "g", TOTAL) for number in range(9)))

@@ -99,7 +99,7 @@ def test_nothing_may_be_named_twice(fields: dict[str, Any], told: str) -> None:
 
 @pytest.mark.parametrize("field", ["metric_ids", "reporting_group_ids"])
 @pytest.mark.parametrize("value", [5, [5], [None], b"ab", [["a"]]])
-def test_ids_are_non_empty_text(field: str, value: object) -> None:
+def test_ids_are_texts(field: str, value: object) -> None:
     """What a request can't carry, or could never match, is refused by name."""
     with pytest.raises(SelectionError, match=rf"^{field} must"):
         query(**{field: value})

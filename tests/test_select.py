@@ -10,7 +10,15 @@ from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 
 PATH = (ScopeRef("company", "total"),)
-ID_FIELDS = ["metric_ids", "reporting_group_ids", "scope_group_ids", "basis", "cadence", "period_meaning"]
+ID_FIELDS = [
+    "metric_ids",
+    "reporting_group_ids",
+    "scope_group_ids",
+    "basis",
+    "cadence",
+    "period_meaning",
+    "series_ids",
+]
 FIELDS = [*ID_FIELDS, "scope_combinations"]
 
 
@@ -66,7 +74,7 @@ def test_equal_questions_are_equal_and_can_be_keys() -> None:
 
 def test_picking_by_hand_keeps_the_triple_and_the_id() -> None:
     """One series, or several, each once; nothing else of them matters."""
-    picked = Select.of([series("s1"), series("s2"), series("s1")]).series
+    picked = Select.of([series("s1"), series("s2"), series("s1")]).picked
     assert [(each.metric_id, each.reporting_group_id, each.scopes, each.series_id) for each in picked] == [
         ("Revenue", "income", PATH, "s1"),
         ("Revenue", "income", PATH, "s2"),
@@ -76,7 +84,7 @@ def test_picking_by_hand_keeps_the_triple_and_the_id() -> None:
 
 def test_picking_none_is_refused() -> None:
     """An empty pick would read as everything elsewhere."""
-    with pytest.raises(SelectionError, match="series must not be empty"):
+    with pytest.raises(SelectionError, match="picked must not be empty"):
         Select.of([])
 
 
@@ -85,6 +93,72 @@ def test_picking_what_is_no_series_is_refused(value: object) -> None:
     """An id alone does not survive a new publication, so it is not taken for a series."""
     with pytest.raises(SelectionError, match="series"):
         Select.of(value)
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        Select(),
+        Select(["a", "é\x00|,"], PATH, ["g", ""], "h", "b", "c", "p", "a label", ["s1", "s2"], name="n"),
+        Select(scope_combinations=[(), PATH, (("a=b", "%|"), ("", ""))]),
+        Select(label=""),
+        Select.of([series("s1"), series("s2")]),
+    ],
+)
+def test_a_select_is_written_down_and_read_back(select: Select) -> None:
+    """Its JSON holds the given fields only, and its repr can be pasted."""
+    assert Select.from_json(select.to_json()) == select
+    assert Select.from_json(select.to_json().encode()) == select
+    assert eval(repr(select), {"Select": Select}) == select
+    assert "null" not in select.to_json()
+
+
+def test_the_json_of_a_select_is_plain() -> None:
+    """Paths stand there in their text form."""
+    text = Select("Revenue", "company=total", label="net").to_json()
+    assert text == '{"metric_ids": ["Revenue"], "scope_combinations": ["company=total"], "label": "net"}'
+
+
+def test_a_predicate_is_written_as_its_name_and_not_read_back() -> None:
+    """Without a name nothing stands for it."""
+    assert Select(where=callable, name="mine").to_json() == '{"where": "mine"}'
+    with pytest.raises(SelectionError, match="where must be a predicate: its name, 'mine', can't"):
+        Select.from_json('{"where": "mine"}')
+    with pytest.raises(SelectionError, match="needs a `name`"):
+        Select(where=callable).to_json()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "must be written as JSON"),
+        ("[]", "must be written as a JSON object"),
+        ("[" * 100_000, "must be written as JSON"),
+        (b"\xff", "must be written as JSON"),
+        (None, "must be written as JSON"),
+        ('{"metric": "a"}', "has no field 'metric'"),
+        ('{"label": "a", "label": "b"}', "'label' is there twice"),
+        ('{"metric_ids": [1]}', "metric_ids must be a str or a collection of str, not 1"),
+        ('{"metric_ids": []}', "metric_ids must not be empty"),
+        ('{"metric_ids": 5}', "metric_ids must be"),
+        ('{"scope_combinations": ["x"]}', "scope path 'x'"),
+        ('{"label": 5}', "label must be a str or None, not 5"),
+        ('{"series": [["a", "b", "x=y"]]}', "series must be rows of"),
+        ('{"series": "a"}', "series must be rows of"),
+        ('{"series": []}', "must not be empty"),
+        ('{"_picked": []}', "has no field '_picked'"),
+    ],
+)
+def test_what_is_no_written_select_is_refused(text: str, told: str) -> None:
+    """The error says what is wrong, as the constructor does."""
+    with pytest.raises(SelectionError, match=told):
+        Select.from_json(text)
+
+
+def test_metrics_given_one_by_one_are_told_to_be_a_collection() -> None:
+    """The second argument is scope paths; whoever writes two metrics means a list."""
+    with pytest.raises(SelectionError, match=r"not 'NetIncome'; several metrics are one collection"):
+        Select("Revenue", "NetIncome")
 
 
 def test_only_given_fields_are_shown() -> None:

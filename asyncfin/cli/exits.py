@@ -100,7 +100,7 @@ def ending(failure: Failure) -> tuple[Exit, str]:
     if isinstance(failure, EntitiesFailedError):
         return _ending_of_several(failure)
     code, advice = _verdict(type(failure))
-    unknown = isinstance(failure, SelectionError) and failure.lacking
+    unknown = isinstance(failure, SelectionError) and failure.missing
     return code, _line(failure, _SEE_CATALOGUE if unknown else advice)
 
 

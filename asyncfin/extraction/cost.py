@@ -198,7 +198,7 @@ class _Estimate:
             count = len(lacking)
             who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
             near = f"; {self._example.complaint(unknown)}" if self._example else ""
-            raise SelectionError(f"{who} {named(unknown)}{near}", lacking=unknown)
+            raise SelectionError(f"{who} {named(unknown)}{near}", missing=unknown)
 
     def _left(self) -> float | None:
         """Return what is left of the bucket's daily budget; None: it has none."""
@@ -250,7 +250,7 @@ class _Estimate:
     async def _exact(self, state: str, dataset: Dataset) -> _Expected:
         """Return what reading a publication takes when nothing has to be repeated."""
         catalogue = await self._client.catalogue(dataset)
-        select, lacking = await asyncio.to_thread(narrow, self._question.select, catalogue)
+        select, lacking = await asyncio.to_thread(narrow, self._question, catalogue)
         if lacking:
             self._example = catalogue
         plan = await self._client.plan(

@@ -100,6 +100,6 @@ async def _answer(client: Client, question: Question, dataset: Dataset) -> Entit
     """Return the answer of one publication."""
     catalogue = await client.catalogue(dataset)
     # In a thread: it builds the catalogue's indexes, which takes long for thousands of series.
-    select, lacking = await asyncio.to_thread(narrow, question.select, catalogue)
+    select, lacking = await asyncio.to_thread(narrow, question, catalogue)
     panel = await client.query(catalogue, select, question.periods, value_version=question.value_version)
     return EntityAnswer(panel, lacking)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, frozen
 
 from asyncfin.errors import SelectionError, bounded
-from asyncfin.model.catalogue import Catalogue, triple
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Exact, Period, PeriodSelection, describe, resolve
 from asyncfin.model.query import ValueVersion, check_value_version
-from asyncfin.model.scope import format_path
-from asyncfin.model.select import Select, Wanted, check_select
-from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.select import Select, check_select
 from asyncfin.table.columns import COLUMNS
 
 Lacking = Mapping[str, tuple[str, ...]]
-
-_IDS = ("metric_ids", "reporting_group_ids", "scope_group_ids", "basis", "cadence", "period_meaning")
 
 
 @frozen
@@ -75,22 +72,10 @@ def text_hash(text: str) -> str:
 
 def _described(select: Select) -> dict[str, Any]:
     """Return the given fields of a Select, without order where order means nothing."""
-    described: dict[str, Any] = {
-        name: sorted(ids) for name in _IDS if (ids := getattr(select, name)) is not None
-    }
-    if select.scope_combinations is not None:
-        described["scope_combinations"] = sorted(map(format_path, select.scope_combinations))
-    if select.label is not None:
-        described["label"] = select.label.casefold()
-    if select.where is not None:
-        described["where"] = select.name
-    if select.series is not None:
-        described["series"] = sorted(map(_wanted, select.series))
-    return described
-
-
-def _wanted(wanted: Wanted) -> list[str]:
-    return [wanted.metric_id, wanted.reporting_group_id, format_path(wanted.scopes), wanted.series_id]
+    given = json.loads(select.to_json())
+    given.pop("name", None)  # it stands for a `where` only, and is written in its place
+    described = {name: sorted(each) if isinstance(each, list) else each for name, each in given.items()}
+    return described | ({"label": select.label.casefold()} if select.label is not None else {})
 
 
 def _plain(periods: PeriodSelection) -> Any:
@@ -115,32 +100,17 @@ def _short(value: Any) -> str:
     return bounded(json.dumps(value, ensure_ascii=False), 200)
 
 
-def _matches_nothing(_: CatalogueSeries) -> bool:
-    return False
+def narrow(question: Question, catalogue: Catalogue) -> tuple[Select, Lacking]:
+    """Return what a catalogue has of a question's Select, and the ids and words that it lacks, by field.
 
-
-def narrow(select: Select, catalogue: Catalogue) -> tuple[Select, Lacking]:
-    """Return what a catalogue has of a Select, and the ids and words that it lacks, by field.
-
-    A catalogue that lacks all ids of a field has nothing of the Select. Scope groups are not "one of
-    these" but "exactly these", so a single lacking one is enough.
+    Where it provably has nothing, of the series or of the periods, that is no error among many
+    companies: the Select means nothing there.
     """
-    lacking = catalogue.lacking(select)
-    kept: dict[str, Any] = {}
-    for field, names in lacking.items():
-        match field:
-            case "scope_group_ids":
-                kept[field] = ()
-            case "scope_combinations":
-                kept[field] = tuple(
-                    path for path in select.scope_combinations or () if path in catalogue.by_path
-                )
-            case "series":
-                kept[field] = tuple(
-                    each for each in select.series or () if triple(each) in catalogue.by_triple
-                )
-            case _:
-                kept[field] = tuple(each for each in getattr(select, field) if each not in names)
-    if not all(kept.values()):
-        return Select(where=_matches_nothing, name="nothing"), lacking
-    return evolve(select, **kept), lacking
+    kept = catalogue.narrowed(question.select)
+    with suppress(SelectionError):
+        catalogue.resolve(question.periods)
+        return kept or _NOTHING, catalogue.missing(question.select)
+    return _NOTHING, catalogue.missing(question.select)
+
+
+_NOTHING = Select(where=lambda _: False, name="nothing")

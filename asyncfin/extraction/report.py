@@ -183,7 +183,7 @@ class UnknownToAllError(SelectionError):
     """Ids or words were asked for that no entity has. `extract_report` is the report of the extraction."""
 
     def __init__(self, *args: object, report: ExtractReport) -> None:
-        super().__init__(*args, lacking=report.unknown)
+        super().__init__(*args, missing=report.unknown)
         self.extract_report = report
 
 

@@ -235,7 +235,7 @@ async def _plan(
         make_plan,
         catalogue,
         wanted,
-        resolve(periods, catalogue.periods),
+        catalogue.resolve(periods) if wanted else None,
         select=select,
         period_selection=periods,
         value_version=value_version,

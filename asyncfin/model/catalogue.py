@@ -1,18 +1,21 @@
 """A dataset and its catalogue (spec 2.2, 2.3), and which of its series a Select means."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property, partial
+from itertools import combinations
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 from msgspec import Struct
 
-from asyncfin.errors import SelectionError
-from asyncfin.model import near
-from asyncfin.model.period import Period
+from asyncfin.errors import SelectionError, printable
+from asyncfin.model import checks, suggest
+from asyncfin.model.period import Exact, Period, PeriodSelection, Resolved, describe, resolve
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.select import Select, Wanted, check_select
 from asyncfin.model.series import CatalogueSeries
@@ -20,31 +23,13 @@ from asyncfin.model.words import counted, spanned
 
 K = TypeVar("K", bound=Hashable)
 Grouped: TypeAlias = dict[K, tuple[CatalogueSeries, ...]]
+Fits: TypeAlias = Callable[[CatalogueSeries], object]
 
 # How often near matches are looked for in one message: that is slow.
 _EXPLAINED = 3
+# Of how many values a message says that there are no others.
+_FEW = 12
 
-# The fields of a Select that name something, and what the one thing is called.
-_NAMED = {
-    "metric_ids": "metric",
-    "reporting_group_ids": "reporting group",
-    "scope_group_ids": "scope group",
-    "scope_combinations": "scope path",
-    "series": "series",
-    "basis": "basis",
-    "cadence": "cadence",
-    "period_meaning": "period meaning",
-}
-_WORDS = ("basis", "cadence", "period_meaning")
-
-# The fields of a Select that are compared with one field of a series.
-_READ: dict[str, Callable[[CatalogueSeries], Any]] = {
-    "metric_ids": attrgetter("metric_id"),
-    "reporting_group_ids": attrgetter("reporting_group_id"),
-    "scope_combinations": attrgetter("scopes"),
-    "basis": attrgetter("basis"),
-    "period_meaning": attrgetter("period_meaning"),
-}
 triple = attrgetter("metric_id", "reporting_group_id", "scopes")
 
 
@@ -107,7 +92,7 @@ class CataloguePage(Dataset):
     next_cursor: str | None = None
 
 
-@frozen(repr=False)
+@frozen(repr=False, slots=False)
 class Catalogue(Dataset):
     """The whole catalogue of one publication (spec 2.3): all that a query can ask for.
 
@@ -182,69 +167,81 @@ class Catalogue(Dataset):
 
     def __getitem__(self, series_id: str) -> CatalogueSeries:
         if (series := self._by_id.get(series_id)) is None:
-            raise near.no_series(series_id, self.series)
+            raise suggest.no_series(series_id, self.series)
         return series
 
     def select(self, select: Select) -> tuple[CatalogueSeries, ...]:
-        """Return the series that a Select means here, in catalogue order; none where its predicates fit none.
+        """Return the series that a Select means here, in catalogue order; none where its `where` fits none.
 
         Raises:
             SelectionError: the Select names metrics, groups, paths, series or words (basis, cadence,
-                period meaning) that this catalogue lacks: `lacking` has them by field, and the message
-                also what comes close.
+                period meaning) that this catalogue does not have: `missing` has them by field, and the
+                message also what comes close. Or no series meets all its conditions: the message says
+                which two exclude each other.
         """
         check_select(select)
-        if lacking := self.lacking(select):
-            raise SelectionError(self.complaint(lacking), lacking=lacking)
+        if missing := self.missing(select):
+            raise SelectionError(self.complaint(missing), missing=missing)
+        conditions = dict(self._conditions(select))
         series = self.series
-        for fits in self._predicates(select):
+        for fits in conditions.values():
             series = tuple(filter(fits, series))
-        return series
+        if conditions and not series:
+            raise SelectionError(self._exclusion(select, conditions))
+        return series if select.where is None else tuple(filter(select.where, series))
 
-    def lacking(self, select: Select) -> Mapping[str, tuple[str, ...]]:
-        """Return the ids and words that a Select names and this catalogue lacks, by field; paths as text.
+    def missing(self, select: Select) -> Mapping[str, tuple[str, ...]]:
+        """Return the ids and words that a Select names and this catalogue does not have, by field.
 
-        A series stands there by its id, with its triple where the Select has several of that id.
+        Paths stand there in their text form; a series picked by `Select.of` by its id, with its triple
+        where the Select has several of that id.
         """
-        lacking = {
-            field: self._lacking(field, given) for field in _NAMED if (given := getattr(select, field))
+        missing = {
+            each.field: tuple(map(each.text, _absent(given, each.known(self))))
+            for each in CRITERIA
+            if (given := getattr(select, each.field)) is not None
         }
-        return {field: ids for field, ids in lacking.items() if ids}
+        if select.picked is not None:
+            missing[PICKED] = self._missing_picks(select.picked)
+        return {field: names for field, names in missing.items() if names}
 
-    def _lacking(self, field: str, given: tuple[Any, ...]) -> tuple[str, ...]:
-        match field:
-            case "scope_combinations":
-                return tuple(map(format_path, _absent(given, self.by_path)))
-            case "series":
-                absent = tuple(wanted for wanted in given if triple(wanted) not in self.by_triple)
-                alike = Counter(wanted.series_id for wanted in given)
-                return tuple(str(each) if alike[each.series_id] > 1 else each.series_id for each in absent)
-        return _absent(given, self._known(field))
+    def _missing_picks(self, picked: tuple[Wanted, ...]) -> tuple[str, ...]:
+        absent = tuple(wanted for wanted in picked if triple(wanted) not in self.by_triple)
+        alike = Counter(wanted.series_id for wanted in picked)
+        return tuple(str(each) if alike[each.series_id] > 1 else each.series_id for each in absent)
 
-    def _known(self, field: str) -> Collection[str]:
-        """Return what a field of a Select can name here, paths in their text form."""
-        match field:
-            case "metric_ids":
-                return self.by_metric.keys()
-            case "reporting_group_ids":
-                return self.by_group.keys()
-            case "scope_group_ids":
-                return {group.scope_group_id for group in self.scope_groups}
-            case "scope_combinations":
-                return list(map(format_path, self.by_path))
-            case "cadence":
-                return {group.cadence for group in self.groups}
-            case "basis" | "period_meaning":
-                return {getattr(series, field) for series in self.series}
-        return self._by_id.keys()
-
-    def complaint(self, lacking: Mapping[str, tuple[str, ...]]) -> str:
-        """Say what is lacking here, given by field as `lacking` returns it, and what would be right."""
-        (field, first), *others = (
-            (field, _complaint(field, ids, self._known(field))) for field, ids in lacking.items()
-        )
+    def complaint(self, missing: Mapping[str, tuple[str, ...]]) -> str:
+        """Say what is missing here, given by field as `missing` returns it, and what would be right."""
+        (field, first), *others = ((field, self._complaint(field, names)) for field, names in missing.items())
         rest = "".join(f"; {field}: {complaint}" for field, complaint in others)
-        return f"{field}: {self.name} ({self.entity_id}) has {first}{rest}"
+        return f"{field}: {self._named} has {first}{rest}"
+
+    def _complaint(self, field: str, names: tuple[str, ...]) -> str:
+        criterion = _PICKED if field == PICKED else next(each for each in CRITERIA if each.field == field)
+        known = tuple(map(criterion.text, criterion.known(self)))
+        if criterion.words:
+            named, rest = [repr(each) for each in names], suggest.all_of(known)
+        else:
+            described = criterion.described(self) if criterion.described else None
+            named = [suggest.quoted(each, known, described) for each in names[:_EXPLAINED]]
+            named, rest = [*named, *map(repr, names[_EXPLAINED:])], ""
+        return f"no {criterion.thing} {', '.join(named)}{rest}"
+
+    def _conditions(self, select: Select) -> Iterator[tuple[str, Fits]]:
+        """Yield the given fields, apart from `where`, each with what a series must pass."""
+        if select.picked is not None:
+            yield PICKED, partial(_among, attrgetter("series_id"), self._picked(select.picked))
+        for each in CRITERIA:
+            if (given := getattr(select, each.field)) is not None:
+                yield (
+                    each.field,
+                    partial(
+                        _among, partial(each.read, self), {frozenset(given)} if each.every else set(given)
+                    ),
+                )
+        if select.label is not None:
+            label = select.label.casefold()
+            yield "label", lambda series: label in series.label.casefold()
 
     def _picked(self, wanted: tuple[Wanted, ...]) -> set[str]:
         """Return the ids of series picked by hand: by triple, and by id where a triple has several."""
@@ -259,23 +256,68 @@ class Catalogue(Dataset):
             picked |= ids if len(ids) == 1 else {each.series_id}
         return picked
 
-    def _predicates(self, select: Select) -> Iterator[Callable[[CatalogueSeries], object]]:
-        """Yield what a series must pass, a predicate for each given field; `where` comes last."""
-        if select.series is not None:
-            yield partial(_among, attrgetter("series_id"), self._picked(select.series))
-        for field, read in _READ.items():
-            if (allowed := getattr(select, field)) is not None:
-                yield partial(_among, read, allowed)
-        if (cadence := select.cadence) is not None:
-            yield lambda series: self.by_group[series.reporting_group_id].cadence in cadence
-        if select.scope_group_ids is not None:
-            group_ids = set(select.scope_group_ids)
-            yield lambda series: {ref.scope_group_id for ref in series.scopes} == group_ids
-        if select.label is not None:
-            label = select.label.casefold()
-            yield lambda series: label in series.label.casefold()
-        if select.where is not None:
-            yield select.where
+    def _exclusion(self, select: Select, conditions: Mapping[str, Fits]) -> str:
+        """Say which conditions leave nothing: one alone, the first two that exclude each other, or all."""
+        left = {field: tuple(filter(fits, self.series)) for field, fits in conditions.items()}
+        for field, series in left.items():
+            if not series:
+                return f"{_written(select, field)}: no series of {self._named} is such"
+        for one, other in combinations(left, 2):
+            if not set(left[one]).intersection(left[other]):
+                instead = self._instead(other, left[one]) + self._instead(one, left[other])
+                return (
+                    f"{_written(select, one)} and {_written(select, other)} leave nothing:"
+                    f" no series of {self._named} is both{instead}"
+                )
+        together = ", ".join(_written(select, field) for field in left)
+        return f"{together} leave nothing together: no series of {self._named} is all of these"
+
+    def _instead(self, field: str, series: Iterable[CatalogueSeries]) -> str:
+        """Return what a field is for these series, where the values are words, and few."""
+        for criterion in CRITERIA:
+            if criterion.field == field and criterion.words:
+                found = sorted({printable(str(criterion.read(self, each))) for each in series})
+                return f"; {field} could be {', '.join(found)}" if len(found) <= _FEW else ""
+        return ""
+
+    @property
+    def _named(self) -> str:
+        return f"{printable(self.name)} ({self.entity_id})"
+
+    def narrowed(self, select: Select) -> Select | None:
+        """Return what this catalogue has of a Select; None where that is provably nothing.
+
+        That is so where it has none of a field's ids or words, lacks one of `scope_group_ids` (which are
+        not "one of these" but "exactly these"), or where the conditions exclude each other.
+        """
+        kept: dict[str, Any] = {}
+        for each in CRITERIA:
+            if (given := getattr(select, each.field)) is not None:
+                known = each.known(self)
+                kept[each.field] = tuple(name for name in given if name in known)
+                if not kept[each.field] or (each.every and len(kept[each.field]) < len(given)):
+                    return None
+        if select.picked is not None:
+            kept["_picked"] = tuple(each for each in select.picked if triple(each) in self.by_triple)
+            if not kept["_picked"]:
+                return None
+        narrower = evolve(select, **kept)
+        conditions = [fits for _, fits in self._conditions(narrower)]
+        meant = any(all(fits(series) for fits in conditions) for series in self.series)
+        return narrower if meant or not conditions else None
+
+    def resolve(self, periods: PeriodSelection) -> Resolved:
+        """Return what to ask for: rules and open ends resolved against the catalogue's periods.
+
+        Raises:
+            SelectionError: this catalogue has none of the periods.
+        """
+        resolved = resolve(periods, self.periods)
+        absent = isinstance(resolved, Exact) and not set(resolved.periods).intersection(self.periods)
+        if resolved is not None and not absent:
+            return resolved
+        have = f"{counted(len(self.periods), 'period')}, {spanned(self.periods)}" if self.periods else "none"
+        raise SelectionError(f"periods: {self._named} has none of {describe(periods)}; it has {have}")
 
     def __str__(self) -> str:
         metrics = counted(len(self.by_metric), "metric")
@@ -323,15 +365,107 @@ def _among(read: Callable[[CatalogueSeries], K], allowed: Collection[K], series:
     return read(series) in allowed
 
 
-def _absent(asked: Iterable[K] | None, known: Collection[K]) -> tuple[K, ...]:
-    return tuple(each for each in asked or () if each not in known)
+def _absent(asked: Iterable[K], known: Collection[K]) -> tuple[K, ...]:
+    return tuple(each for each in asked if each not in known)
 
 
-def _complaint(field: str, ids: tuple[str, ...], known: Collection[str]) -> str:
-    """Say which names of a field are unknown, and what would be right."""
-    if field in _WORDS:
-        named, rest = list(map(repr, ids)), near.all_of(known)
-    else:
-        named, rest = [near.quoted(each, known) for each in ids[:_EXPLAINED]], ""
-        named += map(repr, ids[_EXPLAINED:])
-    return f"no {_NAMED[field]} {', '.join(named)}{rest}"
+def _written(select: Select, field: str) -> str:
+    """Return a condition as it was asked."""
+    value = getattr(select, _ATTRIBUTE.get(field, field))
+    text = next((each.text for each in CRITERIA if each.field == field), str)
+    values = [text(each) for each in value] if isinstance(value, tuple) else [value]
+    return f"{field}={checks.shown(values[0] if len(values) == 1 else values)}"
+
+
+@frozen
+class Criterion:
+    """A field of a Select that takes ids or words: what it names, in a series and in a catalogue.
+
+    Attributes:
+        field: its name.
+        thing: what one of its values is called.
+        read: what is compared, of a series of a catalogue.
+        known: what the field can name in a catalogue.
+        every: whether a series must have exactly what is given; else any one of it.
+        text: the text form of a value.
+        words: whether a complaint lists all known values, instead of those that come close.
+        described: a text about each known value, in which a name may stand that is not known.
+    """
+
+    field: str
+    thing: str
+    read: Callable[[Catalogue, CatalogueSeries], Hashable]
+    known: Callable[[Catalogue], Collection[Any]]
+    every: bool = False
+    text: Callable[[Any], str] = str
+    words: bool = False
+    described: Callable[[Catalogue], Mapping[str, str]] | None = None
+
+
+def _labels(catalogue: Catalogue) -> Mapping[str, str]:
+    return {
+        metric: "\n".join(dict.fromkeys(each.label for each in series))
+        for metric, series in catalogue.by_metric.items()
+    }
+
+
+def _series_word(name: str) -> Criterion:
+    """Return the criterion of a word that each series bears in the field of that name."""
+    return Criterion(
+        name,
+        name.replace("_", " "),
+        lambda _, series: getattr(series, name),
+        lambda catalogue: {getattr(series, name) for series in catalogue.series},
+        words=True,
+    )
+
+
+# A further field of a Select is a field there, a row here, and an option of the command line.
+CRITERIA = (
+    Criterion(
+        "metric_ids",
+        "metric",
+        lambda _, series: series.metric_id,
+        lambda catalogue: catalogue.by_metric.keys(),
+        described=_labels,
+    ),
+    Criterion(
+        "scope_combinations",
+        "scope path",
+        lambda _, series: series.scopes,
+        lambda catalogue: catalogue.by_path.keys(),
+        text=format_path,
+    ),
+    Criterion(
+        "reporting_group_ids",
+        "reporting group",
+        lambda _, series: series.reporting_group_id,
+        lambda catalogue: catalogue.by_group.keys(),
+    ),
+    Criterion(
+        "scope_group_ids",
+        "scope group",
+        lambda _, series: frozenset(ref.scope_group_id for ref in series.scopes),
+        lambda catalogue: {group.scope_group_id for group in catalogue.scope_groups},
+        every=True,
+    ),
+    _series_word("basis"),
+    Criterion(
+        "cadence",
+        "cadence",
+        lambda catalogue, series: catalogue.by_group[series.reporting_group_id].cadence,
+        lambda catalogue: {group.cadence for group in catalogue.groups},
+        words=True,
+    ),
+    _series_word("period_meaning"),
+    Criterion(
+        "series_ids",
+        "series",
+        lambda _, series: series.series_id,
+        lambda catalogue: catalogue._by_id.keys(),
+    ),
+)
+# What `Select.of` picks goes by triple, so it is no field of its own.
+PICKED = "series"
+_ATTRIBUTE = {PICKED: "picked"}
+_PICKED = evolve(CRITERIA[-1], field=PICKED)

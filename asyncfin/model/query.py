@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sized
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from attrs import field, frozen
 
@@ -10,6 +10,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.model import checks
 from asyncfin.model.period import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.model.scope import ScopePath, as_paths, format_path
+from asyncfin.model.select import OneOf
 
 MAX_METRIC_IDS = 50
 MAX_SCOPE_COMBINATIONS = 50
@@ -28,27 +29,20 @@ check_dataset_id = partial(checks.text("a dataset_id").or_none().of_question(), 
 check_page_size = partial(checks.whole_number(1, MAX_PAGE_SIZE).of_question(), "page_size")
 
 
-def _ids(name: str, value: Any) -> tuple[Any, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, Iterable):
-        raise SelectionError(f"{name} must be a collection of str, not {value!r}")
-    return tuple(value)
+def _ids(value: OneOf | None) -> tuple[str, ...] | None:
+    """Take a str as one id, a collection as its members; `_check_ids` sees what is neither."""
+    if value is None or isinstance(value, str):
+        return None if value is None else (value,)
+    return tuple(value) if isinstance(value, Iterable) else value
 
 
-def _metric_ids(value: Any) -> tuple[Any, ...]:
-    return _ids("metric_ids", value)
-
-
-def _reporting_group_ids(value: Any) -> tuple[Any, ...] | None:
-    return None if value is None else _ids("reporting_group_ids", value)
-
-
-def _check_ids(name: str, ids: tuple[Any, ...], cap: int) -> None:
+def _check_ids(name: str, ids: object, cap: int) -> None:
+    if not isinstance(ids, tuple):
+        raise SelectionError(f"{name} must be a collection of str, not {checks.shown(ids)}")
     _check_count(name, ids, cap)
     for each in ids:
         if not isinstance(each, str):
-            raise SelectionError(f"{name} must hold str, not {each!r}")
+            raise SelectionError(f"{name} must hold str, not {checks.shown(each)}")
     _check_distinct(name, ids)
 
 
@@ -65,7 +59,7 @@ def _check_path(path: ScopePath) -> None:
         )
 
 
-def _check_distinct(name: str, items: tuple[Any, ...]) -> None:
+def _check_distinct(name: str, items: tuple[str | ScopePath, ...]) -> None:
     if len(set(items)) < len(items):
         twice = next(each for each in items if items.count(each) > 1)
         shown = twice if isinstance(twice, str) else format_path(twice)
@@ -89,10 +83,10 @@ class Query:
         SelectionError: a cap is broken, something is named twice, or a field holds what it can't.
     """
 
-    metric_ids: tuple[str, ...] = field(converter=_metric_ids)
+    metric_ids: tuple[str, ...] = field(converter=_ids)
     scope_combinations: tuple[ScopePath, ...] = field(converter=as_paths)
     periods: Resolved
-    reporting_group_ids: tuple[str, ...] | None = field(default=None, converter=_reporting_group_ids)
+    reporting_group_ids: tuple[str, ...] | None = field(default=None, converter=_ids)
     value_version: str = "original"
     expected_dataset_id: str | None = None
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from asyncfin.errors import SelectionError
+from asyncfin.model.checks import shown
 
 
 class ScopeRef(Struct, frozen=True, order=True, gc=False):
@@ -21,6 +22,9 @@ class ScopeRef(Struct, frozen=True, order=True, gc=False):
 
 ScopePath: TypeAlias = tuple[ScopeRef, ...]
 """The complete, ordered `scopes` array of a series."""
+AnyRef: TypeAlias = ScopeRef | tuple[str, str]
+AnyPath: TypeAlias = str | AnyRef | Iterable[AnyRef]
+"""What is taken for a path: its text form, its references or pairs of str, or a single one of them."""
 
 _ESCAPES = {"%": "%25", "=": "%3D", "|": "%7C"}
 _ESCAPED = "(?i)%(?:25|3D|7C)"
@@ -70,7 +74,7 @@ def _parse_ref(part: str, whole: str) -> ScopeRef:
     return ScopeRef(_unescaped(group, whole), _unescaped(scope, whole))
 
 
-def _is_ref(value: Any) -> bool:
+def _is_ref(value: object) -> bool:
     """Tell a reference of str ids (or a pair of str standing for one) from a path and from all else."""
     if isinstance(value, ScopeRef):
         return isinstance(value.scope_group_id, str) and isinstance(value.scope_id, str)
@@ -79,7 +83,7 @@ def _is_ref(value: Any) -> bool:
     )
 
 
-def as_path(value: Any) -> ScopePath:
+def as_path(value: object) -> ScopePath:
     """Return a scope path from references, pairs of str, or the text form.
 
     Raises:
@@ -88,17 +92,17 @@ def as_path(value: Any) -> ScopePath:
     if isinstance(value, str):
         return parse_path(value)
     if not isinstance(value, Iterable):
-        raise SelectionError(f"scope path must be a sequence of ScopeRef, not {value!r}")
+        raise SelectionError(f"scope path must be a sequence of ScopeRef, not {shown(value)}")
     references = tuple(value)
     for each in references:
         if not _is_ref(each):
             raise SelectionError(
-                f"scope path must hold ScopeRef or pairs (scope_group_id, scope_id), not {each!r}"
+                f"scope path must hold ScopeRef or pairs (scope_group_id, scope_id), not {shown(each)}"
             )
     return tuple(each if isinstance(each, ScopeRef) else ScopeRef(*each) for each in references)
 
 
-def as_paths(value: Any) -> tuple[ScopePath, ...]:
+def as_paths(value: object) -> tuple[ScopePath, ...]:
     """Return scope paths from a collection of them, or from a single one, in any form `as_path` takes.
 
     Raises:
@@ -107,7 +111,7 @@ def as_paths(value: Any) -> tuple[ScopePath, ...]:
     if isinstance(value, (str, ScopeRef)):
         return (as_path(value if isinstance(value, str) else (value,)),)
     if not isinstance(value, Iterable):
-        raise SelectionError(f"scope_combinations must be scope paths, not {value!r}")
+        raise SelectionError(f"scope_combinations must be scope paths, not {shown(value)}")
     items = tuple(value)
     if items and all(_is_ref(each) for each in items):
         return (as_path(items),)

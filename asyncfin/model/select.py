@@ -1,17 +1,24 @@
 """What the caller wants, as a value that any catalogue can be asked for."""
 
+from __future__ import annotations
+
+import json
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, TypeAlias
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import Attribute, field, fields, frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model import checks
-from asyncfin.model.scope import ScopePath, as_paths, format_path
+from asyncfin.model.scope import AnyPath, ScopePath, ScopeRef, as_paths, format_path, parse_path
 from asyncfin.model.series import CatalogueSeries, Series
 
+if TYPE_CHECKING:
+    from cattrs import Converter
+
 OneOf: TypeAlias = str | Iterable[str]
+Ids: TypeAlias = tuple[str, ...] | None
 
 
 def _one_of(value: OneOf | None) -> tuple[str, ...] | None:
@@ -22,14 +29,26 @@ def _one_of(value: OneOf | None) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(given)) if all(isinstance(each, str) for each in given) else given
 
 
-def _check_ids(_: "Select", attribute: "Attribute[Any]", value: tuple[str, ...] | None) -> None:
+def _paths(value: AnyPath | Iterable[AnyPath] | None) -> tuple[ScopePath, ...] | None:
+    if isinstance(value, str) and value and "=" not in value:
+        raise SelectionError(
+            f"scope_combinations must be scope paths such as 'segment=cloud', not {checks.shown(value)};"
+            " several metrics are one collection: Select([first, second])"
+        )
+    return None if value is None else tuple(dict.fromkeys(as_paths(value)))
+
+
+def _check_ids(
+    _: object, attribute: Attribute[tuple[str, ...] | None], value: Iterable[object] | None
+) -> None:
     for each in value or ():
         if not isinstance(each, str):
-            raise SelectionError(f"{attribute.name} must be a str or a collection of str, not {each!r}")
+            raise SelectionError(
+                f"{attribute.name} must be a str or a collection of str, not {checks.shown(each)}"
+            )
 
 
-def _paths(value: Any) -> tuple[ScopePath, ...] | None:
-    return None if value is None else tuple(dict.fromkeys(as_paths(value)))
+_text_or_none = checks.instance_of(str).or_none().of_question().field
 
 
 @frozen
@@ -62,6 +81,7 @@ class Select:
         basis, period_meaning: words of the series.
         cadence: words of the series' reporting group.
         label: a part of the series' label, in whatever case.
+        series_ids: series, by the ids of one publication; `Select.of` outlives it.
         where: a predicate on a `CatalogueSeries`.
         name: what stands for `where` where the Select is written down.
 
@@ -72,45 +92,183 @@ class Select:
     Select(metric_ids=('Revenue',), basis=('segment', 'product'))
     """
 
-    metric_ids: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
+    # What a field means in a catalogue stands in `asyncfin.model.catalogue.CRITERIA`.
+    metric_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
     scope_combinations: tuple[ScopePath, ...] | None = field(default=None, converter=_paths)
-    reporting_group_ids: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
-    scope_group_ids: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
-    basis: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
-    cadence: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
-    period_meaning: tuple[str, ...] | None = field(default=None, converter=_one_of, validator=_check_ids)
-    label: str | None = None
+    reporting_group_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
+    scope_group_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
+    basis: Ids = field(default=None, converter=_one_of, validator=_check_ids)
+    cadence: Ids = field(default=None, converter=_one_of, validator=_check_ids)
+    period_meaning: Ids = field(default=None, converter=_one_of, validator=_check_ids)
+    label: str | None = field(default=None, validator=_text_or_none)
+    series_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
     where: Callable[[CatalogueSeries], bool] | None = None
-    name: str | None = None
-    series: tuple[Wanted, ...] | None = field(default=None, kw_only=True)
+    name: str | None = field(default=None, validator=_text_or_none)
+    _picked: tuple[Wanted, ...] | None = field(default=None, kw_only=True, alias="_picked")
 
     def __attrs_post_init__(self) -> None:
         for attribute in fields(type(self)):
             if getattr(self, attribute.name) == ():
-                raise SelectionError(f"{attribute.name} must not be empty; leave it out to take every one")
-        for name, text in (("label", self.label), ("name", self.name)):
-            if text is not None and not isinstance(text, str):
-                raise SelectionError(f"{name} must be a str, not {text!r}")
+                name = attribute.name.removeprefix("_")
+                raise SelectionError(f"{name} must not be empty; leave it out to take every one")
         if self.where is not None and not callable(self.where):
             raise SelectionError(f"where must be a predicate on a CatalogueSeries, not {self.where!r}")
 
     @classmethod
-    def of(cls, series: CatalogueSeries | Series | Iterable[CatalogueSeries | Series]) -> "Select":
+    def of(cls, series: CatalogueSeries | Series | Iterable[CatalogueSeries | Series]) -> Select:
         """Return the Select of just these series, from a catalogue or a panel.
 
         Kept are each one's metric, reporting group and scope path, and its id, which decides only
         where a catalogue holds several series of one such triple.
         """
-        several = tuple(series) if isinstance(series, Iterable) else (series,)
+        several = (series,) if isinstance(series, (CatalogueSeries, Series)) else series
+        if not isinstance(several, Iterable):
+            raise SelectionError(f"series must be of a catalogue or a panel, not {checks.shown(series)}")
+        wanted: dict[Wanted, None] = {}
         for each in several:
             if not isinstance(each, (CatalogueSeries, Series)):
-                raise SelectionError(f"series must be of a catalogue or a panel, not {each!r}")
-        wanted = (Wanted(s.metric_id, s.reporting_group_id, s.scopes, s.series_id) for s in several)
-        return cls(series=tuple(dict.fromkeys(wanted)))
+                raise SelectionError(f"series must be of a catalogue or a panel, not {checks.shown(each)}")
+            wanted[Wanted(each.metric_id, each.reporting_group_id, each.scopes, each.series_id)] = None
+        return cls(_picked=tuple(wanted))
+
+    @property
+    def picked(self) -> tuple[Wanted, ...] | None:
+        """What `Select.of` was given: the triple and the id of each series. None: nothing was picked."""
+        return self._picked
+
+    def to_json(self) -> str:
+        """Return the Select as JSON: an object of the given fields, paths in their text form.
+
+        `from_json` takes it back. A `where` is written as its `name`, and can't be taken back.
+
+        Raises:
+            SelectionError: there is a `where` and no `name`.
+        """
+        written: dict[str, Any] = _converter().unstructure(self)
+        if self.where is not None:
+            if not self.name:
+                raise SelectionError("a Select with `where` needs a `name` to be written down by")
+            written["where"] = written.pop("name")
+        return json.dumps(written, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Select:
+        """Return the Select that `to_json` wrote.
+
+        Raises:
+            SelectionError: the text is not such JSON, or its Select had a `where`.
+        """
+        from cattrs.errors import ForbiddenExtraKeysError
+
+        written = _read_object(text)
+        if "where" in written:
+            raise SelectionError(
+                f"where must be a predicate: its name, {checks.shown(written['where'])}, can't bring it back"
+            )
+        try:
+            return _converter().structure(written, cls)
+        except ForbiddenExtraKeysError as error:
+            unknown = ", ".join(sorted(map(checks.shown, error.extra_fields)))
+        raise SelectionError(f"a Select has no field {unknown}")
 
     def __repr__(self) -> str:
+        if self._picked is not None and self.where is None:
+            return f"Select.from_json({self.to_json()!r})"
         given = ((each.name, getattr(self, each.name)) for each in fields(type(self)))
-        return f"Select({', '.join(f'{name}={value!r}' for name, value in given if value is not None)})"
+        return f"Select({', '.join(f'{name}={_shown(value)}' for name, value in given if value is not None)})"
+
+
+def _shown(value: Any) -> str:
+    """Return a field as it can be pasted: paths in their text form."""
+    match value:
+        case (((ScopeRef(), *_) | ()), *_):
+            paths = tuple(format_path(path) for path in value)
+            return repr(paths[0] if len(paths) == 1 else paths)
+    return repr(value)
+
+
+def _read_object(text: str | bytes) -> dict[str, Any]:
+    try:
+        written = json.loads(text, object_pairs_hook=_distinct)
+    except SelectionError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:
+        raise SelectionError(f"a Select must be written as JSON, not {checks.shown(text)}: {error}") from None
+    if not isinstance(written, dict):
+        raise SelectionError(f"a Select must be written as a JSON object, not {checks.shown(text)}")
+    return written
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SelectionError(f"a Select names each field once: {twice!r} is there twice")
+    return dict(pairs)
+
+
+@cache
+def _converter() -> Converter:
+    """Return what writes only the given fields, and reads by the checks of Select itself."""
+    from cattrs import Converter  # slow to import, and seldom needed
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+    converter = Converter(detailed_validation=False)
+    converter.register_unstructure_hook(
+        Select,
+        make_dict_unstructure_fn(
+            Select,
+            converter,
+            _cattrs_omit_if_default=True,
+            where=override(omit=True),
+            scope_combinations=override(unstruct_hook=_texts),
+            _picked=override(rename="series", unstruct_hook=_rows),
+        ),
+    )
+    converter.register_structure_hook(
+        Select,
+        make_dict_structure_fn(
+            Select,
+            converter,
+            _cattrs_forbid_extra_keys=True,
+            _cattrs_prefer_attrib_converters=True,
+            where=override(omit=True),
+            # Taken as they are: the checks of Select are stricter than a conversion to str.
+            label=override(struct_hook=_as_it_is),
+            name=override(struct_hook=_as_it_is),
+            _picked=override(rename="series", struct_hook=_wanted),
+        ),
+    )
+    return converter
+
+
+def _as_it_is(value: Any, _: object) -> Any:
+    return value
+
+
+def _texts(paths: tuple[ScopePath, ...]) -> list[str]:
+    return [format_path(path) for path in paths]
+
+
+def _rows(picked: tuple[Wanted, ...]) -> list[list[str]]:
+    return [[s.metric_id, s.reporting_group_id, format_path(s.scopes), s.series_id] for s in picked]
+
+
+def _wanted(rows: Any, _: object) -> tuple[Wanted, ...] | None:
+    if rows is None:
+        return None
+    if not isinstance(rows, list) or not all(map(_is_row, rows)):
+        raise SelectionError(
+            "series must be rows of metric, reporting group, scope path and series id,"
+            f" not {checks.shown(rows)}"
+        )
+    return tuple(
+        Wanted(metric, group, parse_path(path), series_id) for metric, group, path, series_id in rows
+    )
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, list) and len(row) == 4 and all(isinstance(each, str) for each in row)
 
 
 check_select = partial(checks.instance_of(Select).of_question(), "select")

@@ -7,9 +7,12 @@ from operator import call
 from attrs import field, frozen
 from msgspec import Struct
 
+from asyncfin.errors import SelectionError
+from asyncfin.model.checks import shown
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef
 from asyncfin.model.value import Value
+from asyncfin.model.words import spanned
 
 
 class CatalogueSeries(Struct, frozen=True, gc=False):
@@ -31,9 +34,10 @@ class CatalogueSeries(Struct, frozen=True, gc=False):
     period_meaning: str
 
 
-@frozen
+# Not slotted: attrs' slots and cached_property together make `help()` fail on Python 3.13.
+@frozen(slots=False)
 class Series:
-    """A series with its values (spec 2.4).
+    """A series with its values (spec 2.4). ``series["FY2024"]`` is the value at a period, or None.
 
     Attributes:
         periods: the periods that `values` is aligned with.
@@ -58,6 +62,19 @@ class Series:
     @cached_property
     def values(self) -> tuple[Value | None, ...]:
         return self._decode()
+
+    def __getitem__(self, period: Period | str) -> Value | None:
+        """Return the value at a period, given as a `Period` or its label; None where there is none.
+
+        Raises:
+            SelectionError: the panel does not have this period, or it is neither.
+            MalformedAnswerError: the values, decoded for it, break the spec.
+        """
+        wanted = Period.parse(period) if isinstance(period, str) else period
+        if wanted not in self.periods:
+            have = f"it has {spanned(self.periods)}" if self.periods else "it has none"
+            raise SelectionError(f"period must be one of the panel's, not {shown(period)}: {have}")
+        return self.values[self.periods.index(wanted)]
 
     def observations(self) -> Iterator[tuple[Period, Value]]:
         """Return the pairs (Period, Value) where there is a value, in the order of `periods`."""

@@ -14,7 +14,7 @@ import msgspec
 from attrs import frozen
 
 from asyncfin.errors import SelectionError
-from asyncfin.model import near
+from asyncfin.model import suggest
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.series import CatalogueSeries
@@ -168,6 +168,6 @@ def chosen(names: Iterable[str] | None) -> tuple[Column, ...]:
     wanted = (names,) if isinstance(names, str) else tuple(names)
     if unknown := [name for name in wanted if name not in _BY_NAME]:
         raise SelectionError(
-            f"columns: no column {near.quoted(str(unknown[0]), _BY_NAME)}; there are {', '.join(_BY_NAME)}"
+            f"columns: no column {suggest.quoted(str(unknown[0]), _BY_NAME)}; there are {', '.join(_BY_NAME)}"
         )
     return tuple(_BY_NAME[name] for name in dict.fromkeys(wanted))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from attrs import evolve, frozen
 
 from asyncfin.errors import SelectionError, printable
-from asyncfin.model import near
+from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import (
     Annual,
@@ -149,7 +149,7 @@ class Panel:
 
     def __getitem__(self, series_id: str) -> Series:
         if (head := self._grid.by_id.get(series_id)) is None:
-            raise near.no_series(series_id, self._grid.series)
+            raise suggest.no_series(series_id, self._grid.series)
         return self._series(head)
 
     def _ipython_key_completions_(self) -> list[str]:

@@ -260,22 +260,24 @@ def _short(part: Any) -> Any:
         (["--basis", "product"], {"S-4"}),
         (["--cadence", "annual", "--label", "sales"], {"S-1", "S-3"}),
         (["--period-meaning", "over_period", "--cadence", "quarterly"], {"S-4"}),
-        (["--label", "nothing like it"], set()),
     ],
 )
 def test_each_selection_option_narrows_the_series(
     command: Command, options: list[str], series_ids: set[str]
 ) -> None:
-    """Options together narrow, a repeated one takes any of its values; fitting nothing is no error."""
+    """Options together narrow, and a repeated one takes any of its values."""
     result = command("query", ENTITY, *options, "--json")
     assert {series["series_id"] for series in json.loads(result.out)["series"]} == series_ids
 
 
-def test_an_answer_without_series_is_said_to_be_one(command: Command) -> None:
-    """The table is left out, the counts stand there."""
+def test_options_that_leave_no_series_are_refused(command: Command) -> None:
+    """The line names the condition, or the two that exclude each other; nothing is printed."""
     result = command("query", ENTITY, "--label", "nothing like it")
-    assert (result.code, result.err) == (0, "")
-    assert "0 series by" in result.out
+    assert (result.code, result.out) == (2, "")
+    assert "label='nothing like it'" in result.line
+    result = command("query", ENTITY, "--metric", "Debt", "--basis", "product")
+    assert (result.code, result.out) == (2, "")
+    assert "metric_ids='Debt' and basis='product' leave nothing" in result.line
 
 
 def test_names_with_brackets_are_printed_as_they_are(command: Command) -> None:

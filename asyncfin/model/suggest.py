@@ -1,0 +1,62 @@
+"""What to suggest where a name is not known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from asyncfin.errors import printable
+from asyncfin.model.series import CatalogueSeries
+
+_FEW = 12
+# Below this share of common letters two names only look alike: "Sales" and "Shares" have 0.73.
+_ALIKE = 0.75
+
+
+def suggest(name: str, known: Iterable[str], described: Mapping[str, str] | None = None) -> list[str]:
+    """Return at most three of the known names, the best first, in whatever case they are written.
+
+    Args:
+        described: a text about each known name, such as its labels, in which the name is looked for as
+            a word: "Sales" means the metric whose label says so, not one that is spelt like it.
+    """
+    from difflib import get_close_matches  # seldom needed
+
+    wanted = name.casefold().strip()
+    if not wanted:
+        return []
+    by_folded = {each.casefold(): each for each in known}
+    same = [each for folded, each in by_folded.items() if folded == wanted]
+    alike = [by_folded[each] for each in get_close_matches(wanted, by_folded, n=3, cutoff=_ALIKE)]
+    within = [each for folded, each in by_folded.items() if len(wanted) > 2 and wanted in folded]
+    word = re.compile(rf"\b{re.escape(wanted)}\b", re.IGNORECASE)
+    meant = [each for each, text in (described or {}).items() if word.search(text)]
+    ranked = [*same, *sorted(meant, key=len), *alike, *sorted(within, key=len)]
+    return list(dict.fromkeys(ranked))[:3]
+
+
+def quoted(name: str, known: Collection[str], described: Mapping[str, str] | None = None) -> str:
+    """Return an unknown name in quotes, with what comes close."""
+    parts = [part.strip() for part in name.split(",")]
+    if len(parts) > 1 and all(part in known for part in parts):
+        return f"{name!r} (these are {len(parts)}: give each by itself)"
+    found = suggest(name, known, described)
+    return f"{name!r}" + (f" (close: {', '.join(map(printable, found))})" if found else "")
+
+
+def all_of(known: Collection[str]) -> str:
+    """Return the known names as the end of a complaint, where they are few; nothing where they are many."""
+    return f"; it has: {', '.join(map(printable, sorted(known)))}" if 0 < len(known) <= _FEW else ""
+
+
+def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
+    """Return the error for a key that is not the id of one of the series.
+
+    Where it is a metric's id, the error names that metric's series.
+    """
+    if not isinstance(key, str):
+        return KeyError(f"no series {key!r}: the key is a series_id")
+    if of_metric := [each.series_id for each in series if each.metric_id == key]:
+        more = f" and {len(of_metric) - 5} more" if len(of_metric) > 5 else ""
+        return KeyError(f"no series {key!r}; of that metric there are {', '.join(of_metric[:5])}{more}")
+    return KeyError(f"no series {quoted(key, [each.series_id for each in series])}")

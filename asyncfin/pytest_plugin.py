@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def asyncfin_sandbox() -> Iterator[Sandbox]:
-    """A running `Sandbox.demo()`: base_url, token, entities, publish, inject."""
+    """Yield a running `Sandbox.demo()`: base_url, token, entities, publish, inject."""
     from asyncfin.sandbox import Sandbox  # every run of pytest loads this module, few need a service
 
     loop = asyncio.new_event_loop()

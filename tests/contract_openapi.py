@@ -26,12 +26,12 @@ DATES = (["2026-01-01", "2026-01-31"], ["2026-01-31", "2026-04-02"])
 
 
 def narrowed(sandbox: Sandbox, series: list[dict[str, Any]]) -> dict[str, Any]:
-    """The served document, with the ids of these series and with dates and periods in order."""
+    """Return the served document, with the ids of these series and with dates and periods in order."""
     document = json.loads(json.dumps(openapi_document(sandbox.base_url)))
     for path in document["paths"].values():
         for parameter in path.get("parameters", ()):
             parameter["schema"] = {"enum": list(sandbox.entities)}
-    _narrow_query(document["components"]["schemas"]["Query"]["properties"], series)
+    _narrow_query(document["components"]["schemas"], series)
     catalogue = document["paths"]["/v1/entities/{entity_id}/dataset/catalogue"]["get"]
     catalogue["parameters"] = [one for one in catalogue["parameters"] if one["name"] != "cursor"]
     usage = document["paths"]["/v1/usage"]["get"]["parameters"]
@@ -40,18 +40,21 @@ def narrowed(sandbox: Sandbox, series: list[dict[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _narrow_query(query: dict[str, Any], series: list[dict[str, Any]]) -> None:
+def _narrow_query(schemas: dict[str, Any], series: list[dict[str, Any]]) -> None:
+    query = schemas["Query"]["properties"]
     del query["cursor"]
     query["metric_ids"]["items"] = {"enum": sorted({one["metric_id"] for one in series})}
     query["reporting_group_ids"]["items"] = {"enum": sorted({one["reporting_group_id"] for one in series})}
     query["scope_combinations"]["items"] = {"enum": [one["scopes"] for one in series[:5]]}
-    ends = query["periods"]["oneOf"][1]["properties"]
-    ends["from"]["properties"]["year"]["maximum"] = 2000
-    ends["to"]["properties"]["year"]["minimum"] = 2001
+    ends = schemas["FiscalRange"]["properties"]
+    for name, years in {"from": {"maximum": 2000}, "to": {"minimum": 2001}}.items():
+        end = json.loads(json.dumps(schemas["RangeEnd"]))
+        end["properties"]["year"] |= years
+        ends[name] = end
 
 
 async def run(document: str, sandbox: Sandbox, options: list[str]) -> int:
-    """The exit code of schemathesis."""
+    """Return the exit code of schemathesis."""
     command = ["run", document, "--url", sandbox.base_url, "-H", f"Authorization: Bearer {sandbox.token}"]
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "schemathesis.cli", *command, *OPTIONS, *options, cwd=Path(document).parent

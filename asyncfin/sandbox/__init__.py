@@ -1,9 +1,9 @@
 """The service that comes along: `Sandbox` serves datasets by the service description, on this machine."""
 
 from asyncfin.sandbox.accounts import Account
-from asyncfin.sandbox.dataset import BrokenDatasetError, DatasetFile, Publication, load
+from asyncfin.sandbox.dataset import DatasetFile, Publication, load
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.errors import PortInUseError, SandboxError
+from asyncfin.sandbox.errors import BrokenDatasetError, PortInUseError, SandboxError
 from asyncfin.sandbox.faults import Drop, Fault, Hang, Latency, Slow, Status, Switch, Truncate
 from asyncfin.sandbox.server import Sandbox, Served
 

@@ -1,11 +1,18 @@
-"""Who asks: accounts, and the tokens that stand for them (spec 5)."""
+"""Who asks and what they may spend: accounts and tokens (spec 5), limits (spec 8), usage (spec 4.4)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, timedelta
+from typing import Protocol
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 from attrs.validators import ge, gt, optional
+
+from asyncfin.sandbox.errors import RefusedError, invalid
+from asyncfin.sandbox.reader import query_parameters, read_fields
+from asyncfin.sandbox.schema import MAX_DAYS, Credits, Limits, ResearchRuns, Usage, UsageDay, UsageParameters
 
 DATASETS_READ = "datasets:read"
 USAGE_READ = "usage:read"
@@ -13,10 +20,9 @@ PERMISSIONS = (DATASETS_READ, USAGE_READ)
 
 
 def _ids(ids: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """A text is one id, not its letters."""
     if ids is None:
         return None
-    return (ids,) if isinstance(ids, str) else tuple(ids)
+    return (ids,) if isinstance(ids, str) else tuple(ids)  # a text is one id, not its letters
 
 
 @frozen
@@ -45,5 +51,96 @@ class Token:
     audience: str
 
     def grants(self, permission: str, base_url: str) -> bool:
-        """A permission is known by its short name and by its full identifier (spec 4.4)."""
+        """Return whether a permission is held, by its short name or its full identifier (spec 4.4)."""
         return any(held.removeprefix(base_url).lstrip("/") == permission for held in self.permissions)
+
+
+class Counts(Protocol):
+    """Where the meter keeps its counts."""
+
+    def count(self, account: str, day: date, operation: str) -> None: ...
+
+    def counts(self, account: str, start: date, end: date) -> list[tuple[str, str, int]]: ...
+
+
+@define
+class Meter:
+    """Counts the data requests of accounts, and refuses those over a limit.
+
+    clock: aware UTC wall time, for the day. time: seconds of the running loop, for the rate.
+    """
+
+    counts: Counts
+    clock: Callable[[], datetime]
+    time: Callable[[], float]
+    _due: dict[str, float] = field(factory=dict)
+
+    def now(self) -> datetime:
+        """Return the wall time in UTC."""
+        return self.clock().astimezone(UTC)
+
+    def check(self, account: Account) -> None:
+        """Return if the account may send another data request.
+
+        Raises:
+            RefusedError: 429, with Retry-After in whole seconds: its allowance or its rate is used up.
+        """
+        now = self.now()
+        spent = self._spent(account, now.date())
+        if account.allowance is not None and spent >= account.allowance:
+            midnight = datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), UTC)
+            raise _too_many(
+                "daily_allowance_reached",
+                "The account's data requests of today are spent.",
+                (midnight - now).total_seconds(),
+            )
+        wait = self._wait(account)
+        if wait > 0:
+            raise _too_many("rate_limited", "Too many data requests in a short time.", wait)
+
+    def count(self, account: Account, operation: str) -> None:
+        """Count a data request of the account."""
+        self.counts.count(account.name, self.now().date(), operation)
+        if account.rate is not None:
+            now = self.time()
+            self._due[account.name] = max(self._due.get(account.name, now), now) + 1 / account.rate
+
+    def _spent(self, account: Account, day: date) -> int:
+        return sum(requests for _, _, requests in self.counts.counts(account.name, day, day))
+
+    def _wait(self, account: Account) -> float:
+        """Return the seconds until the rate admits another request."""
+        if account.rate is None:
+            return 0.0
+        # GCRA: at `_due` a full burst has grown back.
+        earliest = self._due.get(account.name, -math.inf) - (account.burst - 1) / account.rate
+        return earliest - self.time() - 1e-9
+
+
+def _too_many(code: str, message: str, seconds: float) -> RefusedError:
+    return RefusedError(429, code, message, headers={"Retry-After": str(max(1, math.ceil(seconds)))})
+
+
+def usage(query: str, account: Account, meter: Meter) -> Usage:
+    """Return the account's data requests of every day of a range (spec 4.4).
+
+    Raises:
+        RefusedError: 400 for a wrong range.
+    """
+    given = read_fields(query_parameters(query), UsageParameters)
+    end = given.end_date or meter.now().date()
+    start = given.start_date or end
+    length = (end - start).days + 1
+    if length < 1:
+        raise invalid([("start_date", f"is {start}, after end_date {end}")])
+    if length > MAX_DAYS:
+        raise invalid([("end_date", f"makes a range of {length} days, not at most {MAX_DAYS}")])
+    days: dict[date, dict[str, int]] = {start + timedelta(days=at): {} for at in range(length)}
+    for day, operation, requests in meter.counts.counts(account.name, start, end):
+        days[date.fromisoformat(day)][operation] = requests
+    return Usage(start, end, [UsageDay(day, sum(counts.values()), counts) for day, counts in days.items()])
+
+
+def limits(account: Account) -> Limits:
+    """Return credits and research runs (spec 4.5): fixed figures, for nothing here spends them."""
+    return Limits(account.name, Credits(1000, 0, 1000), ResearchRuns(20, 0, 20, "day"))

@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import groupby
 from typing import Any
 
-from attrs import frozen
-
 from asyncfin.sandbox.cursor import fingerprint, start_of
+from asyncfin.sandbox.dataset_file import period_object
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.encode import open_json
-from asyncfin.sandbox.fields import Issues, query_parameters, whole_number
-from asyncfin.sandbox.json_place import period_object
 from asyncfin.sandbox.query import cursor_member, cut_page, next_cursor
-from asyncfin.sandbox.request import Request, encode
-from asyncfin.sandbox.selection import DEFAULT_LIMIT, MAX_LIMIT
+from asyncfin.sandbox.reader import query_parameters, read_fields
+from asyncfin.sandbox.request import encode
+from asyncfin.sandbox.schema import CatalogueParameters
 from asyncfin.sandbox.store import Current, Store
 
 
-@frozen
-class CatalogueRequest:
-    """The parameters of spec 4.2."""
+def catalogue_page(query: str, current: Current, store: Store, dialect: Dialect) -> bytes:
+    """Return the JSON of the page that a query string asks for.
 
-    expected_dataset_id: str | None
-    limit: int
-    cursor: str | None
-
-
-def read_catalogue_request(request: Request) -> CatalogueRequest:
-    """The parameters; raises RefusedError 400 naming every wrong one."""
-    issues = Issues()
-    given = query_parameters(request.query, ("expected_dataset_id", "limit", "cursor"), issues)
-    expected, limit = given.get("expected_dataset_id"), given.get("limit", str(DEFAULT_LIMIT))
-    asked = CatalogueRequest(
-        None if expected is None else issues.uuid(expected, "expected_dataset_id"),
-        issues.integer(whole_number(limit), "limit", 1, MAX_LIMIT) or DEFAULT_LIMIT,
-        given.get("cursor"),
-    )
-    issues.refuse()
-    return asked
-
-
-def catalogue_page(asked: CatalogueRequest, current: Current, store: Store, dialect: Dialect) -> bytes:
-    """The JSON of one page; raises RefusedError 409 for an old pin or cursor, 400 for a foreign cursor."""
-    bound_to = fingerprint(f"catalogue {current.entity_id}")
+    Raises:
+        RefusedError: 400 for wrong parameters or a foreign cursor, 409 for an old pin or cursor.
+    """
+    given: dict[str, Any] = query_parameters(query)
+    if re.fullmatch(r"[0-9]{1,9}", given.get("limit", "")):
+        given["limit"] = int(given["limit"])
+    asked = read_fields(given, CatalogueParameters)
+    bound_to = fingerprint(f"catalogue {current.entity_id}".encode())
     position = start_of(asked.cursor, bound_to, asked.expected_dataset_id, current.dataset_id, dialect)
     page = cut_page(position, store.size(current.number), asked.limit, dialect)
     rows = store.catalogue_series(current.number, page.series.start, page.series.stop - page.series.start)
@@ -60,7 +44,7 @@ def catalogue_page(asked: CatalogueRequest, current: Current, store: Store, dial
 
 
 def _groups(rows: list[tuple[str, bytes]], current: Current) -> bytes:
-    """The reporting groups of the page's series (spec 4.2 rule 1)."""
+    """Return the reporting groups of the page's series (spec 4.2 rule 1)."""
     groups = []
     for group_id, members in groupby(rows, key=lambda row: row[0]):
         series = b",".join(encoded for _, encoded in members)

@@ -10,9 +10,10 @@ import binascii
 import hashlib
 
 from attrs import frozen
+from msgspec import UnsetType
 
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.request import RefusedError
+from asyncfin.sandbox.errors import RefusedError, dataset_changed, invalid
 
 _KEY = b"asyncfin sandbox cursor"
 _SEAL = 12
@@ -26,9 +27,9 @@ class Position:
     page: int = 0
 
 
-def fingerprint(text: str) -> str:
-    """A short digest that stands for a selection."""
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+def fingerprint(content: bytes) -> str:
+    """Return a short digest that stands for a selection."""
+    return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 
 def _sealed(payload: bytes) -> bytes:
@@ -36,13 +37,17 @@ def _sealed(payload: bytes) -> bytes:
 
 
 def seal(position: Position, selection: str, dataset_id: str) -> str:
-    """The `next_cursor` that leads to a position."""
+    """Return the `next_cursor` that leads to a position."""
     payload = f"{position.offset}|{position.page}|{selection}|{dataset_id}".encode()
     return base64.b64encode(_sealed(payload)).decode()
 
 
 def start_of(
-    cursor: str | None, selection: str, expected_dataset_id: str | None, dataset_id: str, dialect: Dialect
+    cursor: str | UnsetType,
+    selection: str,
+    expected_dataset_id: str | UnsetType,
+    dataset_id: str,
+    dialect: Dialect,
 ) -> Position:
     """Return where the page of a request starts, once its pin and its cursor are found to be right.
 
@@ -51,11 +56,12 @@ def start_of(
             one, or was made for another entity or selection. With `dialect.cursor_before_pin` a cursor of an
             older publication is 400 as well.
     """
-    if dialect.cursor_before_pin and cursor is not None and _unsealed(cursor, selection)[1] != dataset_id:
+    if dialect.cursor_before_pin and cursor and _unsealed(cursor, selection)[1] != dataset_id:
         raise _invalid("is of an older publication")
-    if expected_dataset_id not in (None, dataset_id):
+    # A UUID is the same in upper and lower case.
+    if expected_dataset_id and expected_dataset_id.lower() != dataset_id.lower():
         raise dataset_changed(dataset_id)
-    if cursor is None:
+    if isinstance(cursor, UnsetType):
         return Position()
     position, publication = _unsealed(cursor, selection)
     if publication != dataset_id:
@@ -80,10 +86,5 @@ def _unsealed(text: str, selection: str) -> tuple[Position, str]:
     return Position(int(offset), int(page)), publication
 
 
-def dataset_changed(dataset_id: str) -> RefusedError:
-    """spec 4.2 rule 3, 4.3 rule 6."""
-    return RefusedError(409, "dataset_changed", f"The current publication is {dataset_id}.")
-
-
 def _invalid(message: str) -> RefusedError:
-    return RefusedError(400, "validation_failed", f"cursor {message}.", issues=(("cursor", message),))
+    return invalid([("cursor", message)])

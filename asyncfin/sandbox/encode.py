@@ -10,8 +10,8 @@ from typing import Any
 
 from attrs import frozen
 
-from asyncfin.sandbox.dataset import Period, Publication
-from asyncfin.sandbox.dataset_values import WITHDRAWN
+from asyncfin.sandbox.dataset import Publication
+from asyncfin.sandbox.dataset_file import WITHDRAWN
 from asyncfin.sandbox.request import encode
 
 NULL = b"null"
@@ -40,29 +40,29 @@ class EncodedSeries:
     latest: bytes | None
 
 
-def fiscal_end(period: Period) -> int:
-    """The last month of a period, counted in fiscal months."""
+def fiscal_end(period: Sequence[int]) -> int:
+    """Return the last month of a period, counted in fiscal months."""
     return period[0] * 12 + period[1]
 
 
-def path_text(scopes: Sequence[dict[str, Any]]) -> str:
-    """One text for a scope path, so that two paths are equal when their texts are."""
-    return encode([[ref["scope_group_id"], ref["scope_id"]] for ref in scopes]).decode()
+def path_text(path: Iterable[Sequence[str]]) -> str:
+    """Return one text for a scope path of pairs: two paths are equal when their texts are."""
+    return encode(list(path)).decode()
 
 
 def open_json(value: Mapping[str, Any]) -> bytes:
-    """A JSON object without its closing brace."""
+    """Return a JSON object without its closing brace."""
     return encode(value)[:-1]
 
 
 def head_json(publication: Publication) -> bytes:
-    """The dataset metadata (spec 2.2), open."""
+    """Return the dataset metadata (spec 2.2) without the closing brace."""
     fields = ("entity_id", "name", "dataset_id", "created_timestamp")
     return open_json({name: getattr(publication, name) for name in fields})
 
 
 def encoded_series(publication: Publication) -> Iterator[EncodedSeries]:
-    """The series of a publication in catalogue order: that of the groups, then of the series in each."""
+    """Yield the series of a publication in catalogue order: by groups, then by the series in each."""
     count = len(publication.periods)
     for group in publication.groups:
         for series in group["series"]:
@@ -81,7 +81,7 @@ def _encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> Encoded
     head = {name: value for name, value in series.items() if name != "description"}
     return EncodedSeries(
         metric_id=series["metric_id"],
-        path=path_text(series["scopes"]),
+        path=path_text((ref["scope_group_id"], ref["scope_id"]) for ref in series["scopes"]),
         reporting_group_id=series["reporting_group_id"],
         populated=_bits(originals, size),
         populated_latest=None if latest.keys() == originals.keys() else _bits(latest, size),
@@ -101,7 +101,7 @@ def _cell(value: Mapping[str, Any], value_version: str) -> bytes:
 
 
 def version_end(value_version: str) -> bytes:
-    """The last member of a value object, and its end."""
+    """Return the last member of a value object, and its end."""
     return b',"value_version":"%b"}' % value_version.encode()
 
 

@@ -1,4 +1,11 @@
-"""What the sandbox raises towards whoever runs it; what it refuses over HTTP is `request.RefusedError`."""
+"""What the sandbox raises: towards whoever runs it, and towards whoever asks it (spec 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 
 class SandboxError(Exception):
@@ -7,3 +14,65 @@ class SandboxError(Exception):
 
 class PortInUseError(SandboxError):
     """Something else listens at the sandbox's address."""
+
+
+class BrokenDatasetError(ValueError):
+    """A dataset file that cannot be used.
+
+    source: the file. place: where in its JSON (`$.publications[0].periods[3]`). problem: what stands there,
+    and what would be right.
+    """
+
+    def __init__(self, source: str, place: str, problem: str) -> None:
+        super().__init__(source, place, problem)
+        self.source, self.place, self.problem = source, place, problem
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.place} {self.problem}"
+
+
+class RefusedError(Exception):
+    """A request that is answered with an error object (spec 7); `issues` are pairs of field and message."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        issues: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, code, message)
+        self.status, self.code, self.message = status, code, message
+        self.issues = tuple(issues)
+        self.headers = dict(headers or {})
+
+    def body(self, request_id: str) -> bytes:
+        """Return the JSON of the response."""
+        error: dict[str, Any] = {
+            "code": self.code,
+            "message": _encodable(self.message),
+            "request_id": request_id,
+        }
+        if self.issues:
+            error["issues"] = [
+                {"field": _encodable(field), "message": _encodable(text)} for field, text in self.issues
+            ]
+        return msgspec.json.encode({"error": error})
+
+
+def invalid(issues: Sequence[tuple[str, str]]) -> RefusedError:
+    """Return the refusal of a request with these wrong fields: 400 `validation_failed`."""
+    text = "; ".join(f"{place} {message}" for place, message in issues[:5])
+    return RefusedError(400, "validation_failed", f"{text}.", issues=issues)
+
+
+def dataset_changed(dataset_id: str) -> RefusedError:
+    """Return the refusal of an old pin (spec 4.2 rule 3, 4.3 rule 6)."""
+    return RefusedError(409, "dataset_changed", f"The current publication is {dataset_id}.")
+
+
+def _encodable(text: str) -> str:
+    # JSON can bring in a lone half of a surrogate pair, and UTF-8 cannot take it out.
+    return text.encode(errors="backslashreplace").decode()

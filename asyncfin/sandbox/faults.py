@@ -1,4 +1,4 @@
-"""Faults on demand: what goes wrong, at which requests, and how a faulty answer leaves the server."""
+"""Faults on demand: what goes wrong, at which requests, and how a faulty response leaves the server."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from attrs import Attribute, define, evolve, field, frozen
 from attrs.validators import in_, optional
 
 from asyncfin.sandbox.dataset import Publication, publication_of
-from asyncfin.sandbox.request import RefusedError, Reply
+from asyncfin.sandbox.errors import RefusedError
+from asyncfin.sandbox.request import Reply
 from asyncfin.sandbox.rules import OPERATIONS
 
 
 def _within(kinds: tuple[type, ...], right: Callable[[Any], bool], wanted: str) -> Any:
-    """What checks a number: TypeError for another kind, True among them, ValueError for a wrong one."""
+    """Return a check of a number: TypeError for another kind, True among them, ValueError for a wrong one."""
 
     def check(fault: Fault, attribute: Attribute[Any], value: Any) -> None:
         problem = f"{attribute.name} is {value!r}; it must be {wanted}"
@@ -84,7 +85,7 @@ class Status(Fault):
     body: bytes | None = None
 
     def reply(self, reply: Reply, request_id: str) -> Reply:
-        """The answer that goes out in place of the given one."""
+        """Return the response that goes out in place of the given one."""
         refusal = RefusedError(self.status, self.code, "A fault that was asked for.")
         headers = {name: reply.headers[name] for name in ("Content-Type", "Date")}
         if self.retry_after is not None:
@@ -142,7 +143,7 @@ class Armed:
         self._random = random.Random(self.fault.seed)  # noqa: S311
 
     def meets(self, operation: str | None) -> bool:
-        """Count a request and say whether the fault meets it."""
+        """Count a request and return whether the fault meets it."""
         if self.fault.operation not in (None, operation):
             return False
         self._seen += 1
@@ -152,7 +153,7 @@ class Armed:
 
 
 async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) -> web.StreamResponse:
-    """Send the answer, as wrongly as the faults want."""
+    """Send the response, as wrongly as the faults want."""
     for fault in faults:
         if isinstance(fault, Hang):
             await asyncio.get_running_loop().create_future()
@@ -167,7 +168,7 @@ async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) 
 
 
 async def _begin(http: web.BaseRequest, reply: Reply, share: float) -> web.StreamResponse:
-    """The head of the answer and that share of its body."""
+    """Send the head of the response and that share of its body."""
     response = web.StreamResponse(status=reply.status, headers=reply.headers)
     response.content_length = len(reply.body)
     await response.prepare(http)

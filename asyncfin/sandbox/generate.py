@@ -13,8 +13,8 @@ from typing import Any
 from uuid import UUID
 
 from asyncfin.sandbox.dataset import DatasetFile, Period, Publication, Row
+from asyncfin.sandbox.dataset_file import period_object
 from asyncfin.sandbox.generate_series import Draft, Slot, draft_series, keep_one_version
-from asyncfin.sandbox.json_place import period_object
 
 _USUAL_PERIODS = 19
 _QUARTER_ENDS = ((3, (3,)), (6, (3, 6)), (9, (3, 9)), (12, (3, 12)))
@@ -30,7 +30,7 @@ def generate(
     fill: float | None = None,
     one_version: float = 0.0,
 ) -> DatasetFile:
-    """A dataset that is the same for the same arguments.
+    """Return a dataset that is the same for the same arguments.
 
     series: how many the last publication has. Earlier ones lack some of them, the newest periods and
         restatements; original values are the same in all.
@@ -69,7 +69,7 @@ def _require(name: str, right: bool, value: object, wanted: str) -> None:
 
 
 def _slots(rng: Random, count: int, publications: int) -> list[Slot]:
-    """The last periods of the calendar; later publications add the newest ones, and one between."""
+    """Return the last periods of the calendar; later publications add the newest ones, and one between."""
     years = range(_LAST_YEAR - count // 7, _LAST_YEAR + 1)
     calendar = [
         (year, end_month, duration)
@@ -85,7 +85,7 @@ def _slots(rng: Random, count: int, publications: int) -> list[Slot]:
 
 
 def _publication(rng: Random, number: int, entity_id: str, name: str, drafts: list[Draft]) -> Publication:
-    """What the publication of this number has of everything."""
+    """Return what the publication of this number has of everything."""
     present = [draft for draft in drafts if draft.since <= number]
     periods = sorted({c[0].period for d in present for c in d.cells if c[0].since <= number})
     index = {period: position for position, period in enumerate(periods)}
@@ -111,7 +111,7 @@ def _rows(draft: Draft, number: int, index: dict[Period, int]) -> Iterator[Row]:
 
 
 def _groups(drafts: list[Draft]) -> list[dict[str, Any]]:
-    """The reporting groups of these series."""
+    """Return the reporting groups of these series."""
     groups: dict[str, dict[str, Any]] = {}
     for draft in drafts:
         group_id, basis = draft.fields["reporting_group_id"], draft.fields["basis"]
@@ -131,7 +131,7 @@ def _groups(drafts: list[Draft]) -> list[dict[str, Any]]:
 
 
 def _scope_groups(drafts: list[Draft], number: int) -> Iterator[dict[str, Any]]:
-    """The scopes that these series use, each with the periods in which it has values."""
+    """Yield the scopes that these series use, each with the periods in which it has values."""
     ends: dict[str, dict[str, list[tuple[int, int]]]] = {}
     for draft in drafts:
         own = [c[0].period[:2] for c in draft.cells if c[0].since <= number]

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from attrs import define, field, frozen
 
 from asyncfin.sandbox.dataset import Period
-from asyncfin.sandbox.dataset_values import WITHDRAWN, format_number
-from asyncfin.sandbox.json_place import period_object
+from asyncfin.sandbox.dataset_file import WITHDRAWN, format_number, period_object
 
 Value = dict[str, Any]
 _Path = tuple[tuple[str, str], ...]
@@ -61,7 +60,7 @@ class Draft:
 def draft_series(
     rng: Random, count: int, slots: list[Slot], publications: int, fill: float | None
 ) -> list[Draft]:
-    """This many series with their cells, in the order of a catalogue; `fill` as in `generate`."""
+    """Return this many series with their cells, in the order of a catalogue; `fill` as in `generate`."""
     drafts = [_draft(rng, pair, cadence, slots, publications, fill) for pair, cadence in _chosen(rng, count)]
     drafts.sort(key=lambda draft: draft.fields["reporting_group_id"])
     for number, draft in enumerate(drafts):
@@ -82,7 +81,7 @@ def keep_one_version(rng: Random, drafts: list[Draft], share: float) -> None:
 
 
 def _chosen(rng: Random, count: int) -> Iterator[tuple[_Pair, str]]:
-    """As many (metric, path) pairs with a cadence as series are wanted."""
+    """Yield as many (metric, path) pairs with a cadence as series are wanted."""
     left = count
     for pair in _pairs(rng, count):
         cadences = ["annual", "quarterly"]
@@ -98,7 +97,7 @@ def _chosen(rng: Random, count: int) -> Iterator[tuple[_Pair, str]]:
 
 
 def _pairs(rng: Random, series: int) -> Iterator[_Pair]:
-    """Distinct (metric, path) pairs, at least as many as series, those of the usual shape first."""
+    """Yield distinct (metric, path) pairs, at least as many as series, those of the usual shape first."""
     metrics = [_metric_id(n) for n in range(max(1, round(_METRICS * series)))]
     consolidated = metrics[: max(1, round(_CONSOLIDATED_METRICS * series))]
     paths = _paths(rng, round(_PATHS * series))
@@ -120,14 +119,14 @@ def _pairs(rng: Random, series: int) -> Iterator[_Pair]:
 
 
 def _metric_id(number: int) -> str:
-    """Ids with a colon, and every tenth one with characters that have to be escaped somewhere."""
+    """Return an id with a colon, every tenth one with characters that have to be escaped somewhere."""
     if number % 10:
         return f"gen:Metric{number}"
     return f"gen:{_ODD_IDS[number // 10 % len(_ODD_IDS)].format(number)}"
 
 
 def _paths(rng: Random, count: int) -> list[_Path]:
-    """Distinct scope paths of one to six references; a few are another one backwards."""
+    """Return distinct scope paths of one to six references; a few are another one backwards."""
     scopes = max(3, count // 6)
     paths: dict[_Path, None] = {}
     while len(paths) < count:
@@ -148,7 +147,7 @@ def _draft(
     publications: int,
     fill: float | None,
 ) -> Draft:
-    """A series with its cells."""
+    """Return a series with its cells."""
     metric_id, path = pair
     # A metric is of one kind everywhere, so the kind comes from its id.
     own = Random(metric_id)  # noqa: S311
@@ -178,12 +177,12 @@ def _draft(
 
 
 def _first(rng: Random, publications: int) -> int:
-    """The first publication of a series: for most of them the first of all."""
+    """Return the first publication of a series: for most of them the first of all."""
     return rng.randrange(publications) if rng.random() < 0.1 else 0
 
 
 def _filled(rng: Random, slots: list[Slot], cadence: str, meaning: str, fill: float | None) -> list[Slot]:
-    """The slots in which a series has a value."""
+    """Return the slots in which a series has a value."""
     if fill is not None:
         return [slot for slot in slots if rng.random() < fill]
     balance = meaning == "at_period_end"
@@ -195,7 +194,7 @@ def _filled(rng: Random, slots: list[Slot], cadence: str, meaning: str, fill: fl
 
 
 def _fits(period: Period, cadence: str, balance: bool) -> bool:
-    """Whether a series of this cadence has such periods; balances have no year-to-date ones."""
+    """Return whether a series of this cadence has such periods; balances have no year-to-date ones."""
     _, _, duration = period
     if cadence == "annual":
         return duration == 12
@@ -205,7 +204,7 @@ def _fits(period: Period, cadence: str, balance: bool) -> bool:
 def _cell(
     rng: Random, slot: Slot, size: float, decimals: int, number_format: str, publications: int
 ) -> tuple[Slot, dict[str, Any], dict[str, Any] | None, int]:
-    """A value in its slot, now and then restated a year later."""
+    """Return a value in its slot, now and then restated a year later."""
     number = _rounded(0.0 if rng.random() < 0.02 else size * rng.choice((1, 1, 1, 1, -1)), decimals)
     original = _value(rng, number, slot.period, 0, number_format)
     if rng.random() >= 0.02:
@@ -222,7 +221,7 @@ def _rounded(number: float, decimals: int) -> float:
 def _value(
     rng: Random, number: float, period: Period, years_later: int, number_format: str
 ) -> dict[str, Any]:
-    """A value object (spec 2.4) without its value_version."""
+    """Return a value object (spec 2.4) without its value_version."""
     year, end_month, duration = period
     derived = duration == 3 and rng.random() < 0.07
     return {

@@ -1,4 +1,4 @@
-"""Running a query (spec 4.3): which series match, which periods are selected, and the joined page."""
+"""A query (spec 4.3): its body, the series that match, the selected periods, and the joined page."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from functools import reduce
 from operator import or_
 
 from attrs import frozen
+from msgspec import UNSET
+from msgspec.structs import astuple, replace
 
-from asyncfin.sandbox.cursor import Position, seal, start_of
+from asyncfin.sandbox.cursor import Position, fingerprint, seal, start_of
 from asyncfin.sandbox.dataset import Period
+from asyncfin.sandbox.dataset_file import period_object
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.encode import BETWEEN, NULL, fiscal_end, version_end
-from asyncfin.sandbox.fields import Issues
-from asyncfin.sandbox.json_place import period_object
-from asyncfin.sandbox.request import encode
-from asyncfin.sandbox.selection import Exact, FiscalRange, Selection, Trailing
+from asyncfin.sandbox.encode import BETWEEN, NULL, fiscal_end, path_text, version_end
+from asyncfin.sandbox.errors import invalid
+from asyncfin.sandbox.reader import parsed, read_fields, shown
+from asyncfin.sandbox.request import JSON_TYPE, Request, encode
+from asyncfin.sandbox.schema import Exact, FiscalRange, Query, Trailing
 from asyncfin.sandbox.store import Current, Match, Store, Stored
 
 Column = tuple[Period, int | None]
@@ -30,37 +33,76 @@ class Page:
     following: Position | None
 
 
-def query_page(selection: Selection, current: Current, store: Store, dialect: Dialect) -> bytes:
-    """The JSON of one page; raises RefusedError: 409 for an old pin or cursor, 400 for unknown ids."""
-    bound_to = selection.fingerprint(current.entity_id)
+def read_query(request: Request) -> Query:
+    """Return the body of a query, right as far as that can be told without the dataset (spec 4.3, 8).
+
+    Raises:
+        RefusedError: 400, with an issue for each wrong field.
+    """
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != JSON_TYPE:
+        raise invalid([("Content-Type", f"is not {JSON_TYPE}")])
+    coding = request.headers.get("content-encoding", "")
+    if coding.lower() not in ("", "identity"):
+        raise invalid([("Content-Encoding", f"is {coding!r}; a body is sent without any")])
+    try:
+        body = parsed(request.body or b"", whole_numbers=True)
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise invalid([("body", f"is not JSON in UTF-8 ({error})")]) from None
+    if not isinstance(body, dict):
+        raise invalid([("body", "is not a JSON object")])
+    query = read_fields(body, Query)
+    metrics, periods = query.metric_ids, query.periods
+    issues = [
+        (f"metric_ids[{at}]", f"repeats {shown(metric)}; metric IDs are distinct")
+        for at, metric in enumerate(metrics)
+        if metric in metrics[:at]
+    ]
+    if isinstance(periods, FiscalRange) and fiscal_end(astuple(periods.start)) > fiscal_end(
+        astuple(periods.end)
+    ):
+        issues.append(("periods.from", "lies after periods.to"))
+    if issues:
+        raise invalid(issues)
+    return query
+
+
+def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -> bytes:
+    """Return the JSON of one page.
+
+    Raises:
+        RefusedError: 409 for an old pin or cursor, 400 for unknown ids.
+    """
+    paths = [path_text(map(astuple, path)) for path in query.scope_combinations]
+    # All that decides which series and values there are, whatever the size of a page.
+    selection = replace(query, expected_dataset_id=UNSET, limit=1, cursor=UNSET)
+    bound_to = fingerprint(encode([current.entity_id, selection]))
     if dialect.ids_before_pin:
-        _check_ids(selection, current, store)
-    position = start_of(
-        selection.cursor, bound_to, selection.expected_dataset_id, current.dataset_id, dialect
-    )
+        _check_ids(query, paths, current, store)
+    position = start_of(query.cursor, bound_to, query.expected_dataset_id, current.dataset_id, dialect)
     if not dialect.ids_before_pin:
-        _check_ids(selection, current, store)
+        _check_ids(query, paths, current, store)
     matches = store.matching(
         current.number,
-        selection.metric_ids,
-        selection.scope_combinations,
-        selection.reporting_group_ids,
-        selection.value_version,
+        query.metric_ids,
+        paths,
+        None if query.reporting_group_ids is UNSET else query.reporting_group_ids,
+        query.value_version,
     )
     answer = _populated(matches)
-    columns = selected_columns(selection.periods, current.periods, answer, dialect)
+    columns = selected_columns(query.periods, current.periods, answer, dialect)
     selected = sum(1 << index for _, index in columns if index is not None)
     if dialect.left_out_on == "every":
         matches = _listed_series(matches, selected, dialect)
-    page = cut_page(position, len(matches), selection.limit, dialect)
+    page = cut_page(position, len(matches), query.limit, dialect)
     on_page = matches[page.series]
     if dialect.left_out_on == "some" and _draw(f"{bound_to} {position.page} left out").random() < 0.5:
         on_page = _listed_series(on_page, selected, dialect)
     listed = _listed(columns, answer, _populated(on_page), dialect)
     _order(listed, dialect, f"{bound_to} {position.page}")
     cursor = next_cursor(page, bound_to, current.dataset_id)
-    stored = store.encoded([match.series for match in on_page], selection.value_version)
-    return _joined(current, listed, stored, cursor, selection.value_version, dialect)
+    stored = store.encoded([match.series for match in on_page], query.value_version)
+    return _joined(current, listed, stored, cursor, query.value_version, dialect)
 
 
 def _listed_series(matches: Sequence[Match], selected: int, dialect: Dialect) -> list[Match]:
@@ -81,19 +123,20 @@ def _populated(matches: Sequence[Match]) -> int:
     return reduce(or_, (match.populated for match in matches), 0)
 
 
-def _check_ids(selection: Selection, current: Current, store: Store) -> None:
-    """spec 4.3 rule 5."""
-    metrics, paths = selection.metric_ids, selection.scope_combinations
-    issues = Issues()
+def _check_ids(query: Query, paths: Sequence[str], current: Current, store: Store) -> None:
+    """Refuse unknown ids (spec 4.3 rule 5)."""
+    metrics = query.metric_ids
+    issues = []
     for name, ids, known in (
         ("metric_ids", metrics, store.known_metrics(current.number, metrics)),
         ("scope_combinations", paths, store.known_paths(current.number, paths)),
-        ("reporting_group_ids", selection.reporting_group_ids or (), current.groups),
+        ("reporting_group_ids", query.reporting_group_ids or (), current.groups),
     ):
         for at, text in enumerate(ids):
             if text not in known:
-                issues.add(f"{name}[{at}]", f"is {text}, which the dataset does not have")
-    issues.refuse()
+                issues.append((f"{name}[{at}]", f"is {text}, which the dataset does not have"))
+    if issues:
+        raise invalid(issues)
 
 
 def selected_columns(
@@ -107,25 +150,26 @@ def selected_columns(
     """
     if isinstance(choice, Exact):
         places = {period: index for index, period in enumerate(periods)}
-        return [(period, places.get(period)) for period in sorted(choice.periods)]
-    if isinstance(choice, Trailing):
-        ends = [fiscal_end(period) for at, period in enumerate(periods) if populated >> at & 1]
-        if not ends:
-            return []
-        window = FiscalRange(max(ends) - choice.months + 1, max(ends))
-        columns = selected_columns(window, periods, populated, dialect)
+        return [(period, places.get(period)) for period in sorted({astuple(one) for one in choice.exact})]
+    earliest_start = 0
+    if isinstance(choice, FiscalRange):
+        low, high = fiscal_end(astuple(choice.start)), fiscal_end(astuple(choice.end))
+    else:
+        high = max(
+            (fiscal_end(period) for at, period in enumerate(periods) if populated >> at & 1), default=0
+        )
+        low = high - choice.months + 1
         if dialect.trailing == "within":
-            columns = [each for each in columns if fiscal_end(each[0]) - each[0][2] + 1 >= window.start]
-        return columns
+            earliest_start = low
     return [
         (period, index)
         for index, period in enumerate(periods)
-        if choice.start <= fiscal_end(period) <= choice.end
+        if low <= fiscal_end(period) <= high and fiscal_end(period) - period[2] + 1 >= earliest_start
     ]
 
 
 def cut_page(position: Position, total: int, limit: int, dialect: Dialect) -> Page:
-    """The series of the page at a position, by the dialect's way of cutting."""
+    """Return the series of the page at a position, cut as the dialect has it."""
     start, number = position.offset, position.page
     if dialect.pages == "empty" and number % 2 == 0 and start < total:
         return Page(slice(start, start), Position(start, number + 1))
@@ -134,7 +178,7 @@ def cut_page(position: Position, total: int, limit: int, dialect: Dialect) -> Pa
 
 
 def next_cursor(page: Page, bound_to: str, dataset_id: str) -> str | None:
-    """The cursor to what comes after a page, or None."""
+    """Return the cursor to what comes after a page, or None."""
     return None if page.following is None else seal(page.following, bound_to, dataset_id)
 
 
@@ -160,7 +204,7 @@ def _joined(
     value_version: str,
     dialect: Dialect,
 ) -> bytes:
-    """A query result (spec 2.4), in one join: its megabytes are copied once."""
+    """Return a query result (spec 2.4), in one join: its megabytes are copied once."""
     places: list[int] | None = [-1 if index is None else index for _, index in columns]
     if places == list(range(len(current.periods))):
         places = None
@@ -174,7 +218,7 @@ def _joined(
 
 
 def _values(cells: bytes, places: Sequence[int] | None) -> bytes:
-    """The cells at these places, joined (None: all as stored); at place -1 there is no value."""
+    """Return the cells at these places, joined (None: all as stored); at place -1 there is no value."""
     if places is None:
         return cells
     lines = [*cells.split(BETWEEN), NULL]
@@ -182,18 +226,16 @@ def _values(cells: bytes, places: Sequence[int] | None) -> bytes:
 
 
 def _labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
-    """The cells with the `value_version` that the dialect gives those never restated.
-
-    The end of a cell cannot stand inside one: in a JSON string its quotes would be escaped.
-    """
+    """Return the cells with the `value_version` that the dialect gives those never restated."""
     unrestated = "original" if value_version == "original" else dialect.unrestated
     if unrestated == "original":
         return values
+    # The end of a cell cannot stand inside one: in a JSON string its quotes would be escaped.
     return values.replace(version_end("original"), version_end(unrestated))
 
 
 def cursor_member(cursor: str | None, dialect: Dialect) -> bytes:
-    """The `next_cursor` of a page with what comes before it; on the last page as the dialect has it."""
+    """Return the `next_cursor` member of a page, and the comma before it; nothing where it is absent."""
     if cursor is None and dialect.last_cursor == "absent":
         return b""
     return b',"next_cursor":' + encode(cursor)

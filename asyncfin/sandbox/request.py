@@ -1,11 +1,13 @@
-"""What goes into the rules and what comes out: request, reply, refusal with its error object (spec 7)."""
+"""What goes into the rules and what comes out, and how a request comes off its connection."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from aiohttp import HttpVersion11, web
 from attrs import frozen
 
 from asyncfin.sandbox.accounts import Account
@@ -30,7 +32,7 @@ class Request:
 
 @frozen
 class Reply:
-    """One answer, with what the service notes about it.
+    """A response, with what the service notes about it.
 
     operation: None for a path of no operation. account: None when no valid token came.
     charged: the account and operation that the request counts for (spec 8); None: it does not count.
@@ -44,42 +46,30 @@ class Reply:
     charged: tuple[Account, str] | None = None
 
 
-class RefusedError(Exception):
-    """A request refused with a status and a code of spec 7; `issues` are pairs of field and message."""
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        *,
-        issues: tuple[tuple[str, str], ...] = (),
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(status, code, message)
-        self.status, self.code, self.message = status, code, message
-        self.issues = issues
-        self.headers = dict(headers or {})
-
-    def body(self, request_id: str) -> bytes:
-        """The JSON of the answer: an `error` object with code, message and request_id."""
-        error: dict[str, Any] = {
-            "code": self.code,
-            "message": _encodable(self.message),
-            "request_id": request_id,
-        }
-        if self.issues:
-            error["issues"] = [
-                {"field": _encodable(field), "message": _encodable(text)} for field, text in self.issues
-            ]
-        return encode({"error": error})
-
-
-def _encodable(text: str) -> str:
-    """The text with its half characters escaped: JSON can bring them in, and UTF-8 cannot take them out."""
-    return text.encode(errors="backslashreplace").decode()
+async def read_request(http: web.BaseRequest) -> Request:
+    """Return an HTTP request with its body."""
+    target = http.raw_path
+    if not target.startswith("/"):  # absolute form (RFC 9112, section 3.2.2)
+        target = "/" + target.partition("://")[2].partition("/")[2]
+    path, _, query = target.partition("?")
+    # A client may wait for leave to send its body; only an aiohttp application gives it by itself.
+    if http.version >= HttpVersion11 and http.headers.get("Expect", "").lower() == "100-continue":
+        await http.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        http.writer.output_size = 0  # or else the response would count as begun
+    try:
+        body: bytes | None = await http.read()
+    except web.HTTPRequestEntityTooLarge:
+        body = None
+    return Request(
+        method=http.method,
+        path=path,
+        query=query,
+        headers={name.lower(): value for name, value in http.headers.items()},
+        body=body,
+        request_id=f"req-{secrets.token_hex(8)}",
+    )
 
 
 def encode(value: Any) -> bytes:
-    """Compact JSON in UTF-8."""
+    """Return compact JSON in UTF-8."""
     return msgspec.json.encode(value)

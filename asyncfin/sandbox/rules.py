@@ -1,4 +1,4 @@
-"""The service's rules as one function: `answer` takes a request and gives status, headers and body.
+"""The service's rules as one function: `answer` takes a request and returns status, headers and body.
 
 It reads the store. What the answer costs stands in it, and the server counts it.
 """
@@ -6,24 +6,22 @@ It reads the store. What the answer costs stands in it, and the server counts it
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Mapping
 from email.utils import format_datetime
 from urllib.parse import unquote
 
 from attrs import frozen
 
-from asyncfin.sandbox.accounts import DATASETS_READ, USAGE_READ, Account
-from asyncfin.sandbox.catalogue import catalogue_page, read_catalogue_request
-from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.extras import extended
-from asyncfin.sandbox.fields import Issues, query_parameters
-from asyncfin.sandbox.meter import Meter
+from asyncfin.sandbox.accounts import DATASETS_READ, USAGE_READ, Account, Meter, limits, usage
+from asyncfin.sandbox.catalogue import catalogue_page
+from asyncfin.sandbox.dialect import Dialect, extended
+from asyncfin.sandbox.errors import RefusedError, invalid
 from asyncfin.sandbox.openapi import openapi_document
-from asyncfin.sandbox.query import query_page
-from asyncfin.sandbox.request import JSON_TYPE, RefusedError, Reply, Request, encode
-from asyncfin.sandbox.selection import read_selection
+from asyncfin.sandbox.query import query_page, read_query
+from asyncfin.sandbox.reader import query_parameters
+from asyncfin.sandbox.request import JSON_TYPE, Reply, Request, encode
 from asyncfin.sandbox.store import Current, Store
-from asyncfin.sandbox.usage import limits, usage
 
 # operation: (method, permission or None)
 OPERATIONS = {
@@ -34,7 +32,7 @@ OPERATIONS = {
     "limits": ("GET", None),
     "openapi": ("GET", None),
 }
-_PLAIN_PATHS = {"/v1/usage": "usage", "/v1/limits": "limits", "/openapi.json": "openapi"}
+_PLAIN_PATHS = {("v1", "usage"): "usage", ("v1", "limits"): "limits", ("openapi.json",): "openapi"}
 _ENTITY_PATHS = {
     ("dataset",): "dataset",
     ("dataset", "catalogue"): "catalogue",
@@ -61,18 +59,19 @@ class Call:
 
 
 def find_call(path: str) -> Call | None:
-    """The operation a path stands for, whatever the method."""
-    if path in _PLAIN_PATHS:
-        return Call(_PLAIN_PATHS[path])
-    parts = path.split("/")
-    operation = _ENTITY_PATHS.get(tuple(parts[4:]))
-    if parts[:3] != ["", "v1", "entities"] or operation is None:
+    """Return the operation a path stands for, whatever the method; None for no operation."""
+    # An entity id may hold an encoded slash, so each segment is decoded by itself.
+    _, *parts = map(unquote, path.split("/"))
+    if operation := _PLAIN_PATHS.get(tuple(parts)):
+        return Call(operation)
+    operation = _ENTITY_PATHS.get(tuple(parts[3:]))
+    if parts[:2] != ["v1", "entities"] or operation is None:
         return None
-    return Call(operation, unquote(parts[3]))
+    return Call(operation, parts[2])
 
 
 def answer(request: Request, service: Service) -> Reply:
-    """The service's answer to a request."""
+    """Return the service's response to a request."""
     call, account, charged = find_call(request.path), None, None
     operation = call.operation if call else None
     try:
@@ -90,7 +89,7 @@ def answer(request: Request, service: Service) -> Reply:
 
 
 def own_failure(request: Request, service: Service, problem: str) -> Reply:
-    """The answer to a request at which the sandbox could not do what a fault asks for."""
+    """Return the response to a request at which the sandbox could not do what a fault asks for."""
     call = find_call(request.path)
     body = RefusedError(500, "sandbox_error", problem).body(request.request_id)
     return _reply(request, service, 500, body, {}, call.operation if call else None)
@@ -108,7 +107,7 @@ def _allowed_call(call: Call | None, request: Request) -> Call:
 
 
 def _authorised(call: Call, request: Request, service: Service) -> Account:
-    """The account that asks (spec 5.1 to 5.4)."""
+    """Return the account that asks (spec 5.1 to 5.4)."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     token = service.store.token(text.strip()) if scheme.lower() == "bearer" else None
     account = service.store.account(token.account) if token else None
@@ -130,22 +129,21 @@ def _authorised(call: Call, request: Request, service: Service) -> Account:
 def _body(call: Call, request: Request, account: Account, service: Service) -> bytes:
     store, dialect = service.store, service.dialect
     if call.operation == "usage":
-        return usage(request, account, store, service.meter.now().date())
+        return encode(usage(request.query, account, service.meter))
+    if call.operation != "catalogue" and (given := query_parameters(request.query)):
+        raise invalid([(name, "is not known here; there are no parameters") for name in given])
     if call.operation == "limits":
-        return limits(request, account)
+        return encode(limits(account))
     current = _visible(call.entity_id, account, store)
     if call.operation == "catalogue":
-        return catalogue_page(read_catalogue_request(request), current, store, dialect)
-    issues = Issues()
-    query_parameters(request.query, (), issues)
-    issues.refuse()
+        return catalogue_page(request.query, current, store, dialect)
     if call.operation == "query":
-        return query_page(read_selection(request), current, store, dialect)
+        return query_page(read_query(request), current, store, dialect)
     return store.metadata_head(call.entity_id, dialect.metadata_lag) + b"}"
 
 
 def _visible(entity_id: str, account: Account, store: Store) -> Current:
-    """The entity's current publication (spec 4.1, 404)."""
+    """Return the entity's current publication (spec 4.1)."""
     current = store.current(entity_id)
     if current is None or (account.entities is not None and entity_id not in account.entities):
         raise RefusedError(404, "not_found", "No published dataset here is available to the account.")
@@ -165,7 +163,17 @@ def _reply(
     sent = {"Content-Type": JSON_TYPE, "Date": format_datetime(service.meter.now(), usegmt=True), **headers}
     if service.dialect.extras and operation != "openapi":
         body = extended(body)
-    if service.dialect.gzip and "gzip" in request.headers.get("accept-encoding", ""):
+    if service.dialect.gzip and _accepts_gzip(request.headers.get("accept-encoding", "")):
         sent["Content-Encoding"] = "gzip"
         body = gzip.compress(body, compresslevel=1, mtime=0)
     return Reply(status, body, sent, operation, account, charged)
+
+
+def _accepts_gzip(accept_encoding: str) -> bool:
+    """Return whether a client takes gzip; a weight of 0 refuses it (RFC 9110, section 12.5.3)."""
+    weights = {}
+    for coding in accept_encoding.lower().split(","):
+        name, _, parameter = coding.partition(";")
+        weights[name.strip()] = parameter.strip()
+    weight = weights.get("gzip", weights.get("x-gzip", weights.get("*", "q=0")))
+    return re.fullmatch(r"q\s*=\s*0(\.0*)?", weight) is None

@@ -19,14 +19,12 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from asyncfin.sandbox.accounts import PERMISSIONS, Account, Token
-from asyncfin.sandbox.arrival import read_request
+from asyncfin.sandbox.accounts import PERMISSIONS, Account, Meter, Token
 from asyncfin.sandbox.dataset import DatasetFile, Publication, publication_of
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.errors import PortInUseError, SandboxError
 from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver
-from asyncfin.sandbox.meter import Meter
-from asyncfin.sandbox.request import Reply, Request
+from asyncfin.sandbox.request import Reply, Request, read_request
 from asyncfin.sandbox.rules import Service, answer, find_call, own_failure
 from asyncfin.sandbox.store import Store
 
@@ -54,7 +52,7 @@ class Served(NamedTuple):
 
 
 def utc_now() -> datetime:
-    """The machine's wall time."""
+    """Return the machine's wall time."""
     return datetime.now(UTC)
 
 
@@ -107,7 +105,7 @@ class Sandbox:
 
     @classmethod
     def demo(cls, **options: Any) -> Self:
-        """A sandbox of the demo companies; options as for Sandbox."""
+        """Return a sandbox of the demo companies; options as for Sandbox."""
         return cls(*_demo(), **options)
 
     def __repr__(self) -> str:
@@ -149,8 +147,10 @@ class Sandbox:
     async def start(self) -> None:
         """Open the store, publish the datasets and listen.
 
-        Raises PortInUseError; SandboxError when it cannot listen for another reason, when the store cannot
-        be used, or when it runs already; BrokenDatasetError for a broken dataset.
+        Raises:
+            PortInUseError: Something else listens there.
+            SandboxError: It cannot listen for another reason, the store cannot be used, or it runs already.
+            BrokenDatasetError: A dataset is broken.
         """
         if self._runner is not None:
             raise SandboxError("the sandbox runs already: start it once")
@@ -164,7 +164,7 @@ class Sandbox:
             raise
 
     def _filled(self, datasets: list[Publication]) -> Store:
-        """The store with the datasets, the account, and a token of it."""
+        """Return the store with the datasets, the account, and a token of it."""
         try:
             store = Store(self._store_name)
             try:
@@ -228,8 +228,10 @@ class Sandbox:
     def publish(self, source: Any) -> None:
         """Make a publication current, at once for every later request; sources as for Sandbox.
 
-        Raises BrokenDatasetError for a broken dataset, SandboxError when the current publication of the
-        entity has its dataset_id and other content; then nothing has changed.
+        Raises:
+            BrokenDatasetError: The dataset is broken; nothing has changed.
+            SandboxError: The current publication of the entity has its dataset_id and other content; nothing
+                has changed.
         """
         publication = publication_of(source)
         with self._lock:
@@ -249,11 +251,13 @@ class Sandbox:
         permissions: Iterable[str] = PERMISSIONS,
         audience: str = "rest",
     ) -> str:
-        """A new access token of an account; one of another audience than "rest" gets 401.
+        """Return a new access token of an account; one of another audience than "rest" gets 401.
 
-        permissions: short names or full identifiers; a str is one of them.
+        Args:
+            permissions: Short names or full identifiers; a str is one of them.
 
-        Raises SandboxError when there is no such account.
+        Raises:
+            SandboxError: There is no such account.
         """
         held = (permissions,) if isinstance(permissions, str) else tuple(permissions)
         with self._lock:
@@ -267,7 +271,7 @@ class Sandbox:
         self._armed = [*self._armed, *map(Armed, faults)]
 
     def clear_faults(self) -> None:
-        """Set no fault any longer."""
+        """Remove all faults."""
         self._armed = []
 
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
@@ -283,7 +287,7 @@ class Sandbox:
         return await deliver(http, reply, faults)
 
     def _answer(self, request: Request, faults: list[Fault]) -> Reply:
-        """The reply, counted and logged."""
+        """Return the reply, counted and logged."""
         service = Service(self._store, self._meter, self.dialect, self._base_url)
         try:
             for fault in faults:

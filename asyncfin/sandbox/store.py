@@ -139,10 +139,11 @@ class Store:
     def publish(self, publication: Publication) -> None:
         """Make a publication the current one, in one transaction; the same one again changes nothing.
 
-        Raises SandboxError for other content under the id of the current one (spec 9.2).
+        Raises:
+            SandboxError: The current one has the same id and other content (spec 9.2).
         """
         before = self._current.get(publication.entity_id)
-        if before is not None and before.dataset_id == publication.dataset_id:
+        if before is not None and before.dataset_id.lower() == publication.dataset_id.lower():
             if before.digest == publication.digest:
                 return
             raise SandboxError(
@@ -207,11 +208,11 @@ class Store:
         )
 
     def entities(self) -> tuple[str, ...]:
-        """The entities with a publication, in the order of their publishing."""
+        """Return the entities with a publication, in the order of their publishing."""
         return tuple(self._current)
 
     def current(self, entity_id: str) -> Current | None:
-        """The current publication, or None."""
+        """Return the current publication, or None."""
         return self._current.get(entity_id)
 
     def metadata_head(self, entity_id: str, lag: int) -> bytes:
@@ -228,12 +229,12 @@ class Store:
     # series
 
     def size(self, number: int) -> int:
-        """How many series the publication has."""
+        """Return how many series the publication has."""
         row = self._db.execute("SELECT count(*) FROM series WHERE publication = ?", (number,)).fetchone()
         return int(row[0])
 
     def catalogue_series(self, number: int, offset: int, limit: int) -> list[tuple[str, bytes]]:
-        """(reporting_group_id, JSON of the catalogue series), in catalogue order."""
+        """Return pairs of reporting_group_id and catalogue series in JSON, in catalogue order."""
         return self._db.execute(
             "SELECT s.reporting_group_id, e.catalogue FROM series s JOIN encoded e ON e.series = s.id"
             " WHERE s.publication = ? AND s.position >= ? ORDER BY s.position LIMIT ?",
@@ -241,11 +242,11 @@ class Store:
         ).fetchall()
 
     def known_metrics(self, number: int, metric_ids: Sequence[str]) -> set[str]:
-        """Those of the metrics that some series of the publication has."""
+        """Return those of the metrics that the publication has."""
         return self._column(_KNOWN_METRICS, number, json.dumps(metric_ids))
 
     def known_paths(self, number: int, paths: Sequence[str]) -> set[str]:
-        """Those of the scope paths that some series of the publication has."""
+        """Return those of the scope paths that the publication has."""
         return self._column(_KNOWN_PATHS, number, json.dumps(paths))
 
     def _column(self, statement: str, *values: Any) -> set[str]:
@@ -274,7 +275,7 @@ class Store:
         return [Match(series, int.from_bytes(mask, "little")) for series, mask in rows]
 
     def encoded(self, series: Sequence[int], value_version: str) -> list[Stored]:
-        """The pieces of these series, in catalogue order."""
+        """Return the pieces of these series, in catalogue order."""
         chosen = {"series": json.dumps(series), "version": value_version}
         return [Stored(*row) for row in self._db.execute(_ENCODED, chosen)]
 
@@ -288,40 +289,36 @@ class Store:
         )
 
     def account(self, name: str) -> Account | None:
-        """The account of this name, or None."""
+        """Return the account of this name, or None."""
         row = self._db.execute("SELECT settings FROM account WHERE name = ?", (name,)).fetchone()
         if row is None:
             return None
         return Account(**json.loads(row[0]))
 
     def put_token(self, text: str, token: Token) -> None:
-        """Remember what a token stands for; of the token itself only the hash."""
+        """Store what a token stands for; of the token itself only the hash."""
         self._db.execute(
             "INSERT OR REPLACE INTO token VALUES (?, ?, ?, ?)",
             (_digest(text), token.account, json.dumps(token.permissions), token.audience),
         )
 
     def token(self, text: str) -> Token | None:
-        """What the token stands for, or None when it was never issued."""
+        """Return what the token stands for, or None if it was never issued."""
         row = self._db.execute(
             "SELECT account, permissions, audience FROM token WHERE digest = ?", (_digest(text),)
         ).fetchone()
         return row and Token(row[0], tuple(json.loads(row[1])), row[2])
 
     def count(self, account: str, day: date, operation: str) -> None:
-        """One more data request of the account on that day."""
+        """Count a data request of the account on that day."""
         self._db.execute(
             "INSERT INTO request_count VALUES (?, ?, ?, 1)"
             " ON CONFLICT (account, day, operation) DO UPDATE SET requests = requests + 1",
             (account, day.isoformat(), operation),
         )
 
-    def requests(self, account: str, day: date) -> int:
-        """The account's data requests of a day."""
-        return sum(requests for _, _, requests in self.counts(account, day, day))
-
     def counts(self, account: str, start: date, end: date) -> list[tuple[str, str, int]]:
-        """(day, operation, data requests) from start to end, both included; days without any are left out."""
+        """Return (day, operation, data requests) from start to end, both included, without idle days."""
         return self._db.execute(
             "SELECT day, operation, requests FROM request_count WHERE account = ? AND day BETWEEN ? AND ?",
             (account, start.isoformat(), end.isoformat()),

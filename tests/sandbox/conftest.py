@@ -14,8 +14,7 @@ import pytest
 from attrs import evolve
 
 from asyncfin.sandbox import Account, Dialect, Publication, Sandbox
-from asyncfin.sandbox.accounts import PERMISSIONS, Token
-from asyncfin.sandbox.meter import Meter
+from asyncfin.sandbox.accounts import PERMISSIONS, Meter, Token
 from asyncfin.sandbox.request import Reply, Request
 from asyncfin.sandbox.rules import Service, answer
 from asyncfin.sandbox.store import Store

@@ -1,0 +1,471 @@
+"""The dataset file (docs/dataset-format.md): its shape, and its way to the shapes of spec 2 and back.
+
+A file keeps values as rows of numbers and table indexes. What its shape cannot say (ids are distinct, indexes
+lie within their tables) is checked while the rows are expanded.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import pairwise
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from attrs import define, field
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from asyncfin.sandbox.reader import WrongPlaceError, read, shown, suggestion
+from asyncfin.sandbox.schema import MAX_DURATION, EntityId, Month, Uuid, Year
+
+FORMATS = ("asyncfin-dataset/1", "findata-dataset/1")
+WITHDRAWN: Final = "withdrawn"  # in place of a restated value: a restatement left none
+
+# UTF-8 cannot carry half of a surrogate pair, and SQLite would end a text at a NUL.
+Text = Annotated[
+    str, Meta(pattern="^[^\0\ud800-\udfff]*$", description="a string of whole characters without NUL")
+]
+_Index = Annotated[int, Meta(ge=0)]
+
+
+class _Closed(Struct, forbid_unknown_fields=True):
+    pass
+
+
+class _End(_Closed):
+    year: Year
+    end_month: Month
+    duration_months: Literal[0]
+
+
+class _Scope(_Closed):
+    scope_id: Text
+    name: Text | UnsetType = UNSET
+    description: Text | UnsetType = UNSET
+    role: Text | UnsetType = UNSET
+    aliases: list[Text] = []
+    active_start: _End | UnsetType = UNSET
+    active_end: _End | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        self.name = _given(self.name, self.scope_id)
+        self.description = _given(self.description, self.name)
+
+
+class _ScopeGroup(_Closed, kw_only=True):
+    scope_group_id: Text
+    name: Text | UnsetType = UNSET
+    description: Text | UnsetType = UNSET
+    scopes: list[_Scope]
+
+    def __post_init__(self) -> None:
+        self.name = _given(self.name, self.scope_group_id)
+        self.description = _given(self.description, self.name)
+        for scope in self.scopes:
+            scope.role = _given(scope.role, self.scope_group_id)
+
+
+class _Reference(Struct, frozen=True, forbid_unknown_fields=True):
+    scope_group_id: Text
+    scope_id: Text
+
+
+class _Series(_Closed, kw_only=True):
+    series_id: Text
+    reporting_group_id: Text | UnsetType = UNSET
+    metric_id: Text
+    label: Text | UnsetType = UNSET
+    description: Text | UnsetType = UNSET
+    basis: Text | UnsetType = UNSET
+    scopes: Annotated[list[_Reference], Meta(max_length=20)]
+    number_format: Text = "#,##0"
+    period_meaning: Text = "over_period"
+
+    def __post_init__(self) -> None:
+        self.label = _given(self.label, self.metric_id)
+        self.description = _given(self.description, self.label)
+
+
+class _Group(_Closed, kw_only=True):
+    reporting_group_id: Text
+    name: Text | UnsetType = UNSET
+    description: Text | UnsetType = UNSET
+    basis: Text
+    cadence: Text
+    series: list[_Series]
+
+    def __post_init__(self) -> None:
+        self.name = _given(self.name, self.reporting_group_id)
+        self.description = _given(self.description, self.name)
+        for series in self.series:
+            series.reporting_group_id = _given(series.reporting_group_id, self.reporting_group_id)
+            series.basis = _given(series.basis, self.basis)
+
+
+class _Period(_Closed, array_like=True):
+    year: Year
+    end_month: Month
+    duration_months: Annotated[int, Meta(ge=1, le=MAX_DURATION)]
+
+
+class _ReportPeriod(_Closed, array_like=True):
+    year: Year
+    end_month: Month
+    duration_months: Literal[0]
+
+
+class _Publication(_Closed, kw_only=True):
+    dataset_id: Uuid
+    created_timestamp: Text
+    periods: list[_Period]
+    scope_groups: list[_ScopeGroup]
+    groups: list[_Group]
+    values: dict[Text, Any]
+    report_periods: list[_ReportPeriod] = []
+    items: list[Text] = []
+    fill_types: list[Text] = []
+    # Where the figures come from is passed over: one key of ours, the others of findata-dataset/1.
+    provenance: Any = None
+    as_of: Any = None
+    filings: Any = None
+    counts: Any = None
+
+
+class _File(_Closed, kw_only=True):
+    format: str
+    entity_id: EntityId
+    name: Text
+    publications: Annotated[list[_Publication], Meta(min_length=1)]
+    provenance: Any = None
+    cik: Any = None
+    fiscal_year_end_month: Any = None
+    filings: Any = None
+    build_notes: Any = None
+
+
+class _Source(_Closed, array_like=True):
+    item: _Index
+    row_index: _Index
+    column_index: _Index
+
+
+class _Sourced(_Closed, array_like=True):
+    number: int | float
+    fill_type: _Index
+    report_period: _Index
+    sources: list[_Source]
+
+
+_Value = Annotated[
+    int | float | _Sourced | None,
+    Meta(description="a number, null, or [number, fill type index, report period index, sources]"),
+]
+
+
+class _Row(_Closed, array_like=True):
+    period: _Index
+    original: _Value
+    restated: _Value | UnsetType = UNSET
+
+
+def _given(text: str | UnsetType, default: str) -> str:
+    return default if isinstance(text, UnsetType) else text
+
+
+def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
+    """Return the entity_id, the name, and the fields of each publication, in the shapes of spec 2.
+
+    Raises:
+        WrongPlaceError: A rule of the format is broken.
+    """
+    # First of all: under another format all other keys may be right.
+    if isinstance(document, Mapping) and document.get("format") not in FORMATS:
+        found = shown(document.get("format"))
+        raise WrongPlaceError("$.format", f"is {found}, not a known format: write {shown(FORMATS[0])}")
+    file = read(document, _File, "$")
+    places = [f"$.publications[{at}]" for at in range(len(file.publications))]
+    # UUIDs are the same in upper and lower case.
+    _refuse_repeated(places, [each.dataset_id.lower() for each in file.publications], "dataset_id")
+    publications = [_expanded(each, at) for at, each in zip(places, file.publications, strict=True)]
+    stamps = [each.created_timestamp for each in file.publications]
+    for place, before, stamp in zip(places[1:], stamps, stamps[1:], strict=False):
+        if datetime.fromisoformat(stamp) < datetime.fromisoformat(before):
+            raise WrongPlaceError(
+                f"{place}.created_timestamp",
+                f"is {stamp!r}, before {before!r}: publications stand oldest first",
+            )
+    return file.entity_id, file.name, publications
+
+
+def _expanded(publication: _Publication, place: str) -> dict[str, Any]:
+    """Return the fields of a publication in the shapes of spec 2."""
+    _check_timestamp(publication.created_timestamp, place)
+    periods = tuple(msgspec.structs.astuple(period) for period in publication.periods)
+    for at, (before, period) in enumerate(pairwise(periods), 1):
+        if period <= before:
+            fault = "stands twice" if period == before else f"is before {shown(before)}"
+            raise WrongPlaceError(
+                f"{place}.periods[{at}]",
+                f"is {shown(period)}, which {fault}: sort by year, end month, duration",
+            )
+    _check_ids(publication, place)
+    formats = {each.series_id: each.number_format for group in publication.groups for each in group.series}
+    for series_id in publication.values:
+        if series_id not in formats:
+            raise WrongPlaceError(
+                f"{place}.values.{series_id}", f"is no series of the groups; {suggestion(series_id, formats)}"
+            )
+    tables = _Tables.of(publication, periods)
+    return {
+        "dataset_id": publication.dataset_id,
+        "created_timestamp": publication.created_timestamp,
+        "periods": periods,
+        "scope_groups": tuple(msgspec.to_builtins(publication.scope_groups)),
+        "groups": tuple(msgspec.to_builtins(publication.groups)),
+        "values": {
+            series_id: tables.rows(
+                publication.values.get(series_id, ()), f"{place}.values.{series_id}", pattern
+            )
+            for series_id, pattern in formats.items()
+        },
+    }
+
+
+def _check_timestamp(timestamp: str, place: str) -> None:
+    try:
+        if datetime.fromisoformat(timestamp).utcoffset() == timedelta(0):
+            return
+    except ValueError:
+        pass
+    raise WrongPlaceError(
+        f"{place}.created_timestamp",
+        f"is {shown(timestamp)}, not a UTC time: write ISO 8601 such as 2025-02-01T06:00:00Z",
+    )
+
+
+def _check_ids(publication: _Publication, place: str) -> None:
+    """Refuse ids that stand twice, series in a foreign group, and references to scopes that are not there."""
+    scope_places = _places(f"{place}.scope_groups", publication.scope_groups)
+    _refuse_repeated(
+        scope_places, [each.scope_group_id for each in publication.scope_groups], "scope_group_id"
+    )
+    scopes = set()
+    for at, scope_group in zip(scope_places, publication.scope_groups, strict=True):
+        ids = [scope.scope_id for scope in scope_group.scopes]
+        _refuse_repeated(_places(f"{at}.scopes", ids), ids, "scope_id")
+        scopes |= {_Reference(scope_group.scope_group_id, each) for each in ids}
+    group_places = _places(f"{place}.groups", publication.groups)
+    _refuse_repeated(
+        group_places, [each.reporting_group_id for each in publication.groups], "reporting_group_id"
+    )
+    series: dict[str, _Series] = {}
+    for at, group in zip(group_places, publication.groups, strict=True):
+        own = dict(zip(_places(f"{at}.series", group.series), group.series, strict=True))
+        series |= own
+        for one, each in own.items():
+            if each.reporting_group_id != group.reporting_group_id:
+                raise WrongPlaceError(
+                    f"{one}.reporting_group_id",
+                    f"is {shown(each.reporting_group_id)}, not that of the group it stands in:"
+                    f" write {shown(group.reporting_group_id)} or leave it out",
+                )
+    _refuse_repeated(series, [each.series_id for each in series.values()], "series_id")
+    for at, each in series.items():
+        for number, reference in enumerate(each.scopes):
+            if reference not in scopes:
+                found = shown(msgspec.to_builtins(reference))
+                raise WrongPlaceError(
+                    f"{at}.scopes[{number}]", f"is {found}, no scope of scope_groups: add it there"
+                )
+
+
+def _places(place: str, entries: Sequence[Any]) -> list[str]:
+    return [f"{place}[{at}]" for at in range(len(entries))]
+
+
+def _refuse_repeated(places: Iterable[str], ids: Iterable[str], key: str) -> None:
+    """Refuse an id that an earlier entry has."""
+    first: dict[str, str] = {}
+    for place, one in zip(places, ids, strict=True):
+        taken = first.setdefault(one, place)
+        if taken != place:
+            raise WrongPlaceError(f"{place}.{key}", f"is {shown(one)}, which {taken} has: give each its own")
+
+
+@define
+class _Tables:
+    """What the rows of a publication point into; `own_reports` for values that name no report period."""
+
+    periods: Sequence[tuple[int, int, int]]
+    own_reports: Sequence[dict[str, int]]
+    report_periods: Sequence[dict[str, int]]
+    items: Sequence[str]
+    fill_types: Sequence[str]
+
+    @classmethod
+    def of(cls, publication: _Publication, periods: Sequence[tuple[int, int, int]]) -> _Tables:
+        return cls(
+            periods,
+            [period_object((year, month, 0)) for year, month, _ in periods],
+            [period_object(msgspec.structs.astuple(report)) for report in publication.report_periods],
+            publication.items,
+            publication.fill_types or ["reported"],
+        )
+
+    def rows(self, given: Any, place: str, pattern: str) -> tuple[Any, ...]:
+        """Return the rows of a series with complete value objects, ascending by period index."""
+        rows = []
+        last = -1
+        for at, row in enumerate(read(given, list[_Row], place)):
+            here = f"{place}[{at}]"
+            self._check(row.period, self.periods, f"{here}[0]", "periods")
+            if row.period <= last:
+                raise WrongPlaceError(
+                    f"{here}[0]",
+                    f"is {row.period} after {last}: rows stand in the order of the periods, one for each",
+                )
+            if row.original is None and row.restated in (None, UNSET):
+                raise WrongPlaceError(here, "holds no value: leave the row out")
+            last = row.period
+            original = self._value(row.original, last, pattern, f"{here}[1]")
+            if isinstance(row.restated, UnsetType):
+                restated = None
+            else:
+                restated = self._value(row.restated, last, pattern, f"{here}[2]") or WITHDRAWN
+            rows.append((last, original, restated))
+        return tuple(rows)
+
+    def _value(self, value: Any, index: int, pattern: str, place: str) -> dict[str, Any] | None:
+        """Return the value object of spec 2.4, without its `value_version`."""
+        if value is None:
+            return None
+        number, fill_type, report_period = value, self.fill_types[0], self.own_reports[index]
+        sources: list[dict[str, Any]] = []
+        if isinstance(value, _Sourced):
+            number = value.number
+            self._check(value.fill_type, self.fill_types, f"{place}[1]", "fill_types")
+            self._check(value.report_period, self.report_periods, f"{place}[2]", "report_periods")
+            fill_type, report_period = (
+                self.fill_types[value.fill_type],
+                self.report_periods[value.report_period],
+            )
+            for at, source in enumerate(value.sources):
+                self._check(source.item, self.items, f"{place}[3][{at}][0]", "items")
+            sources = [
+                {
+                    "item_id": self.items[source.item],
+                    "row_index": source.row_index,
+                    "column_index": source.column_index,
+                }
+                for source in value.sources
+            ]
+        if not abs(number) <= sys.float_info.max:
+            raise WrongPlaceError(place, f"is {shown(number)}, not a finite number")
+        return {
+            "number": number,
+            "text": format_number(number, pattern),
+            "number_format": pattern,
+            "fill_type": fill_type,
+            "report_period": report_period,
+            "sources": sources,
+        }
+
+    @staticmethod
+    def _check(index: int, table: Sequence[Any], place: str, name: str) -> None:
+        if index >= len(table):
+            right = f"write 0 to {len(table) - 1}" if table else f"{name} is empty or absent"
+            raise WrongPlaceError(place, f"is {index}, no index into {name}: {right}")
+
+
+def period_object(period: tuple[int, int, int]) -> dict[str, int]:
+    """Return the period object of spec 2.1."""
+    return dict(zip(("year", "end_month", "duration_months"), period, strict=True))
+
+
+def format_number(number: float, pattern: str) -> str:
+    """Return the number as the display pattern shows it, or plain if the pattern is not understood."""
+    return _formatter(pattern)(number)
+
+
+@lru_cache
+def _formatter(pattern: str) -> Callable[[float], str]:
+    """Return what shows a number by this pattern: #,##0 or 0, then decimals, then a percent sign."""
+    if pattern == ";;;":  # hidden, as in spreadsheets
+        return lambda number: ""
+    match = re.fullmatch(r"(#,##0|0)(?:\.(0+))?(%?)", pattern)
+    if match is None:
+        return str
+    grouping = "," if match[1] == "#,##0" else ""
+    fraction = f"z{grouping}.{len(match[2] or '')}{match[3] or 'f'}"  # z: no "-0"
+    if match[2] or match[3]:
+        return lambda number: format(float(number), fraction)
+    whole = f"{grouping}d"
+    return lambda number: format(number, whole if isinstance(number, int) else fraction)
+
+
+class _Table:
+    """Distinct entries in the order of their first use."""
+
+    def __init__(self, entries: Sequence[Any] = ()) -> None:
+        self._indexes = {entry: index for index, entry in enumerate(entries)}
+
+    def index(self, entry: Any) -> int:
+        return self._indexes.setdefault(entry, len(self._indexes))
+
+    def entries(self) -> list[Any]:
+        return list(self._indexes)
+
+
+@define
+class _Compacted:
+    """The tables of one publication, as its values fill them."""
+
+    periods: Sequence[tuple[int, int, int]]
+    report_periods: _Table = field(factory=_Table)
+    items: _Table = field(factory=_Table)
+    fill_types: _Table = field(factory=lambda: _Table(["reported"]))
+
+    def row(self, row: tuple[int, Any, Any]) -> list[Any]:
+        index, original, restated = row
+        versions = [original] if restated is None else [original, None if restated == WITHDRAWN else restated]
+        return [index, *(self._value(value, index) for value in versions)]
+
+    def _value(self, value: Any, index: int) -> Any:
+        """Return the bare number where the rest of the value is what the loader supplies anyway."""
+        if value is None:
+            return None
+        report = value["report_period"]
+        end = (report["year"], report["end_month"])
+        if end == self.periods[index][:2] and value["fill_type"] == "reported" and not value["sources"]:
+            return value["number"]
+        return [
+            value["number"],
+            self.fill_types.index(value["fill_type"]),
+            self.report_periods.index((*end, 0)),
+            [
+                [self.items.index(source["item_id"]), source["row_index"], source["column_index"]]
+                for source in value["sources"]
+            ],
+        ]
+
+
+def compacted(publication: Any) -> dict[str, Any]:
+    """Return a publication as a file holds it."""
+    tables = _Compacted(publication.periods)
+    values = {
+        series_id: [tables.row(row) for row in rows] for series_id, rows in publication.values.items() if rows
+    }
+    return {
+        "dataset_id": publication.dataset_id,
+        "created_timestamp": publication.created_timestamp,
+        "periods": publication.periods,
+        "report_periods": tables.report_periods.entries(),
+        "items": tables.items.entries(),
+        "fill_types": tables.fill_types.entries(),
+        "scope_groups": publication.scope_groups,
+        "groups": publication.groups,
+        "values": values,
+    }

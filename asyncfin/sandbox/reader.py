@@ -1,0 +1,217 @@
+"""Strict reading of JSON: every refusal names the place, the value found there, and what would be right.
+
+What a file or a request may hold stands in Structs (`schema`, `dataset_file`); msgspec checks it, and this
+module completes its messages.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import inspect
+
+from asyncfin.sandbox.errors import invalid
+
+T = TypeVar("T")
+
+_MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+_KINDS = {
+    "`int`": "an integer",
+    "`str`": "a string",
+    "`object`": "an object",
+    "`array`": "an array",
+    "`bool`": "true or false",
+    "`null`": "null",
+}
+
+
+class WrongPlaceError(Exception):
+    """A rule is broken at this place of a JSON text."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(place, problem)
+        self.place, self.problem = place, problem
+
+
+def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
+    """Parse JSON in UTF-8, as RFC 8259 has it; raise ValueError or RecursionError for anything else.
+
+    With `whole_numbers` 12.0 is 12: JSON has one kind of number.
+    """
+    # json.loads would take UTF-16 and UTF-32 as well; a byte order mark may be ignored (section 8.1).
+    text = content.decode("utf-8-sig")
+    parse_float = _number if whole_numbers else None
+    return json.loads(
+        text, parse_constant=_refuse_constant, object_pairs_hook=_object, parse_float=parse_float
+    )
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} stands where a finite number should")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # The parser alone would keep the last of two equal keys in silence.
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return mapping
+
+
+def read(value: Any, kind: type[T], place: str) -> T:
+    """Return the value as this kind: a Struct, or a list of Structs, and so on.
+
+    Raises:
+        WrongPlaceError: It is not, at a place that begins with the given one.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        wrong = _explained(str(error), value, inspect.type_info(kind), place)
+    raise wrong
+
+
+def read_fields(given: Mapping[str, Any], kind: type[T]) -> T:
+    """Return a request's fields as a Struct.
+
+    Raises:
+        RefusedError: 400, with an issue for each wrong field.
+    """
+    fields = msgspec.structs.fields(kind)  # type: ignore[arg-type]
+    known = [field.encode_name for field in fields]
+    issues = [(name, _unknown(name, known)) for name in given if name not in known]
+    values = {}
+    for field in fields:
+        name = field.encode_name
+        if name in given:
+            try:
+                _refuse_half_characters(given[name], name)
+                values[field.name] = read(given[name], field.type, name)
+            except WrongPlaceError as wrong:
+                issues.append((wrong.place, wrong.problem))
+            except RecursionError:
+                issues.append((name, "is nested too deeply"))
+        elif field.required:
+            issues.append((name, "is missing"))
+    if issues:
+        raise invalid(issues)
+    return kind(**values)
+
+
+def _refuse_half_characters(value: Any, place: str) -> None:
+    """Refuse texts with half of a surrogate pair: JSON can spell it, and no answer could name it."""
+    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        raise WrongPlaceError(place, "holds half of a surrogate pair")
+    if isinstance(value, dict):
+        for key, member in value.items():
+            _refuse_half_characters(key, f"{place}.{key}")
+            _refuse_half_characters(member, f"{place}.{key}")
+    elif isinstance(value, list):
+        for at, entry in enumerate(value):
+            _refuse_half_characters(entry, f"{place}[{at}]")
+
+
+def query_parameters(query: str) -> dict[str, str]:
+    """Return the parameters of a query string.
+
+    Raises:
+        RefusedError: 400 if one stands twice, or if it is not percent-encoded UTF-8.
+    """
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise invalid([("query string", "is not percent-encoded UTF-8")]) from None
+    names = [name for name, _ in pairs]
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise invalid([(name, "stands more than once") for name in twice])
+    return dict(pairs)
+
+
+def shown(value: Any) -> str:
+    """Return a value as JSON, cut to what fits a line."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=repr)
+    except RecursionError:  # on 3.11 the parser gets a little deeper than the encoder
+        text = "nested too deeply"
+    text = text.encode(errors="backslashreplace").decode()  # half of a surrogate pair cannot be printed
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def suggestion(word: str, known: Collection[str]) -> str:
+    """Return a hint at the known word that was probably meant, or at all of them."""
+    matches = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {shown(matches[0])}?" if matches else f"known are {', '.join(known) or 'none'}"
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    return f"is not known here; {suggestion(name, known)}"
+
+
+def _explained(message: str, value: Any, kind: inspect.Type, place: str) -> WrongPlaceError:
+    """Complete a message of msgspec: follow its path through the value and its type."""
+    match = _MESSAGE.fullmatch(message)
+    assert match is not None
+    problem = match["problem"]
+    kind, wanted = _plain(kind, value)
+    for name, index in _STEP.findall(match["path"] or ""):
+        place += f".{name}" if name else f"[{index}]"
+        kind = _inner(kind, name, index)
+        value = value[name or int(index)]
+        kind, wanted = _plain(kind, value)
+    if found := re.fullmatch(r"Object missing required field `(.*)`", problem):
+        return WrongPlaceError(f"{place}.{found[1]}", "is missing")
+    if found := re.fullmatch(r"Object contains unknown field `(.*)`", problem, re.DOTALL):
+        known = [field.encode_name for field in getattr(kind, "fields", ())]
+        return WrongPlaceError(f"{place}.{found[1]}", _unknown(found[1], known))
+    if found := re.fullmatch(r"Expected `array` of length (.*)", problem):
+        return WrongPlaceError(place, f"has {len(value)} entries, not {found[1]}")
+    if isinstance(kind, inspect.LiteralType):
+        wanted = " or ".join(map(str, kind.values))
+    return WrongPlaceError(place, f"is {shown(value)}, not {wanted or _in_words(problem)}")
+
+
+def _plain(kind: inspect.Type, value: Any) -> tuple[inspect.Type, str]:
+    """Return a type without its description, and the description; of a union the part that fits the value."""
+    wanted = ""
+    if isinstance(kind, inspect.Metadata):
+        wanted = (kind.extra_json_schema or {}).get("description", "")
+        kind = kind.type
+    if isinstance(kind, inspect.UnionType):
+        structs = [part for part in kind.types if isinstance(part, inspect.StructType)]
+        tags = [part for part in structs if part.tag_field and isinstance(value, Mapping)]
+        named = [part for part in tags if value.get(part.tag_field) == part.tag]
+        if tags and not named:
+            return inspect.LiteralType(tuple(part.tag for part in tags)), wanted
+        kind = next(iter(named or structs), kind)
+    return kind, wanted
+
+
+def _inner(kind: inspect.Type, name: str, index: str) -> inspect.Type:
+    """Return the type of a member, or of an entry."""
+    if isinstance(kind, inspect.StructType):
+        names = [field.encode_name for field in kind.fields]
+        if not name or name in names:
+            return kind.fields[names.index(name) if name else int(index)].type
+    return kind.item_type if isinstance(kind, inspect.ListType) else kind
+
+
+def _in_words(problem: str) -> str:
+    """Return what msgspec expected, in the words of JSON."""
+    wanted = problem.removeprefix("Expected ").partition(", got ")[0]
+    for code, words in _KINDS.items():
+        wanted = wanted.replace(code, words)
+    return wanted

@@ -28,7 +28,7 @@ class BrokenDatasetError(ValueError):
         self.source, self.place, self.problem = source, place, problem
 
     def __str__(self) -> str:
-        return f"{self.source}: {self.place} {self.problem}"
+        return f"{self.source}: {self.place}: {self.problem}"
 
 
 class RefusedError(Exception):

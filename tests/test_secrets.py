@@ -409,7 +409,8 @@ async def test_no_frame_of_a_read_that_its_caller_ends_holds_the_token(
             assert not any(map(leaks, strings_in(value))), f"{name} of {frame.f_code.co_qualname}"
     whole = traceback.TracebackException.from_exception(error, capture_locals=True)
     assert not leaks("".join(whole.format()))
-    assert not leaks(shown_by_rich(error))
+    if ending is _timed_out:  # rich takes a while, and prints the same frames however a read is ended
+        assert not leaks(shown_by_rich(error))
 
 
 @pytest.mark.virtual

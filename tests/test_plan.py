@@ -121,6 +121,15 @@ def test_all_groups_of_one_cell_follow_the_cursor_where_that_takes_fewer_request
     assert batch.requests == 2
 
 
+def test_as_many_groups_as_a_query_can_name_are_named() -> None:
+    """50 groups are within the cap of spec 8, so the 10 others of the same metric and path stay out."""
+    known = catalogue(*(("Revenue", "all", f"g{at}") for at in range(60)))
+    (batch,) = planned(known, tuple(f"s{at}" for at in range(50))).batches
+    assert batch.reporting_group_ids is not None
+    assert len(batch.reporting_group_ids) == 50
+    assert batch.matched == batch.home
+
+
 @pytest.mark.parametrize("periods", [ANNUAL, Trailing(12)])
 def test_a_single_cell_larger_than_a_page_follows_its_cursor(periods: Resolved) -> None:
     """250 series of one metric, path and group can't be told apart by a query: one batch of three pages."""
@@ -157,10 +166,38 @@ def test_trailing_without_foreign_series_is_asked_as_it_is() -> None:
     assert [batch.periods for batch in pure.batches] == [Trailing(12)]
 
 
+def test_trailing_goes_as_asked_where_that_costs_no_more() -> None:
+    """40 metrics on each of two paths are two requests, with a foreign series among them or without."""
+    wanted = [(f"A{at}", "x", "g") for at in range(40)] + [(f"B{at}", "y", "g") for at in range(40)]
+    foreign = [(f"A{at}", "y", "g") for at in range(40)] + [(f"B{at}", "x", "g") for at in range(40)]
+    known = catalogue(*wanted, *foreign)
+    ids = tuple(f"s{at}" for at in range(len(wanted)))
+    ranged = planned(known, ids)
+    assert ranged.requests == 2
+    assert any(batch.matched > batch.home for batch in ranged.batches), "the case is a tie of the two ways"
+    assert planned(known, ids, Trailing(12)).requests == 2
+    assert planned(known, ids, Trailing(12)).way == "as asked"
+
+
 def test_trailing_for_one_of_two_series_of_a_cell_is_asked_as_range() -> None:
     """No query matches the one without the other."""
     known = catalogue(("A", "x", "g"), ("A", "x", "g"))
     assert planned(known, ("s0",), Trailing(12)).way == "trailing as range"
+
+
+@pytest.mark.parametrize(
+    ("triples", "bound"),
+    [
+        ([("Revenue", f"p{at}", "g") for at in range(101)], 3),
+        ([(f"M{at}", "all", "g") for at in range(101)], 3),
+        ([(f"M{at}", f"p{at}", "g") for at in range(51)], 2),
+        ([(f"M{at % 2}", f"p{at // 2}", "g") for at in range(202)], 3),
+    ],
+    ids=["paths of a metric", "metrics of a path", "diagonal", "series"],
+)
+def test_the_lower_bound_counts_every_cap(triples: list[tuple[str, str, str]], bound: int) -> None:
+    """At most 100 series, 50 metrics and 50 paths fit into one request, whichever is short first."""
+    assert planned(catalogue(*triples)).lower_bound == bound
 
 
 def test_two_pages_of_one_query_are_taken_where_they_are_all_there_is() -> None:

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from asyncfin.errors import SelectionError
 from asyncfin.fanout.plan import Plan, plan
+from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
-from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.period import Exact, FiscalRange, Period, Quarterly, Resolved, Trailing
 from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
@@ -49,7 +50,7 @@ def planned(
 ) -> Plan:
     """Plan the series of these ids, or all of them."""
     series = known.series if wanted is None else tuple(known[each] for each in wanted)
-    return plan(known, series, periods, select=Select(), period_selection=periods or Annual(), pinned=False)
+    return plan(Question(known, Select(), periods or Quarterly()), known, series)
 
 
 def test_one_page_of_series_is_one_batch_that_names_only_what_it_needs() -> None:

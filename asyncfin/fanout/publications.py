@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from asyncfin.fanout.plan import Plan
 from asyncfin.fanout.question import Question
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
 from asyncfin.wire.tasks import SingleFlight
 
@@ -139,5 +139,5 @@ class Publications:
     def forget(self, entity_id: str, dataset_id: str) -> None:
         """Drop a publication whose pin was refused, unless another one has been read since."""
         kept = self._kept.get(entity_id)
-        if kept is not None and kept.catalogue.dataset_id == dataset_id:
+        if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset_id):
             self._kept.drop(entity_id)

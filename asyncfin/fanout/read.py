@@ -15,7 +15,7 @@ from asyncfin.events import Restarted
 from asyncfin.fanout.plan import Plan, plan
 from asyncfin.fanout.publications import Publication, Publications
 from asyncfin.fanout.question import Question
-from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
 from asyncfin.wire.pages import Send, read_catalogue
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
@@ -136,7 +136,7 @@ class Read:
                 raise
             self._publications.forget(self.entity_id, dataset_id)
             current = await read_metadata(self.send, self.entity_id)
-            if current.dataset_id == dataset_id:
+            if is_same_publication(current.dataset_id, dataset_id):
                 raise
             self._confirmed = current
             raise DatasetChangedError(
@@ -164,7 +164,7 @@ class Read:
         confirmed, self._confirmed = self._confirmed, None
         dataset = confirmed or await read_metadata(self.send, self.entity_id)
         kept = self._publications.kept(self.entity_id)
-        if kept is not None and kept.catalogue.dataset_id == dataset.dataset_id:
+        if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset.dataset_id):
             return kept
         async with self.pinned_to(dataset.dataset_id):
             return self._publications.keep(await read_catalogue(self.send, dataset))

@@ -23,7 +23,7 @@ TOWER = [
     "extraction",
     "cli",
 ]
-BESIDE_CLI = ["telemetry", "pytest_plugin", "__init__", "__main__"]
+BESIDE_CLI = ["telemetry", "typing", "pytest_plugin", "__init__", "__main__"]
 MODULES = sorted(ROOT.rglob("*.py"))
 
 

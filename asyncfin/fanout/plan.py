@@ -58,7 +58,7 @@ class Batch(Query):
         return ceil(len(self.matched) / MAX_PAGE_SIZE)
 
 
-@frozen(repr=False)
+@frozen(repr=False, slots=False)  # slots and cached_property make help() fail on 3.13
 class Plan:
     """What is sent for a question, known before anything is sent.
 

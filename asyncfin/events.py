@@ -166,6 +166,23 @@ class Stats(Counts):
         retries = f"{self.retries:,} {'retry' if self.retries == 1 else 'retries'}"
         return f"{requests}{f' ({each})' if each else ''}, {retries}, {self.received / 1000:,.0f} kB"
 
+    def _repr_html_(self) -> str:
+        from asyncfin.html import Table, document
+
+        heads = ("operation", "requests", "retries", "refused", "waits, seconds", "received, bytes")
+        rows = [
+            (
+                name,
+                f"{each.requests:,}",
+                f"{each.retries:,}",
+                f"{each.refused:,}",
+                f"{each.waits:,.1f}",
+                f"{each.received:,}",
+            )
+            for name, each in [*self.by_operation.items(), ("total", self)]
+        ]
+        return document([], [Table(heads, rows)])
+
 
 @frozen
 class BucketStats:

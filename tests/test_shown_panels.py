@@ -71,7 +71,7 @@ async def test_the_text_fits_a_hundred_columns_and_says_what_it_leaves_out() -> 
     assert max(map(len, text.splitlines())) <= 100
     assert "FY2024" in text
     assert "FY2015" not in text
-    assert "\nthe latest of 35 periods; 32 not shown\n20 more series not shown\n" in text
+    assert "\nthe latest 3 of 35 periods are shown\n20 more series not shown\n" in text
     assert "3 series were left out by the service: series-with-a-long-id-" in text.replace("\n  ", " ")
 
 
@@ -131,7 +131,7 @@ async def test_a_notebook_pairs_periods_with_their_series_and_says_what_it_leave
     assert "-Q" not in annual
     assert "2024-Q4" in quarterly
     assert "FY2" not in quarterly
-    assert "the latest of 125 periods; 113 not shown<br>8 more series not shown</p>" in quarterly
+    assert "the latest 12 of 125 periods are shown<br>8 more series not shown</p>" in quarterly
 
 
 def test_a_notebook_completes_series_ids(panel: Panel) -> None:

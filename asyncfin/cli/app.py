@@ -20,6 +20,8 @@ COMMANDS = (
     "asyncfin.cli.extract:extract",
     "asyncfin.cli.account:usage",
     "asyncfin.cli.account:limits",
+    "asyncfin.cli.names:names",
+    "asyncfin.cli.completion:completion",
 )
 
 _HELP = """Read financial datasets: what one holds, and any of its series as a table.

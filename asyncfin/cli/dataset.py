@@ -3,15 +3,23 @@
 from attrs import asdict, evolve
 from rich.console import Console
 
-from asyncfin.cli.options import AsJson, Selection, Service
-from asyncfin.cli.output import bare_table, print_json, screen
+from asyncfin.cli.entities import Names
+from asyncfin.cli.options import AsJson, Selection, Service, choose_one
+from asyncfin.cli.output import bare_table, print_csv, print_json, screen
 from asyncfin.cli.session import connected
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
 from asyncfin.model.scope import format_path
 from asyncfin.model.words import counted
 
 
-async def dataset(entity_id: str, /, *, json: AsJson = False, service: Service = Service()) -> None:  # noqa: B008
+async def dataset(
+    entity_id: str,
+    /,
+    *,
+    json: AsJson = False,
+    names: Names = Names(),  # noqa: B008  a frozen value
+    service: Service = Service(),  # noqa: B008  a frozen value
+) -> None:
     """Show the current publication of an entity's dataset.
 
     It costs one request.
@@ -19,10 +27,11 @@ async def dataset(entity_id: str, /, *, json: AsJson = False, service: Service =
       asyncfin dataset O-be85f4935d7b5a92be2a582583b4d7a4
 
     Args:
-        entity_id: The entity, O- and 32 characters.
+        entity_id: The entity, O- and 32 characters, or its name.
     """
-    async with connected(service, "Asking") as client:
-        current = await client.dataset(entity_id)
+    asked = names.entity_id(entity_id)
+    async with connected(service, "Asking", names) as client:
+        current = await client.dataset(asked)
     if json:
         print_json(current)
         return
@@ -39,6 +48,9 @@ async def catalogue(
     selection: Selection = Selection(),  # noqa: B008  a frozen value
     descriptions: bool = False,
     json: AsJson = False,
+    csv: bool = False,
+    csv_raw: bool = False,
+    names: Names = Names(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
     """List the series that can be asked for: all, or those selected.
@@ -50,12 +62,16 @@ async def catalogue(
       asyncfin catalogue ENTITY_ID --basis product
 
     Args:
-        entity_id: The entity, O- and 32 characters.
+        entity_id: The entity, O- and 32 characters, or its name.
         descriptions: Show the descriptions too, where a unit stands if there is one.
+        csv: Print comma-separated values instead, a line for each series. A text
+            that a spreadsheet would take for a formula begins with an apostrophe.
+        csv_raw: The same, with every text as it is.
     """
-    select = selection.select()
-    async with connected(service, "Reading the catalogue") as client:
-        whole = await client.catalogue(entity_id)
+    choose_one({"--json": json, "--csv": csv, "--csv-raw": csv_raw})
+    asked, select = names.entity_id(entity_id), selection.select()
+    async with connected(service, "Reading the catalogue", names) as client:
+        whole = await client.catalogue(asked)
     chosen = {series.series_id for series in whole.select(select)}
     groups = (
         evolve(group, series=tuple(each for each in group.series if each.series_id in chosen))
@@ -64,8 +80,26 @@ async def catalogue(
     shown = evolve(whole, groups=tuple(group for group in groups if group.series))
     if json:
         print_json(shown)
+    elif csv or csv_raw:
+        _print_csv(shown, raw=csv_raw)
     else:
         _print_catalogue(shown, len(whole), descriptions, screen())
+
+
+def _print_csv(shown: Catalogue, *, raw: bool) -> None:
+    heads = (
+        *("series_id", "metric_id", "label", "scopes", "reporting_group_id", "basis", "cadence"),
+        *("period_meaning", "number_format", "description"),
+    )
+    rows = [
+        (
+            *(each.series_id, each.metric_id, each.label, format_path(each.scopes), each.reporting_group_id),
+            *(each.basis, group.cadence, each.period_meaning, each.number_format, each.description),
+        )
+        for group in shown.groups
+        for each in group.series
+    ]
+    print_csv(heads, rows, raw=raw)
 
 
 def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Console) -> None:

@@ -1,5 +1,6 @@
 """`asyncfin demo`: the stranger's first look, real figures over HTTP from the sandbox."""
 
+import os
 import shutil
 from collections.abc import Sequence
 
@@ -53,7 +54,7 @@ async def demo() -> None:
     console = screen(_WIDTH)
     _print_entities(catalogues, address, console)
     _print_figures(panel, console)
-    _print_cost(client.stats(), plan, console)
+    _print_cost(client.stats, plan, console)
     print_next(console)
 
 
@@ -108,7 +109,8 @@ def print_next(console: Console) -> None:
     """Print what can be run after the demo."""
     console.print()
     console.print(Text("Next", "bold"))
-    if shutil.which("asyncfin") is None:
+    # Within nox the command is found in an environment of the session's own, which ends with it.
+    if shutil.which("asyncfin") is None or "NOX_CURRENT_SESSION" in os.environ:
         console.print('  python -m pip install -e ".[all]"   install the command `asyncfin`, then:')
     console.print(
         "  asyncfin sandbox        keep such a service running for your own programs\n"

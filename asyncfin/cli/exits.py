@@ -1,6 +1,6 @@
 """How a command ends: its exit code, and the one line that says what went wrong and what to do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 
@@ -74,6 +74,16 @@ Failure = CycloptsError | UsageError | EntitiesFailedError | AsyncfinError | OSE
 # For unknown ids and words; all other selection errors say themselves what would be right.
 _SEE_CATALOGUE = "`asyncfin catalogue` shows what can be asked for"
 
+# The options that take ids, by the field of a Select: each option takes one.
+_OPTIONS = {
+    "metric_ids": "--metric",
+    "reporting_group_ids": "--group",
+    "scope_group_ids": "--scope-group",
+    "series_ids": "--series",
+    "basis": "--basis",
+    "cadence": "--cadence",
+}
+
 # The first class that fits decides.
 _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
     (UsageError, Exit.USAGE, ""),
@@ -100,8 +110,19 @@ def ending(failure: Failure) -> tuple[Exit, str]:
     if isinstance(failure, EntitiesFailedError):
         return _ending_of_several(failure)
     code, advice = _verdict(type(failure))
-    unknown = isinstance(failure, SelectionError) and failure.missing
-    return code, _line(failure, _SEE_CATALOGUE if unknown else advice)
+    if isinstance(failure, SelectionError) and failure.missing:
+        advice = _repeated(failure.missing) or _SEE_CATALOGUE
+    return code, _line(failure, advice)
+
+
+def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:
+    """Return what to do where an unknown id is a list of ids; nothing else."""
+    for field, ids in missing.items():
+        for each in ids:
+            if "," in each and (option := _OPTIONS.get(field)):
+                again = " ".join(f"{option} {part.strip()}" for part in each.split(","))
+                return f"{option} is repeated: {again}"
+    return ""
 
 
 def _ending_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
@@ -119,7 +140,8 @@ def _verdict(kind: type[Exception]) -> tuple[Exit, str]:
 
 
 def _line(failure: Failure, advice: str) -> str:
-    said = " ".join(str(failure).split()).rstrip(".")
+    # Notes are the names of the entities that it is about.
+    said = " ".join(": ".join([*getattr(failure, "__notes__", ()), str(failure)]).split()).rstrip(".")
     if isinstance(failure, MissingArgumentError) and failure.argument and failure.keyword is None:
         said = f"{failure.argument.name} is missing"  # cyclopts says that it requires an argument
     return f"asyncfin: {said}; {advice}" if advice else f"asyncfin: {said}"

@@ -11,6 +11,7 @@ from attrs import asdict, evolve, frozen
 from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
+from asyncfin.cli.entities import Names, listed
 from asyncfin.cli.exits import EntitiesFailedError, UsageError, naming
 from asyncfin.cli.extract_progress import shown_progress
 from asyncfin.cli.options import (
@@ -19,13 +20,14 @@ from asyncfin.cli.options import (
     Periods,
     Selection,
     Service,
-    opened,
+    entity_group,
     refuse_bytes,
     require,
 )
 from asyncfin.cli.output import print_json, say, screen
 from asyncfin.cli.session import Progress, progress
 from asyncfin.client import Client
+from asyncfin.errors import AllowanceExhaustedError
 from asyncfin.events import Observer
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.folder import Folder
@@ -34,7 +36,6 @@ from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAll
 from asyncfin.extraction.run import extract as run_extraction
 from asyncfin.model.query import ValueVersion
 from asyncfin.wire.bucket import TokenBucket
-from asyncfin.wire.protocol import check_entity_id
 
 _PACE = Group("Pace", sort_key=4)
 
@@ -68,7 +69,7 @@ class Pace:
         )
 
 
-def _folder(_: Any, tokens: Sequence[Token]) -> str:
+def _folder(_: Any, tokens: Sequence[Token]) -> Path:
     """Return the folder that --into names; refuse, in the words of the option, where no files can be put."""
     text = tokens[-1].value
     refuse_bytes("--into", text)
@@ -76,13 +77,13 @@ def _folder(_: Any, tokens: Sequence[Token]) -> str:
         raise UsageError("--into must be the path of a folder, not ''")
     with naming("--into"):
         Folder.at(text)
-    return text
+    return Path(text)
 
 
 def extract(
     *entity_ids: str,
-    into: Annotated[str, Parameter(converter=_folder)],
-    ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    into: Annotated[Path, Parameter(converter=_folder)],
+    ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)] = None,
     dry_run: bool = False,
     read_catalogues: bool = False,
     refresh: bool = False,
@@ -94,6 +95,7 @@ def extract(
     json: AsJson = False,
     selection: Selection = Selection(),  # noqa: B008  a frozen value
     periods: Periods = Periods(),  # noqa: B008  a frozen value
+    names: Names = Names(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
     pace: Pace = Pace(),
 ) -> None:
@@ -108,9 +110,9 @@ def extract(
       asyncfin extract --ids ids.txt --into night --annual
 
     Args:
-        entity_ids: The entities, O- and 32 characters each.
+        entity_ids: The entities, O- and 32 characters each, or their names.
         into: The folder for the files; a journal stands beside it.
-        ids: A file of more entity ids, one a line; - for standard input.
+        ids: A file of more entity ids or names, one a line; - for standard input.
         dry_run: Only say what it will cost.
         read_catalogues: With --dry-run: read the catalogues, so that nothing is a guess.
         refresh: Read unchanged entities again.
@@ -131,7 +133,7 @@ def extract(
     value_version: ValueVersion = "latest_restated" if restated else "original"
     question = Question(selection.select(), periods.selection(), value_version)
     # Before the loop runs: in it, Ctrl-C would not end a wait for standard input.
-    entities = [*entity_ids, *(_listed(ids) if ids else ())]
+    entities = [*map(names.entity_id, entity_ids), *(listed(ids, names) if ids else ())]
     if not entities:
         raise UsageError(
             f"--ids {ids} names no entity: name a file of entity ids, one a line"
@@ -150,14 +152,16 @@ def extract(
     }
     if dry_run:
         asked["read_catalogues"] = read_catalogues
-        _end_estimate(asyncio.run(_cost(asked, pace, service, quiet)), json)
+        _end_estimate(asyncio.run(_cost(asked, pace, service, quiet)), names, json)
     else:
         asked |= {"wait": wait, "allow_unknown": allow_unknown}
-        _end(asyncio.run(_report(asked, pace, service, quiet)), json)
+        _end(asyncio.run(_report(asked, pace, service, names, quiet)), pace, names, json)
 
 
-async def _report(asked: dict[str, Any], pace: Pace, service: Service, quiet: bool) -> ExtractReport:
-    with shown_progress(quiet=quiet) as tell:
+async def _report(
+    asked: dict[str, Any], pace: Pace, service: Service, names: Names, quiet: bool
+) -> ExtractReport:
+    with shown_progress(names, quiet=quiet) as tell:
         async with pace.client(service) as client, _interruptible() as stop:
             try:
                 return await run_extraction(client, **asked, stop=stop, progress=tell)
@@ -172,18 +176,6 @@ async def _cost(asked: dict[str, Any], pace: Pace, service: Service, quiet: bool
         async with unbound.client(service, (shown,)) as client:
             cost = await extract_cost(client, **asked)
     return evolve(cost, budget=pace.daily_budget)
-
-
-def _listed(path: Path) -> list[str]:
-    """Return the ids of a file, one a line; empty lines and those after # are skipped."""
-    found = []
-    with opened(path, f"--ids {path}", "name a file of entity ids, one a line") as file:
-        for number, line in enumerate(file, 1):
-            if entity_id := line.partition("#")[0].strip():
-                with naming(f"--ids {path}, line {number}"):
-                    check_entity_id(entity_id)
-                found.append(entity_id)
-    return found
 
 
 @asynccontextmanager
@@ -214,13 +206,14 @@ async def _interruptible() -> AsyncIterator[asyncio.Event]:
             loop.remove_signal_handler(signal.SIGINT)
 
 
-def _end(report: ExtractReport, json: bool) -> None:
+def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:
     """Print the report, and raise what the exit code comes from."""
     if json:
         print_json(_document(report))
     else:
-        screen().print(str(report))
+        screen().print(names.in_text(str(report)))
     if report.stopped is not None:
+        _refuse_too_small_budget(report, pace)
         raise report.stopped
     if report.left and not report.unknown:
         say("asyncfin: ended by Ctrl-C; the same command goes on from there")
@@ -229,11 +222,22 @@ def _end(report: ExtractReport, json: bool) -> None:
     report.raise_for_unknown()
 
 
-def _end_estimate(cost: ExtractCost, json: bool) -> None:
+def _refuse_too_small_budget(report: ExtractReport, pace: Pace) -> None:
+    """Say that a daily budget does not suffice for a single entity: the same command would never end."""
+    stopped = report.stopped
+    own = isinstance(stopped, AllowanceExhaustedError) and not stopped.answered
+    if own and pace.daily_budget is not None and not report.done and not report.unchanged:
+        raise UsageError(
+            f"no entity could be finished within --daily-budget {pace.daily_budget}: give more,"
+            " as --dry-run --read-catalogues says how much one takes"
+        )
+
+
+def _end_estimate(cost: ExtractCost, names: Names, json: bool) -> None:
     if json:
         print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
     else:
-        screen().print(str(cost))
+        screen().print(names.in_text(str(cost)))
     _check_failed(cost.failed, cost.entities)
 
 

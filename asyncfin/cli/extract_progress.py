@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from asyncfin.cli.entities import Names
 from asyncfin.cli.output import aside
 from asyncfin.extraction.progress import ExtractProgress, OnProgress
 from asyncfin.model.words import counted
@@ -16,26 +17,26 @@ _LINE_SECONDS = 10.0
 
 
 @contextmanager
-def shown_progress(*, quiet: bool) -> Iterator[OnProgress | None]:
+def shown_progress(names: Names, *, quiet: bool) -> Iterator[OnProgress | None]:
     """Give what a run's progress is told to; it is written to standard error."""
     console = aside()
     if quiet:
         yield None
     elif not console.is_terminal:
         console.width = 100_000
-        yield _Lines(console)
+        yield _Lines(console, names)
     else:
-        bar = _Bar(console)
+        bar = _Bar(console, names)
         with Live(bar, console=console, refresh_per_second=4, transient=True):
             yield bar
 
 
-def _failure(progress: ExtractProgress) -> str | None:
+def _failure(progress: ExtractProgress, names: Names) -> str | None:
     """Return the line for an entity that has just failed."""
     ended = progress.ended
     if ended is None or ended.failure is None:
         return None
-    return f"{ended.entity_id} failed: {ended.failure.error}: {ended.failure.message}"
+    return f"{names.named(ended.entity_id)} failed: {ended.failure.error}: {ended.failure.message}"
 
 
 def _ended(progress: ExtractProgress) -> int:
@@ -59,11 +60,11 @@ def _waiting(progress: ExtractProgress, before: str) -> str:
 class _Lines:
     """Prints a line every ten seconds, and one for each failure."""
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._next = console, _LINE_SECONDS
+    def __init__(self, console: Console, names: Names) -> None:
+        self._console, self._names, self._next = console, names, _LINE_SECONDS
 
     def __call__(self, progress: ExtractProgress) -> None:
-        if failure := _failure(progress):
+        if failure := _failure(progress, self._names):
             self._console.print(failure)
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_SECONDS
@@ -74,8 +75,9 @@ class _Lines:
 class _Bar:
     """Shows a bar of the entities, and below it the requests, and what is waited for."""
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._below = console, Text(style="dim", no_wrap=True, overflow="ellipsis")
+    def __init__(self, console: Console, names: Names) -> None:
+        self._console, self._names = console, names
+        self._below = Text(style="dim", no_wrap=True, overflow="ellipsis")
         self._bar = Progress(
             TextColumn("entities"),
             MofNCompleteColumn(),
@@ -88,7 +90,7 @@ class _Bar:
         self._task = self._bar.add_task("", total=None)
 
     def __call__(self, progress: ExtractProgress) -> None:
-        if failure := _failure(progress):
+        if failure := _failure(progress, self._names):
             self._console.print(failure)
         self._bar.update(self._task, completed=_ended(progress), total=progress.entities)
         self._below.plain = _cost(progress) + _waiting(progress, "\n")

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -31,6 +31,7 @@ STDIN = Path("-")
 _SERIES = Group("Which series (each option narrows; repeat one for any of several)", sort_key=1)
 _PERIODS = Group("Which periods (all of them if none is named)", sort_key=2)
 _SERVICE = Group("Service", sort_key=3)
+entity_group = Group("Which entities", sort_key=0)
 
 
 def _option(name: str, help: str) -> Parameter:
@@ -73,12 +74,19 @@ class Service:
                 "no service is named: set ASYNCFIN_BASE_URL or give --base-url"
                 " (`asyncfin sandbox` starts one here)"
             )
+        if re.search(r"/v1/*$", self.base_url):
+            # The service would answer 404, as for an unknown entity.
+            raise UsageError("the base URL must not end in /v1, with which every path begins: leave it out")
         return self.base_url
 
     def _checked_token(self) -> str:
         token = os.environ.get("ASYNCFIN_TOKEN") if self.token_file is None else self._token
         if not token:
             raise UsageError("there is no access token: set ASYNCFIN_TOKEN or give --token-file FILE")
+        if re.match(r"\s*bearer\s", token, re.IGNORECASE):
+            raise UsageError("the access token must be given without the word Bearer, which is sent with it")
+        if token != token.strip():
+            raise UsageError("the access token must have no blank or line end before or after it")
         return token
 
 
@@ -111,6 +119,9 @@ class Selection:
     basis: Annotated[Several, _option("basis", "A reporting basis, such as segment.")] = ()
     cadence: Annotated[Several, _option("cadence", "A reporting cadence, such as annual.")] = ()
     period_meaning: Annotated[Several, _option("period-meaning", "How a value's period is to be read.")] = ()
+    series: Annotated[
+        Several, _option("series", "A series id, as `catalogue --csv` and answers have it.")
+    ] = ()
     label: Annotated[str | None, _option("label", "A part of the series' label, in whatever case.")] = None
 
     def select(self) -> Select:
@@ -126,6 +137,7 @@ class Selection:
             cadence=self.cadence or None,
             period_meaning=self.period_meaning or None,
             label=self.label,
+            series_ids=self.series or None,
         )
 
 
@@ -138,6 +150,14 @@ def require(name: str, extra: str, what: str) -> None:
     else:
         return
     raise UsageError(f"{what} needs more: {missing}")
+
+
+def choose_one(options: Mapping[str, bool]) -> str | None:
+    """Return the only option that is given, if any; refuse several."""
+    given = [name for name, flag in options.items() if flag]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other: choose one")
+    return given[0] if given else None
 
 
 def refuse_bytes(option: str, given: Several | str | None) -> None:
@@ -174,10 +194,7 @@ class Periods:
             "--exact": bool(self.exact),
             "--trailing": self.trailing is not None,
         }
-        asked = [name for name, given in modes.items() if given]
-        if len(asked) > 1:
-            raise UsageError(f"{' and '.join(asked)} exclude each other: choose one")
-        mode = asked[0] if asked else "--from"
+        mode = choose_one(modes) or "--from"
         self._refuse_stray_ends(mode)
         start, end = _bound("--from", self.first, 1), _bound("--to", self.final, 12)
         if start and end and end.fiscal_end < start.fiscal_end:
@@ -206,9 +223,11 @@ def _bound(option: str, text: str | None, month: int) -> Period | None:
     """Return the fiscal end that an option names; `month` completes a bare year."""
     if text is None:
         return None
-    if not re.fullmatch(r"\d{4}(-\d\d)?|FY\d{4}|\d{4}-\w+(-\w+)?", text, re.ASCII):
+    day = re.fullmatch(r"(\d{4}-\d\d)-\d\d", text, re.ASCII)
+    if day or not re.fullmatch(r"\d{4}(-\d\d)?|FY\d{4}|\d{4}-\w+(-\w+)?", text, re.ASCII):
         raise UsageError(
             f"{option} must be a year, a month such as 2024-03, or a period such as 2024-Q1, not {text!r}"
+            + (f": fiscal periods have no days; write {day[1]}" if day else "")
         )
     with naming(option):
         if found := re.fullmatch(r"(\d{4})(?:-(\d\d))?", text):

@@ -30,17 +30,26 @@ def print_panels_json(panels: Sequence[Panel]) -> None:
     print_text(documents[0] if len(panels) == 1 else "[\n" + ",\n".join(documents) + "\n]")
 
 
-def print_panels_csv(panels: Sequence[Panel], *, raw: bool) -> None:
-    """Print a line for each series: its entity where there are several, what it is, its numbers by period."""
+def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool) -> None:
+    """Print a line for each series: its entity where there are several, what it is, its numbers by period.
+
+    Args:
+        raw: leave texts as they are (`print_csv`).
+        empty: series without a value too.
+    """
     periods = sorted({period for panel in panels for period in panel.periods})
     entity_heads = _ENTITY_HEADS if len(panels) > 1 else ()
     # All rows first: a value that breaks the spec must not leave half a file behind.
     rows = [
         [*(getattr(panel.dataset, name) for name in entity_heads), *_csv_row(series, periods)]
         for panel in panels
-        for series in panel
+        for series in (panel if empty else panel.where(_has_value))
     ]
     print_csv([*entity_heads, *_SERIES_HEADS, *(period.label for period in periods)], rows, raw=raw)
+
+
+def _has_value(series: Series) -> bool:
+    return any(value is not None for value in series.values)
 
 
 def _csv_row(series: Series, periods: Sequence[Period]) -> list[Any]:

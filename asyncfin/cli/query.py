@@ -9,14 +9,18 @@ from typing import Annotated, Any
 from attrs import evolve
 from cyclopts import Parameter
 
+from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import AsJson, Periods, Selection, Service, require
-from asyncfin.cli.output import print_json, screen
+from asyncfin.cli.options import AsJson, Periods, Selection, Service, choose_one, require
+from asyncfin.cli.output import print_json, say, screen
 from asyncfin.cli.panel import Unit, print_panels, print_panels_csv, print_panels_json
-from asyncfin.cli.session import progress
+from asyncfin.cli.session import Progress, connected, progress
+from asyncfin.client import Client
 from asyncfin.errors import SelectionError
+from asyncfin.extraction.entity import EntityAnswer, read_entity
+from asyncfin.extraction.question import Question
+from asyncfin.extraction.report import lacking_in_all, named
 from asyncfin.fanout.plan import Plan
-from asyncfin.model.query import ValueVersion
 from asyncfin.table.panel import Panel
 
 _BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "requests")
@@ -36,6 +40,7 @@ async def query(
     plot: Annotated[
         Path | None, Parameter(help="Draw the series into this file instead: .png, .pdf, .svg")
     ] = None,
+    names: Names = Names(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
     """Ask for series and print them as a table: a row each, by period.
@@ -49,8 +54,9 @@ async def query(
       asyncfin query ENTITY_ID ENTITY_ID --metric Revenue --annual --plot two.pdf
 
     Args:
-        entity_ids: The entities, O- and 32 characters each: they are compared.
-        all: Show series without a value in the table too.
+        entity_ids: The entities, O- and 32 characters each, or their names.
+            Several are compared: each answers with what it has.
+        all: Show series without a value too, in the table and in CSV.
         unit: What whole numbers of the table are divided by.
         restated: The latest restated values in place of those first reported.
         explain: Print how the question would be asked, and ask nothing but the catalogue.
@@ -58,40 +64,77 @@ async def query(
             begins with an apostrophe.
         csv_raw: The same, with every text as it is.
     """
-    others = {
-        "--json": json and not explain,
-        "--csv": csv,
-        "--csv-raw": csv_raw,
-        "--explain": explain,
-        "--plot": plot is not None,
-    }
-    _refuse_several([name for name, given in others.items() if given], unit)
+    form = choose_one(
+        {
+            "--json": json and not explain,
+            "--csv": csv,
+            "--csv-raw": csv_raw,
+            "--explain": explain,
+            "--plot": plot is not None,
+        }
+    )
+    if form and unit is not None:
+        raise UsageError(f"--unit is for the table, and {form} prints none: leave out one of them")
     if plot is not None:
         _check_picture(plot)
-    entities = list(dict.fromkeys(entity_ids))
+    entities = list(dict.fromkeys(map(names.entity_id, entity_ids)))
     if not entities:
         raise UsageError("no entity is named: give an entity id, or several to compare them")
-    question = (selection.select(), periods.selection())
-    value_version: ValueVersion = "latest_restated" if restated else "original"
-    with progress("Asking") as shown:
-        async with service.client(observers=[shown]) as client:
-            plans = await asyncio.gather(
-                *(client.plan(each, *question, value_version=value_version) for each in entities)
-            )
-            shown.expected = sum(plan.requests for plan in plans)
-            panels = [] if explain else await asyncio.gather(*map(client.run, plans))
-    # What planning has spent is a part of the answer's price.
-    panels = [evolve(panel, requests=shown.by_entity[panel.dataset.entity_id]) for panel in panels]
+    question = Question(
+        selection.select(), periods.selection(), "latest_restated" if restated else "original"
+    )
     if explain:
+        async with connected(service, "Asking", names) as client:
+            plans = await asyncio.gather(*(_plan(client, each, question) for each in entities))
         _print_plans(plans, json)
-    elif json:
+        return
+    with progress("Asking") as shown, names.in_errors():
+        async with service.client(observers=[shown]) as client:
+            if len(entities) == 1:
+                answers = [await _only(client, entities[0], question, shown)]
+            else:
+                answers = await asyncio.gather(
+                    *(_one_of_several(client, each, question) for each in entities)
+                )
+    _refuse_unknown(answers)
+    # What was spent on metadata, catalogue and planning is a part of the answer's price.
+    panels = [evolve(each.panel, requests=shown.by_entity[each.panel.dataset.entity_id]) for each in answers]
+    if json:
         print_panels_json(panels)
     elif csv or csv_raw:
-        print_panels_csv(panels, raw=csv_raw)
+        print_panels_csv(panels, raw=csv_raw, empty=all)
     elif plot is not None:
         _plot(panels, plot)
     else:
         print_panels(panels, screen(), latest=periods == Periods(), empty=all, unit=unit)
+    for each in answers:
+        if each.lacking:
+            say(f"asyncfin: {each.panel.dataset.name} has no {named(each.lacking)}")
+
+
+async def _plan(client: Client, entity_id: str, question: Question) -> Plan:
+    return await client.plan(
+        entity_id, question.select, question.periods, value_version=question.value_version
+    )
+
+
+async def _only(client: Client, entity_id: str, question: Question, shown: Progress) -> EntityAnswer:
+    """Return the answer of the only entity: what it lacks is an error."""
+    plan = await _plan(client, entity_id, question)
+    shown.expected = plan.requests
+    return EntityAnswer(await client.run(plan), {})
+
+
+async def _one_of_several(client: Client, entity_id: str, question: Question) -> EntityAnswer:
+    """Return the answer of one of the entities that are compared: it may lack what others have."""
+    return await read_entity(
+        client, entity_id, question.select, question.periods, value_version=question.value_version
+    )
+
+
+def _refuse_unknown(answers: Sequence[EntityAnswer]) -> None:
+    if unknown := lacking_in_all([each.lacking for each in answers]):
+        raise SelectionError(f"none of the {len(answers)} entities has {named(unknown)}", missing=unknown)
 
 
 def _print_plans(plans: Sequence[Plan], json: bool) -> None:
@@ -146,10 +189,3 @@ def _plot(panels: list[Panel], file: Path) -> None:
         pyplot.close(figure)
     narrower = ": narrow it with --basis, --scope or --last" if complaint[1] else ""
     raise UsageError(complaint[0] + narrower)
-
-
-def _refuse_several(asked: list[str], unit: Unit | None) -> None:
-    if len(asked) > 1:
-        raise UsageError(f"{' and '.join(asked)} exclude each other: choose one")
-    if asked and unit is not None:
-        raise UsageError(f"--unit is for the table, and {asked[0]} prints none: leave out one of them")

@@ -143,8 +143,8 @@ def _misnamed(kind: type[Fault], values: dict[str, str]) -> str:
     known = fields_dict(kind)
     if unknown := [name for name in values if name not in known]:
         return f"it has no name {unknown[0]!r}"
-    lacking = [name for name, each in known.items() if each.default is NOTHING and name not in values]
-    return f"{' and '.join(lacking)} must be given" if lacking else ""
+    missing = [name for name, each in known.items() if each.default is NOTHING and name not in values]
+    return f"{' and '.join(missing)} must be given" if missing else ""
 
 
 def _fault_value(field: str, value: str) -> Any:

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 
 from rich.status import Status
 
+from asyncfin.cli.entities import Names
 from asyncfin.cli.options import Service
 from asyncfin.cli.output import aside
 from asyncfin.client import Client
@@ -44,9 +45,9 @@ class Progress:
 
 
 @asynccontextmanager
-async def connected(service: Service, title: str) -> AsyncIterator[Client]:
-    """Give a client of the service; its progress stands under a title."""
-    with progress(title) as shown:
+async def connected(service: Service, title: str, names: Names | None = None) -> AsyncIterator[Client]:
+    """Give a client of the service; its progress stands under a title, and errors say names."""
+    with progress(title) as shown, names.in_errors() if names else nullcontext():
         async with service.client(observers=[shown]) as client:
             yield client
 

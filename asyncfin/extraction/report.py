@@ -15,6 +15,9 @@ from asyncfin.model.words import counted, lasting
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
 
+# Entities that a notebook shows.
+_SHOWN_ENTITIES = 20
+
 
 @frozen
 class Failure:
@@ -165,6 +168,20 @@ class ExtractReport:
         if self.stopped is not None:
             lines.append(f"ended early: {self.stopped}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from asyncfin.html import Table, document
+
+        # Failures first: they are why anybody looks.
+        entities = sorted(self.entities, key=lambda each: each.state != "failed")
+        rows = [
+            (each.entity_id, each.state, f"{each.rows:,}", f"{each.bytes:,}", f"{each.requests:,}")
+            for each in entities[:_SHOWN_ENTITIES]
+        ]
+        more = len(entities) - len(rows)
+        notes = [f"{more:,} more entities not shown"] if more else []
+        table = Table(("entity", "state", "rows", "bytes", "requests"), rows, names=2)
+        return document(str(self).split("\n"), [table] if rows else [], notes)
 
 
 def _lacked(entities: Iterable[EntityReport], most: int = 5) -> list[str]:

@@ -330,27 +330,24 @@ class Catalogue(Dataset):
             f"{len(self.series):,} series: {metrics}, {paths}, {groups}",
             periods if self.periods else "no periods",
         ]
-        return "\n".join(
-            lines + [f"  {group.reporting_group_id}: {len(group.series):,} series" for group in self.groups]
-        )
+        lines += [f"  {group.reporting_group_id}: {len(group.series):,} series" for group in self.groups]
+        return "\n".join(map(printable, lines))
 
     def __repr__(self) -> str:
         # asyncio.run writes the result's repr, and throws it away: nothing is gathered here.
         series = sum(len(group.series) for group in self.groups)
         periods = counted(len(self.periods), "period")
-        return f"<Catalogue of {self.name} ({self.entity_id}): {series:,} series, {periods}>"
+        return printable(f"<Catalogue of {self.name} ({self.entity_id}): {series:,} series, {periods}>")
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from asyncfin.html import Table, document
 
-        head = "<br>".join(map(escape, str(self).split("\n")[:4]))
-        rows = "".join(
-            f"<tr><td>{escape(group.reporting_group_id)}</td><td>{escape(group.name)}</td>"
-            f"<td>{escape(group.basis)}</td><td>{escape(group.cadence)}</td><td>{len(group.series)}</td></tr>"
+        heads = ("group", "name", "basis", "cadence", "series")
+        rows = [
+            (group.reporting_group_id, group.name, group.basis, group.cadence, f"{len(group.series):,}")
             for group in self.groups
-        )
-        titles = "".join(f"<th>{title}</th>" for title in ("group", "name", "basis", "cadence", "series"))
-        return f"<p>{head}</p><table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
+        ]
+        return document(str(self).split("\n")[:4], [Table(heads, rows, names=4)])
 
 
 def _grouped(series: Iterable[CatalogueSeries], key: Callable[[CatalogueSeries], K]) -> Grouped[K]:

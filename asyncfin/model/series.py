@@ -7,12 +7,12 @@ from operator import call
 from attrs import field, frozen
 from msgspec import Struct
 
-from asyncfin.errors import SelectionError
+from asyncfin.errors import SelectionError, printable
 from asyncfin.model.checks import shown
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef
 from asyncfin.model.value import Value
-from asyncfin.model.words import spanned
+from asyncfin.model.words import counted, spanned
 
 
 class CatalogueSeries(Struct, frozen=True, gc=False):
@@ -38,6 +38,8 @@ class CatalogueSeries(Struct, frozen=True, gc=False):
 @frozen(slots=False)
 class Series:
     """A series with its values (spec 2.4). ``series["FY2024"]`` is the value at a period, or None.
+
+    ``str(series)`` is one line: label, id, how many values there are, and the latest.
 
     Attributes:
         periods: the periods that `values` is aligned with.
@@ -75,6 +77,21 @@ class Series:
             have = f"it has {spanned(self.periods)}" if self.periods else "it has none"
             raise SelectionError(f"period must be one of the panel's, not {shown(period)}: {have}")
         return self.values[self.periods.index(wanted)]
+
+    def __str__(self) -> str:
+        found = list(self.observations())
+        head = f"{self.label} ({self.series_id}): {counted(len(found), 'value')}"
+        if not found:
+            return printable(head)
+        period, latest = found[-1]
+        span = spanned([period for period, _ in found])
+        return printable(f"{head}, {span}; in {period} {latest.text}")
+
+    def _repr_html_(self) -> str:
+        from asyncfin.html import Table, document
+
+        rows = [(period.label, value.text, value.fill_type) for period, value in self.observations()]
+        return document([str(self)], [Table(("period", "value", "fill type"), rows)] if rows else [])
 
     def observations(self) -> Iterator[tuple[Period, Value]]:
         """Return the pairs (Period, Value) where there is a value, in the order of `periods`."""

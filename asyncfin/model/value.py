@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from asyncfin.errors import printable
 from asyncfin.model.period import Period
 
 
@@ -14,7 +15,7 @@ class Source(Struct, frozen=True, gc=False):
 
 
 class Value(Struct, frozen=True, gc=False):
-    """One observation (spec 2.4).
+    """One observation (spec 2.4). ``str(value)`` is its text.
 
     Attributes:
         number: the value. A reported zero is 0. Whole numbers stay exact; one that a float can't stand
@@ -34,3 +35,6 @@ class Value(Struct, frozen=True, gc=False):
     value_version: str
     report_period: Period
     sources: tuple[Source, ...]
+
+    def __str__(self) -> str:
+        return printable(self.text)

@@ -175,7 +175,7 @@ class Excerpt:
         shown = {period for section in self.sections for period in section.periods}
         hidden = self.periods - self.unused - len(shown)
         if hidden and shown:
-            yield f"the latest of {self.periods} periods; {hidden} not shown{periods_hint}"
+            yield f"the latest {len(shown)} of {self.periods} periods are shown{periods_hint}"
         if self.unused and shown:
             yield f"{counted(self.unused, 'period')} without a value left out{empty_hint}"
         if empty := self.series - self.cut - len(_series(self.sections)):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     import pyarrow
 
 _TEXT_WIDTH = 100
-_TEXT_SECTIONS = 3
+_TEXT_SECTIONS = 4
 _TEXT_SERIES = 10
 
 # Of a series in a JSON document, as in spec 2.4.

@@ -43,18 +43,29 @@ def test_the_demo_says_what_it_cost(piped: Result) -> None:
     assert total == sum(parts)
 
 
-@pytest.mark.parametrize("found", [False, True])
+@pytest.mark.parametrize(("found", "in_nox"), [(False, False), (True, False), (True, True)])
 def test_what_to_run_next_can_be_run(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: bool
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    found: bool,
+    in_nox: bool,
 ) -> None:
-    """Where the command is not on the path, the line that installs it comes first."""
+    """Where the command is not on the user's own path, the line that installs it comes first.
+
+    A session of nox has a path of its own, as the demo of the README does.
+    """
     if found:
         script = tmp_path / "asyncfin"
         script.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("NOX_CURRENT_SESSION", raising=False)
+    if in_nox:
+        monkeypatch.setenv("NOX_CURRENT_SESSION", "demo")
     print_next(screen(80))
     first, *rest = capsys.readouterr().out.split("Next\n")[1].splitlines()
-    assert first.startswith("  asyncfin sandbox " if found else '  python -m pip install -e ".[all]" ')
+    runs = found and not in_nox
+    assert first.startswith("  asyncfin sandbox " if runs else '  python -m pip install -e ".[all]" ')
     assert max(map(len, [first, *rest])) <= 80
 
 

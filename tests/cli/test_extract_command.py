@@ -13,6 +13,7 @@ import duckdb
 import pytest
 from attrs import evolve
 
+from asyncfin.cli.entities import Names
 from asyncfin.cli.extract_progress import shown_progress
 from asyncfin.extraction.progress import ExtractProgress
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
@@ -308,7 +309,7 @@ def test_elsewhere_a_line_says_every_ten_seconds_how_far_it_is(capsys: pytest.Ca
         {"seconds": 20.5, "done": 1000, "requests": 1, "unchanged": 1, "waiting": "a reason"},
     ]
     none = ExtractProgress(2000, done=0, unchanged=0, failed=0, requests=0, rows=0, bytes=0, seconds=0.0)
-    with shown_progress(quiet=False) as tell:
+    with shown_progress(Names(), quiet=False) as tell:
         assert tell is not None
         for facts in course:
             tell(evolve(none, **facts))

@@ -65,7 +65,7 @@ def test_a_label_that_all_series_share_stands_above_the_table(command: Command) 
 
 
 def test_series_without_a_value_are_left_out_of_the_table(command: Command) -> None:
-    """A line counts them, --all shows them, and JSON and CSV have them anyway."""
+    """So they are out of CSV; a line counts them, --all shows them, and JSON has them anyway."""
     asked = ("query", ENTITY, "--group", "years", "--exact", "FY2023")
     result = command(*asked)
     assert [row[0] for row in table_rows(result.out)] == ["series", "Sales of all kinds"]
@@ -74,7 +74,8 @@ def test_series_without_a_value_are_left_out_of_the_table(command: Command) -> N
     assert len(table_rows(everything)) == 4
     assert "left out" not in everything
     assert len(json.loads(command(*asked, "--json").out)["series"]) == 3
-    assert len(command(*asked, "--csv").out.splitlines()) == 4
+    assert len(command(*asked, "--csv").out.splitlines()) == 2
+    assert len(command(*asked, "--csv", "--all").out.splitlines()) == 4
 
 
 def test_an_answer_without_any_value_is_said_to_be_one(command: Command) -> None:
@@ -125,7 +126,7 @@ def test_of_many_periods_that_nobody_named_the_latest_are_shown(command: Command
     assert table_rows(out)[0] == ["series", *(f"FY{year}" for year in range(2013, 2025))]
     assert [row[0] for row in table_rows(out)[1:]] == ["Sales"]
     assert (
-        "the latest of 15 periods; 3 not shown: name periods, such as --annual, or take --csv or --json\n"
+        "the latest 12 of 15 periods are shown: name periods, such as --annual, or take --csv or --json\n"
         "1 series without a value in these periods left out (--all shows them)\n"
     ) in out
     assert "15 periods, FY2010 to FY2024" in out
@@ -136,7 +137,7 @@ def test_periods_that_were_named_are_all_shown(command: Command, options: list[s
     """What was asked for is never cut."""
     out = command("query", LONG_ENTITY, *options).out
     assert len(table_rows(out)[0]) == 16
-    assert "not shown" not in out
+    assert " are shown" not in out
 
 
 async def test_on_a_terminal_the_latest_periods_are_those_of_one_table(
@@ -149,7 +150,7 @@ async def test_on_a_terminal_the_latest_periods_are_those_of_one_table(
     out = capsys.readouterr().out
     heads = table_rows(out)[0][1:]
     assert heads == [f"FY{year}" for year in range(2025 - len(heads), 2025)]
-    assert f"the latest of 15 periods; {15 - len(heads)} not shown" in out
+    assert f"the latest {len(heads)} of 15 periods are shown" in out
     table = out.split("\n\n")[1]
     assert max(map(len, table.splitlines())) <= 60 < max(map(len, table.splitlines())) + len("  FY2024")
 
@@ -254,6 +255,7 @@ def _short(part: Any) -> Any:
     [
         ([], {"S-1", "S-2", "S-3", "S-4"}),
         (["--metric", "Debt"], {"S-2"}),
+        (["--series", "S-4", "--series", "S-1"], {"S-1", "S-4"}),
         (["--metric", "Debt", "--metric", "Revenue", "--group", "years"], {"S-1", "S-2", "S-3"}),
         (["--scope", ODD_PATH], {"S-3"}),
         (["--scope-group", "company", "--scope-group", "product"], {"S-3"}),
@@ -411,4 +413,16 @@ def test_explain_as_json_is_the_plan(command: Command) -> None:
     assert (document["requests"], document["lower_bound"], len(document["series"])) == (1, 1, 4)
     (batch,) = document["batches"]
     assert set(batch["metric_ids"]) == {"Revenue", "Debt"}
-    assert batch["scope_combinations"][0] == [{"scope_group_id": "company", "scope_id": "all"}]
+    assert [{"scope_group_id": "company", "scope_id": "all"}] in batch["scope_combinations"]
+
+
+def test_several_entities_answer_with_what_each_has(command: Command) -> None:
+    """An id that one of them lacks is said on standard error; one that none has is an error."""
+    asked = ("query", ENTITY, RATIOS_ENTITY, "--metric", "Debt", "--metric", "Revenue", "--annual")
+    result = command(*asked)
+    assert result.code == 0
+    assert result.line == "asyncfin: Ratios has no metric_ids 'Debt'"
+    assert "Ratios" in result.out.split("\n\n")[1]
+    nobody = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Nothing")
+    assert (nobody.code, nobody.out) == (2, "")
+    assert "none of the 2 entities has" in nobody.line

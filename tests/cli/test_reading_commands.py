@@ -1,5 +1,7 @@
 """`asyncfin dataset`, `catalogue`, `usage` and `limits` against a service."""
 
+import csv
+import io
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -71,6 +73,14 @@ def test_catalogue_as_json_is_one_page_of_the_service(command: Command) -> None:
         "S-2",
         [{"scope_group_id": "company", "scope_id": "all"}],
     )
+
+
+def test_catalogue_as_csv_has_a_line_for_each_series(command: Command) -> None:
+    """With everything that a query can select by, and the description."""
+    rows = list(csv.DictReader(io.StringIO(command("catalogue", RATIOS_ENTITY, "--csv").out)))
+    assert [row["series_id"] for row in rows] == ["S-1", "S-2", "S-3", "S-4"]
+    assert rows[1]["scopes"] == ODD_PATH
+    assert (rows[0]["cadence"], rows[0]["description"]) == ("annual", "Goods sold. Unit: USD.")
 
 
 def test_usage_covers_thirty_days_unless_told_otherwise(command: Command) -> None:

@@ -30,6 +30,15 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
         (["query", ENTITY, "--trailing", "0"], "--trailing: months must be"),
         (["query", ENTITY, "--trailing", "some"], "--trailing"),
         (["query", ENTITY, "--from", "soon"], "--from"),
+        (["query", ENTITY, "--from", "2022-01-31"], "fiscal periods have no days; write 2022-01"),
+        (
+            ["query", ENTITY, "--metric", "Revenue,Debt"],
+            "--metric is repeated: --metric Revenue --metric Debt",
+        ),
+        (["query"], "no entity is named"),
+        (["query", ENTITY, "--csv", "--csv-raw"], "--csv and --csv-raw"),
+        (["catalogue", ENTITY, "--csv", "--json"], "--json and --csv"),
+        (["limits", "--base-url", "https://example.org/v1/"], "must not end in /v1"),
         (["query", ENTITY, "--from", "0000"], "--from: year must be"),
         (["query", ENTITY, "--to", "2024-13"], "--to: end_month must be"),
         (["query", ENTITY, "--to", "2024-Q5"], "--to: period must be"),
@@ -206,3 +215,19 @@ def test_a_token_in_the_place_of_its_file_is_not_printed(command: Command, servi
         assert result.code == 2
         assert result.line.startswith("asyncfin: --token-file can't be read (")
         assert wrong not in result.err
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [("Bearer abc", "without the word Bearer"), ("abc\n", "no blank or line end"), (" abc", "no blank")],
+)
+def test_a_token_in_a_wrong_form_is_refused_before_a_request(
+    command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch, token: str, said: str
+) -> None:
+    """It would be a 401 that says nothing, and it is not printed."""
+    monkeypatch.setenv("ASYNCFIN_TOKEN", token)
+    before = len(service.log)
+    result = command("limits")
+    assert (result.code, len(service.log)) == (2, before)
+    assert said in result.line
+    assert "abc" not in result.err

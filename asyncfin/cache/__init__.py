@@ -1,1 +1,0 @@
-"""Publications kept: in memory, in a folder that the processes of a machine share, or in Redis."""

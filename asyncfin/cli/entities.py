@@ -1,0 +1,127 @@
+"""Which entities are meant: ids, or names that a CSV file gives to ids (docs/cli.md)."""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+from attrs import field, frozen
+from cyclopts import Parameter
+
+from asyncfin.cli.exits import UsageError
+from asyncfin.cli.options import entity_group, opened
+from asyncfin.errors import AsyncfinError, SelectionError
+from asyncfin.model.suggest import quoted
+from asyncfin.wire.protocol import check_entity_id
+
+COLUMNS = ("id", "name", "aliases")
+# Aliases stand in one field of the file.
+_BETWEEN = "|"
+_ADVICE = "name a CSV file that begins with the line id,name,aliases (`asyncfin names` writes one)"
+_ID = re.compile(r"O-\w{32}", re.ASCII)
+
+
+@Parameter(name="*", group=entity_group)
+@frozen(kw_only=True)
+class Names:
+    """Which names stand for which entity ids."""
+
+    names: Annotated[
+        Path | None,
+        Parameter(
+            help="A CSV file of names for entity ids: id, name, aliases (separated by |).",
+            env_var="ASYNCFIN_NAMES",
+        ),
+    ] = None
+    _by_id: Mapping[str, str] = field(init=False, repr=False, eq=False)
+    _ids: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        # Here, since in the loop Ctrl-C would not end a wait for a file that is a pipe.
+        rows = [] if self.names is None else list(_rows(self.names))
+        ids: dict[str, dict[str, None]] = {}
+        for entity_id, names in rows:
+            for name in names:
+                ids.setdefault(_folded(name), {})[entity_id] = None
+        object.__setattr__(self, "_by_id", {entity_id: names[0] for entity_id, names in rows})
+        object.__setattr__(self, "_ids", {name: tuple(found) for name, found in ids.items()})
+
+    def entity_id(self, text: str, where: str = "") -> str:
+        """Return the entity id that a text names, or is; `where` says in errors where it stands.
+
+        Raises:
+            UsageError: it is neither an id nor a name, or a name of several entities.
+        """
+        found = self._ids.get(_folded(text), ())
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UsageError(f"{where}{text!r} is a name of {' and of '.join(found)}: give the id")
+        try:
+            check_entity_id(text)
+        except SelectionError as error:
+            complaint = str(error)
+        else:
+            return text
+        if text.startswith("O-"):
+            raise UsageError(f"{where}{complaint}")
+        if self.names is None:
+            raise UsageError(f"{where}{complaint}; names stand in a file: --names FILE or ASYNCFIN_NAMES")
+        raise UsageError(f"{where}{self.names} has no name {quoted(text, self._ids)}, and it is no id")
+
+    def in_text(self, text: str) -> str:
+        """Return a text with the names before the entity ids in it."""
+        return _ID.sub(lambda found: self.named(found[0]), text)
+
+    def named(self, entity_id: str) -> str:
+        """Return an entity id with its name before it, if it has one."""
+        name = self._by_id.get(entity_id)
+        return entity_id if name is None else f"{name} ({entity_id})"
+
+    @contextmanager
+    def in_errors(self) -> Iterator[None]:
+        """Let errors raised within say the names of entities; `exits.ending` prints such notes."""
+        try:
+            yield
+        except AsyncfinError as error:
+            if (name := self._by_id.get(error.entity_id or "")) is not None:
+                error.add_note(name)
+            raise
+
+
+def _folded(name: str) -> str:
+    """Return a name as it is compared: in whatever case, and however many blanks are in it."""
+    return " ".join(name.split()).casefold()
+
+
+def _rows(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the id and the names of each line of a file."""
+    with opened(path, f"--names {path}", _ADVICE) as file:
+        reader = csv.DictReader(file)
+        heads = [(head or "").strip().casefold() for head in reader.fieldnames or ()]
+        reader.fieldnames = heads
+        if not {"id", "name"} <= set(heads):
+            raise UsageError(f"--names {path} has no columns id and name: {_ADVICE}")
+        for row in reader:
+            entity_id = (row["id"] or "").strip()
+            try:
+                check_entity_id(entity_id)
+            except SelectionError as error:
+                complaint = str(error)
+            else:
+                names = [row["name"] or "", *(row.get("aliases") or "").split(_BETWEEN)]
+                yield entity_id, [name.strip() for name in names if name.strip()] or [entity_id]
+                continue
+            raise UsageError(f"--names {path}, line {reader.line_num}: {complaint}")
+
+
+def listed(path: Path, names: Names) -> list[str]:
+    """Return the ids of a file of ids or names, one a line; empty lines and those after # are skipped."""
+    with opened(path, f"--ids {path}", "name a file of entity ids, one a line") as file:
+        return [
+            names.entity_id(text, f"--ids {path}, line {number}: ")
+            for number, line in enumerate(file, 1)
+            if (text := line.partition("#")[0].strip())
+        ]

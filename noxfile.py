@@ -132,9 +132,16 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Kill extractions at random moments and resume them."""
+    """Kill extractions at random moments and resume them: `nox -s crash -- 200`."""
     install(session, "test")
-    session.run("python", "tests/crash.py", *session.posargs)
+    session.run("python", "-m", "tests.crash", *session.posargs)
+
+
+@nox.session
+def damage(session: nox.Session) -> None:
+    """Damage finished extractions at random and run them again: `nox -s damage -- 1000`."""
+    install(session, "test")
+    session.run("python", "-m", "tests.damage", *session.posargs)
 
 
 @nox.session

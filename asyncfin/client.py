@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl as tls
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import date, datetime
 from functools import partial
 from types import TracebackType
@@ -13,9 +13,11 @@ from typing import Any, Self
 
 from asyncfin.errors import SelectionError
 from asyncfin.events import Observer, Stats
-from asyncfin.fanout.catalogues import Catalogues, Reading, read_metadata
 from asyncfin.fanout.plan import Plan
-from asyncfin.fanout.run import Runner
+from asyncfin.fanout.publications import Publications
+from asyncfin.fanout.question import Question
+from asyncfin.fanout.read import Read, read_metadata
+from asyncfin.fanout.run import answer, pieces
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
 from asyncfin.model.period import PeriodSelection
@@ -28,7 +30,7 @@ from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
 from asyncfin.wire.protocol import check_entity_id, limits_request, read_json, usage_request, usage_windows
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
-from asyncfin.wire.tasks import bounded
+from asyncfin.wire.tasks import bounded, resumable
 from asyncfin.wire.token import AskToken
 from asyncfin.wire.transport import Transport
 from asyncfin.wire.values import QueryPage
@@ -82,8 +84,7 @@ class Client:
         self._sender = Sender(
             self._transport, token, bucket=self._bucket, retry=retry, lane=lane, observers=observers
         )
-        self._catalogues = Catalogues()
-        self._runner = Runner(self._sender, self._catalogues, max_in_flight)
+        self._publications = Publications()
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
@@ -129,9 +130,8 @@ class Client:
         """How many requests may be under way at once."""
         return self._max_in_flight
 
-    @property
     def stats(self) -> Stats:
-        """What the client's requests have cost so far, in total and by operation."""
+        """Return what the client's requests have cost so far, in total and by operation."""
         return self._sender.stats()
 
     def observed(self, observer: Observer) -> AbstractContextManager[Observer]:
@@ -173,25 +173,27 @@ class Client:
             self._sender.send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size
         )
 
-    async def catalogue(self, entity_id: str | Dataset) -> Catalogue:
+    async def catalogue(self, source: str | Dataset) -> Catalogue:
         """Return the whole catalogue of an entity's current publication (spec 4.2).
 
         One request for the metadata, and one for each 100 series unless this client has read the
         publication's catalogue before. A change while it is read starts it over, three times at most.
 
         Args:
-            entity_id: an entity id; or its Dataset: that publication, with no request for the
+            source: an entity id, or a Dataset: that publication, with no request for the
                 metadata. It is not kept, and a change is an error at once.
 
         Raises:
             SelectionError, NotFoundError: as for `dataset`.
             DatasetChangedError: the publication changed too often, or is no longer the Dataset's.
         """
-        reading = Reading(self._sender, "catalogue")
-        if isinstance(entity_id, Dataset):
-            return await read_catalogue(reading.send, entity_id)
-        check_entity_id(entity_id)
-        return await self._catalogues.current(entity_id, reading)
+        if isinstance(source, Dataset):
+            return await read_catalogue(self._sender.send, source)
+        check_entity_id(source)
+        read = self.whole_read(source, "catalogue")
+        while True:
+            async with read.restarting():
+                return (await read.current()).catalogue
 
     def query_pages(
         self, entity_id: str, query: Query, *, page_size: int = 100, prefetch: bool = False
@@ -235,12 +237,13 @@ class Client:
         Raises:
             SelectionError: an argument is not as said, or names what the catalogue lacks.
         """
-        return await self._runner.plan(source, select, periods, value_version)
+        question = Question(source, select, periods, value_version)
+        return await self._planned(self._read(question, "plan"), question)
 
     async def run(self, plan: Plan) -> Panel:
         """Return the answer to a planned question, as `query` does."""
         checks.instance_of(Plan).of_question()("plan", plan)
-        return await self._runner.run(plan)
+        return await answer(self._read(plan.question, "query"), plan.question, plan)
 
     async def query(
         self,
@@ -266,16 +269,18 @@ class Client:
             MalformedAnswerError: an answer breaks the spec.
             ServiceError, TransportError: a request failed for good.
         """
-        return await self._runner.query(source, select, periods, value_version)
+        question = Question(source, select, periods, value_version)
+        return await answer(self._read(question, "query"), question)
 
-    def stream(
+    @asynccontextmanager
+    async def stream(
         self,
         source: str | Catalogue,
         select: Select,
         periods: PeriodSelection,
         *,
         value_version: ValueVersion = "original",
-    ) -> AbstractAsyncContextManager[AsyncIterator[Panel]]:
+    ) -> AsyncIterator[AsyncIterator[Panel]]:
         """Give the answer of `query` in pieces, as they come: for more than fits into memory.
 
             async with client.stream(entity_id, Select(), Annual()) as pieces:
@@ -287,7 +292,40 @@ class Client:
         a piece has been given a changed publication is a DatasetChangedError. Waiting for a piece may
         be given up (``asyncio.wait_for``): the next wait goes on where it was.
         """
-        return self._runner.stream(source, select, periods, value_version)
+        question = Question(source, select, periods, value_version)
+        read = self._read(question, "stream")
+        async with resumable(pieces(read, question, await self._planned(read, question))) as panels:
+            yield panels
+
+    def whole_read(self, entity_id: str, operation: str) -> Read:
+        """Return a whole read of an entity, for those who make one of several calls.
+
+        It starts over when the publication changes, as `query` does by itself:
+
+            read = client.whole_read(entity_id, "overview")
+            while True:
+                async with read.restarting():
+                    dataset = await client.dataset(entity_id)
+                    async with read.pinned_to(dataset.dataset_id):
+                        catalogue = await client.catalogue(dataset)
+                        return await client.query(catalogue, select, periods)
+
+        Args:
+            operation: what the `Restarted` events call it.
+        """
+        check_entity_id(entity_id)
+        return Read(self._sender, self._publications, entity_id, operation, max_in_flight=self._max_in_flight)
+
+    def _read(self, question: Question, operation: str) -> Read:
+        read = self.whole_read(question.entity_id, operation)
+        read.pinned = question.pinned
+        return read
+
+    @staticmethod
+    async def _planned(read: Read, question: Question) -> Plan:
+        while True:
+            async with read.restarting():
+                return await read.plan(question)
 
     async def usage(self, start_date: date | str, end_date: date | str) -> tuple[UsageWindow, ...]:
         """Return the account's usage from one day to another, both included (spec 4.4).

@@ -27,7 +27,6 @@ Every error can be pickled, and none holds the access token.
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache
@@ -132,6 +131,8 @@ class AsyncfinError(Exception):
         Lines: the error, operation, entity, time, HTTP status and code, request id, attempts, versions;
         the message where it is not the service's own. What is not known is left out.
         """
+        import platform  # slow to import, seldom needed
+
         answered = getattr(self, "answered", False)
         facts: dict[str, object] = {
             "error": type(self).__name__,

@@ -54,7 +54,7 @@ async def planned(question: Question) -> tuple[int, Held]:
     from asyncfin import Client, Select
 
     async with Client(question.url, TOKEN) as client:
-        plan = await client.plan(question.plan.catalogue, Select(), question.plan.period_selection)
+        plan = await client.plan(question.plan.catalogue, Select(), question.plan.question.periods)
     return len(plan.series), plan
 
 
@@ -75,7 +75,7 @@ async def stream(question: Question) -> tuple[int, Held]:
     plan, count = question.plan, 0
     async with (
         Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client,
-        client.stream(plan.catalogue, Select(), plan.period_selection) as pieces,
+        client.stream(plan.catalogue, Select(), plan.question.periods) as pieces,
     ):
         async for piece in pieces:
             count += piece.value_count
@@ -89,7 +89,7 @@ async def streaming(question: Question) -> tuple[int, Held]:
     plan = question.plan
     async with (
         Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client,
-        client.stream(plan.catalogue, Select(), plan.period_selection) as pieces,
+        client.stream(plan.catalogue, Select(), plan.question.periods) as pieces,
     ):
         await anext(pieces)
         reset_peak()
@@ -106,19 +106,19 @@ async def idle(question: Question) -> tuple[int, Held]:
 
 
 async def prefetched(question: Question) -> tuple[int, Held]:
-    from asyncfin import Client, Query, Select
+    from asyncfin import Client, Query
+    from asyncfin.fanout.publications import Publication
     from asyncfin.fanout.stitch import Stitch
 
     plan, chain = question.plan, question.chains[0]
     assert plan.periods is not None
     paths = [[tuple(ref.values()) for ref in path] for path in chain["scope_combinations"]]
     query = Query(chain["metric_ids"], paths, plan.periods, expected_dataset_id=plan.catalogue.dataset_id)
-    stitch = Stitch(plan.catalogue, plan.series, plan.periods)
+    stitch = Stitch(plan, Publication(plan.catalogue))
     home = frozenset(series.series_id for series in plan.series)
     async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
         pages = client.query_pages(plan.catalogue.entity_id, query, prefetch=True)
         async with aclosing(pages):
-            async for page in pages:
-                await stitch.add(page, home=home, asked=query.periods)
-    panel = stitch.panel(select=Select(), value_version="original")
+            arrivals = [await stitch.add(page, home=home, asked=query.periods) async for page in pages]
+    panel = stitch.panel(arrivals, plan.series)
     return panel.value_count, panel

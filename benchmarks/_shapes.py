@@ -15,6 +15,7 @@ from typing import Any
 from attrs import frozen
 
 from asyncfin.fanout.plan import Plan, plan
+from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
 from asyncfin.model.period import FiscalRange, Period
 from asyncfin.model.scope import ScopeRef
@@ -176,15 +177,7 @@ def _catalogue(series: Sequence[CatalogueSeries], periods: Iterable[Body]) -> Ca
 
 
 def _planned(catalogue: Catalogue) -> Plan:
-    return plan(
-        catalogue,
-        catalogue.series,
-        SPAN,
-        select=Select(),
-        period_selection=SPAN,
-        value_version="original",
-        pinned=True,
-    )
+    return plan(Question(catalogue, Select(), SPAN), catalogue, catalogue.series)
 
 
 def _series(at: int, metric: str, path: str) -> CatalogueSeries:

@@ -21,6 +21,7 @@ from typing import Any
 from attrs import define
 
 from asyncfin.fanout.plan import AS_RANGE, Plan, plan
+from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
 from asyncfin.model.period import FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.scope import ScopeRef
@@ -124,7 +125,7 @@ def measured(known: Catalogue, wanted: tuple[CatalogueSeries, ...], periods: Res
     best = float("inf")
     for _ in range(ROUNDS):
         start = process_time()
-        made = plan(known, wanted, periods, select=Select(), period_selection=periods, pinned=False)
+        made = plan(Question(known, Select(), periods), known, wanted)
         best = min(best, process_time() - start)
     return made, best
 

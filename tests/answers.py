@@ -5,14 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from asyncfin.fanout.stitch import Stitch
+from asyncfin.fanout.plan import Plan
+from asyncfin.fanout.publications import Publication
+from asyncfin.fanout.question import Question
+from asyncfin.fanout.stitch import Arrival, Stitch
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
-from asyncfin.model.period import FiscalRange, Period, Resolved
+from asyncfin.model.period import Annual, FiscalRange, Period, Resolved
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.panel import Panel
-from asyncfin.wire.values import read_query_page
+from asyncfin.wire.values import QueryPage, read_query_page
 
 ENTITY_ID = "O-" + "0123456789abcdef" * 2
 DATASET_ID = "6d1f1f0e-3d0c-4f4c-9a7e-0d5e7d0b1c2d"
@@ -108,12 +111,29 @@ def catalogue_of(series_ids: Iterable[str], periods: Iterable[Period] = ()) -> C
     )
 
 
+class Stitched:
+    """A stitch, and what has arrived so far."""
+
+    def __init__(
+        self, catalogue: Catalogue, series: tuple[CatalogueSeries, ...], periods: Resolved | None
+    ) -> None:
+        question = Question(catalogue, Select(), periods or Annual())
+        self.stitch = Stitch(Plan(question, catalogue, periods, series, ()), Publication(catalogue))
+        self.arrivals: list[Arrival] = []
+
+    async def add(self, page: QueryPage, *, home: frozenset[str], asked: Resolved) -> None:
+        self.arrivals.append(await self.stitch.add(page, home=home, asked=asked))
+
+    def panel(self, *, requests: int = 0) -> Panel:
+        return self.stitch.panel(self.arrivals, self.stitch.plan.series, requests=requests)
+
+
 async def panel_of(
     numbers: Numbers, periods: Sequence[Period], *, asked: Resolved = EVER, **changes: Any
 ) -> Panel:
     """Return the panel stitched of one page that holds all of these series."""
     catalogue = catalogue_of(numbers, periods)
-    stitch = Stitch(catalogue, catalogue.series, asked)
+    stitched = Stitched(catalogue, catalogue.series, asked)
     page = read_query_page(encoded(page_json(periods, numbers, **changes)))
-    await stitch.add(page, home=frozenset(numbers), asked=asked)
-    return stitch.panel(select=Select(), value_version="original", requests=1)
+    await stitched.add(page, home=frozenset(numbers), asked=asked)
+    return stitched.panel(requests=1)

@@ -1,38 +1,43 @@
 """Kill an extraction at random moments, resume it each time, and compare with one that nothing disturbed.
 
-``python tests/crash.py [kills] [seed]`` does it 40 times; the tests do it a few times.
+Publications change before and during each run, and every file is checked after every kill.
+``python -m tests.crash [kills] [seed]`` does it 40 times; the tests do it a few times.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
-import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 from attrs import define, field
 
 from asyncfin import Annual, Client, Select, extract
 from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox.dataset import DatasetFile, Publication
 from asyncfin.sandbox.generate import generate
 
 ROOT = Path(__file__).parents[1]
+COMPANIES = 24
 IN_PROGRESS = 4
-# What a run does until it is killed, in the mean: it reads five entities. Each of them takes three requests
-# and so about eight events, and three steps on disk, before and after each of which a kill may come.
-_ENTITIES_A_KILL = 6
-_EVENTS_A_KILL = 80
+# Before each run some companies publish, so that there is always something to read. One takes three requests,
+# and six steps on disk, before and after each of which a kill may come.
+_CHANGED = 6
+_QUERIES_A_KILL = 8
 _MOMENTS_A_KILL = 60
 _RUN = f"""
 import asyncio, os, signal, sys
+from pathlib import Path
 from asyncfin import Annual, Client, Select, extract
+from asyncfin.events import RequestAnswered
 
 moments = int(sys.argv.pop(1))
 
@@ -43,20 +48,48 @@ def pass_moment():
         os.kill(os.getpid(), signal.SIGKILL)
 
 def killing(step):
-    def taken(*arguments):
+    def taken(*arguments, **options):
         pass_moment()
-        step(*arguments)
+        result = step(*arguments, **options)
         pass_moment()
+        return result
     return taken
 
-os.fsync, os.replace = killing(os.fsync), killing(os.replace)
+class Halves:
+    def __init__(self, file):
+        self.file = file
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.file.close()
+
+    def write(self, content):
+        half = len(content) // 2
+        self.file.write(content[:half])
+        self.file.flush()
+        pass_moment()
+        self.file.write(content[half:])
+
+opened = Path.open
+
+def open_halves(path, *arguments, **options):
+    file = opened(path, *arguments, **options)
+    return Halves(file) if path.suffix == ".part" else file
+
+Path.open, os.fsync, os.replace = open_halves, killing(os.fsync), killing(os.replace)
 
 def tell(event):
-    print(type(event).__name__, flush=True)
+    if isinstance(event, RequestAnswered) and event.operation == "query":
+        print("query", flush=True)
 
 async def main(base_url, token, folder, *ids):
     async with Client(base_url, token, max_in_flight={IN_PROGRESS}, observers=[tell]) as client:
-        await extract(client, ids, Select(), Annual(), to=folder, progress=tell)
+        await extract(client, ids, Select(), Annual(), to=folder)
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -68,128 +101,176 @@ class Outcome:
 
     Attributes:
         kills: how many there were.
-        on_disk: how many of them came before or after a step of putting a file in place.
-        in_progress: how many entities each run has asked for and not brought to an end.
-        repeated: entities that were asked for more than their metadata after they were done.
-        requests: how many were sent in all.
-        checks: how many of them asked for the metadata of entities that were done.
-        needed: how many an undisturbed run sends.
-        most: how many that one sends for an entity, at most.
-        stray: what stood in the folders and should not: in the end, or after a kill, unknown to the journal.
+        on_disk: how many of them came around or within the steps of putting a file in place.
+        changes: how many publications replaced another one.
+        files: how many new files were checked.
+        in_progress: the most entities that a run had asked for and not brought to an end.
+        lost: the requests for those, in all.
+        most: how many requests a run without kills sends for an entity, at most.
+        repeated: entities that were read again though their file was of the current publication.
+        wrong: files that are not whole, or not those of one publication; and what should not stand there.
         equal: whether the rows are those of the undisturbed run.
     """
 
     kills: int = 0
     on_disk: int = 0
-    in_progress: list[int] = field(factory=list)
-    repeated: set[str] = field(factory=set)
-    requests: int = 0
-    checks: int = 0
-    needed: int = 0
+    changes: int = 0
+    files: int = 0
+    in_progress: int = 0
+    lost: int = 0
     most: int = 0
-    stray: set[str] = field(factory=set)
+    repeated: set[str] = field(factory=set)
+    wrong: set[str] = field(factory=set)
     equal: bool = False
 
     @property
-    def lost(self) -> int:
-        """How many requests were sent again because of the kills."""
-        return self.requests - self.checks - self.needed
-
-    @property
     def bound(self) -> int:
-        """How many that may be: all of the entities in progress."""
-        return self.kills * IN_PROGRESS * self.most
+        """How many requests may be lost: all of the entities in progress, each begun anew at most once."""
+        return (self.kills * IN_PROGRESS + self.changes) * self.most
 
     def check(self) -> None:
         """Refuse an outcome that breaks a promise."""
         assert self.equal, "the rows are not those of the undisturbed run"
-        assert not self.stray, f"stray files: {self.stray}"
+        assert not self.wrong, f"wrong files: {self.wrong}"
         assert not self.repeated, f"read again after they were done: {self.repeated}"
-        assert max(self.in_progress) <= IN_PROGRESS, f"entities in progress at a kill: {self.in_progress}"
-        assert 0 <= self.lost <= self.bound, f"{self.lost} requests were lost, {self.bound} may be"
+        assert self.in_progress <= IN_PROGRESS, f"entities in progress at a kill: {self.in_progress}"
+        assert self.lost <= self.bound, f"{self.lost} requests were lost, {self.bound} may be"
 
 
 async def crash(kills: int, seed: int, place: Path) -> Outcome:
     """Kill a run so often, at random moments, and let the last one come to its end."""
-    source, outcome = random.Random(seed), Outcome()
-    companies = [generate(seed, series=30, publications=1) for seed in range(_ENTITIES_A_KILL * kills)]
+    companies = [generate(number, series=30, publications=3) for number in range(COMPANIES)]
     folder = place / "night"
-    async with Sandbox(*companies) as sandbox:
-        while outcome.kills < kills:
-            if outcome.kills % 2:
-                moments = 1 + source.randrange(_MOMENTS_A_KILL)
-                killed = await _run(sandbox, folder, outcome, moments=moments)
-                outcome.on_disk += killed
+    async with Sandbox(*(_at(company, 0) for company in companies)) as sandbox:
+        course = _Course(sandbox, companies, folder, random.Random(seed))
+        while course.outcome.kills < kills:
+            by_moment = course.outcome.kills % 2 == 1
+            course.change(_CHANGED)
+            if by_moment:
+                killed = await course.run(moments=1 + course.source.randrange(_MOMENTS_A_KILL))
             else:
-                events = 2 * len(done(folder)) + source.randrange(_EVENTS_A_KILL)
-                killed = await _run(sandbox, folder, outcome, events=events)
-            outcome.kills += killed
-        while await _run(sandbox, folder, outcome):
+                killed = await course.run(queries=1 + course.source.randrange(_QUERIES_A_KILL))
+            course.outcome.kills += killed
+            course.outcome.on_disk += killed and by_moment
+        while await course.run():
             pass
-        outcome.requests = len(sandbox.log)
+        outcome = course.outcome
         async with Client(sandbox.base_url, sandbox.token) as client:
             report = await extract(client, sandbox.entities, Select(), Annual(), to=place / "calm")
-        outcome.needed = report.requests
         outcome.most = max(each.requests for each in report.entities)
         expected = {f"{entity_id}.parquet" for entity_id in sandbox.entities}
-    outcome.stray |= _names(folder) ^ expected | _names(_beside(folder)) ^ {"journal.sqlite", "lock"}
+    outcome.wrong |= {path.name for path in folder.iterdir()} ^ expected
+    outcome.wrong |= {path.name for path in _beside(folder).iterdir()} ^ {"journal.sqlite", "lock"}
     outcome.equal = _rows(folder) == _rows(place / "calm") != []
     return outcome
 
 
-async def _run(
-    sandbox: Sandbox, folder: Path, outcome: Outcome, *, events: int = sys.maxsize, moments: int = 0
-) -> bool:
-    """Run until so many events, or moments around steps on disk; say whether it was killed."""
-    before, since = done(folder), len(sandbox.log)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-c", _RUN, str(moments), sandbox.base_url, sandbox.token, str(folder), *sandbox.entities),
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
+class _Course:
+    """The runs, and the publications that change meanwhile."""
+
+    def __init__(
+        self, sandbox: Sandbox, companies: list[DatasetFile], folder: Path, source: random.Random
+    ) -> None:
+        self.sandbox, self.folder, self.source = sandbox, folder, source
+        self.companies = {company.entity_id: company for company in companies}
+        self.current = {company.entity_id: 0 for company in companies}
+        self.outcome = Outcome()
+        self.seen: dict[str, tuple[int, int]] = {}  # of each file, its stamp when it was checked
+        self.published: dict[str, str | None] = {}  # of each file, its dataset_id then
+
+    def change(self, count: int) -> set[str]:
+        """Let companies publish, and return which."""
+        chosen = self.source.sample(sorted(self.companies), count)
+        for entity_id in chosen:
+            company = self.companies[entity_id]
+            self.current[entity_id] = (self.current[entity_id] + 1) % len(company.publications)
+            self.sandbox.publish(_at(company, self.current[entity_id]))
+        self.outcome.changes += count
+        return set(chosen)
+
+    async def run(self, *, queries: int = sys.maxsize, moments: int = 0) -> bool:
+        """Run until so many queries are answered, or moments have passed; return whether it was killed."""
+        since = len(self.sandbox.log)
+        fresh = {
+            entity_id
+            for entity_id, dataset_id in self.published.items()
+            if dataset_id == self._publication(entity_id).dataset_id
+        }
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-c", _RUN, str(moments), self.sandbox.base_url, self.sandbox.token, str(self.folder)),
+            *self.sandbox.entities,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        assert process.stdout is not None
+        changed: set[str] = set()
+        while queries and await process.stdout.readline():
+            queries -= 1
+            if not changed:
+                changed = self.change(1)
+        if queries == 0:
+            process.send_signal(signal.SIGKILL)
+        await process.stdout.read()
+        code = await process.wait()
+        assert code in (0, -signal.SIGKILL), f"the run ended with {code}"
+        read = [
+            served.path.split("/")[3] for served in self.sandbox.log[since:] if served.operation != "dataset"
+        ]
+        unfinished = set(read) - self._check_files()
+        self.outcome.repeated |= set(read) & (fresh - changed)
+        self.outcome.in_progress = max(self.outcome.in_progress, len(unfinished))
+        self.outcome.lost += sum(entity_id in unfinished for entity_id in read)
+        return code != 0
+
+    def _publication(self, entity_id: str) -> Publication:
+        return self.companies[entity_id].publications[self.current[entity_id]]
+
+    def _check_files(self) -> set[str]:
+        """Check every file that is new since the last time, and return whose they are."""
+        written = set()
+        for path in self.folder.glob("*"):
+            stamp = path.stat().st_size, path.stat().st_mtime_ns
+            if path.suffix != ".parquet" or self.seen.get(path.stem) == stamp:
+                continue
+            self.seen[path.stem] = stamp
+            self.outcome.files += 1
+            written.add(path.stem)
+            try:
+                table = pq.read_table(path, page_checksum_verification=True)
+                (about,) = json.loads(table.schema.metadata[b"asyncfin"])["panels"]
+            except Exception as error:
+                self.outcome.wrong.add(f"{path.name}: {error}")
+                continue
+            self.published[path.stem] = about["dataset_id"]
+            if _read(table) != _annual(self.companies[path.stem], about["dataset_id"]):
+                self.outcome.wrong.add(f"{path.name}: not the rows of its publication")
+        return written
+
+
+def _at(company: DatasetFile, number: int) -> DatasetFile:
+    return DatasetFile(company.entity_id, company.name, (company.publications[number],))
+
+
+def _read(table: Any) -> list[tuple[Any, ...]]:
+    columns = ("series_id", "year", "end_month", "duration_months", "number")
+    return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+
+
+def _annual(company: DatasetFile, dataset_id: str) -> list[tuple[Any, ...]]:
+    """What a publication holds of all fiscal years, as first reported."""
+    publication = next(each for each in company.publications if each.dataset_id == dataset_id)
+    years = {at: period for at, period in enumerate(publication.periods) if period[1:] == (12, 12)}
+    return sorted(
+        (series_id, *years[at], float(value["number"]))
+        for series_id, rows in publication.values.items()
+        for at, value, _ in rows
+        if at in years
     )
-    assert process.stdout is not None
-    while events and await process.stdout.readline():
-        events -= 1
-    if events == 0:
-        process.send_signal(signal.SIGKILL)
-    await process.stdout.read()
-    code = await process.wait()
-    assert code in (0, -signal.SIGKILL), f"the run ended with {code}"
-    asked = [(served.path.split("/")[3], served.operation) for served in sandbox.log[since:]]
-    read = {entity_id for entity_id, operation in asked if operation != "dataset"}
-    after = done(folder)
-    outcome.in_progress.append(len({entity_id for entity_id, _ in asked} - after))
-    outcome.repeated |= read & before
-    outcome.stray |= _names(folder) - {f"{entity_id}.parquet" for entity_id in after}
-    outcome.checks += sum(entity_id in before for entity_id, operation in asked if operation == "dataset")
-    return code != 0
-
-
-def done(folder: Path) -> set[str]:
-    """The entities that a folder's journal knows as done, and whose files are in place."""
-    journal = _beside(folder) / "journal.sqlite"
-    if not journal.exists():
-        return set()
-    # A copy is read: whoever opens the journal itself tidies up in it.
-    with tempfile.TemporaryDirectory() as place:
-        copied = shutil.copytree(_beside(folder), Path(place) / "copy")
-        with closing(sqlite3.connect(copied / "journal.sqlite")) as rows:
-            return {entity_id for entity_id in _done(rows) if (folder / f"{entity_id}.parquet").exists()}
-
-
-def _done(rows: sqlite3.Connection) -> set[str]:
-    if not rows.execute("SELECT 1 FROM sqlite_master WHERE name = 'entity'").fetchone():
-        return set()
-    return {entity_id for (entity_id,) in rows.execute("SELECT entity_id FROM entity WHERE state = 'done'")}
 
 
 def _beside(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.journal")
-
-
-def _names(folder: Path) -> set[str]:
-    return {path.name for path in folder.glob("*")}
 
 
 def _rows(folder: Path) -> list[object]:
@@ -201,12 +282,11 @@ def _rows(folder: Path) -> list[object]:
 def main(kills: str = "40", seed: str = "0") -> None:
     with tempfile.TemporaryDirectory() as place:
         outcome = asyncio.run(crash(int(kills), int(seed), Path(place)))
-    print(f"{outcome.kills} kills, {outcome.on_disk} of them around the steps that put a file in place")
-    print(f"entities in progress at a kill: {max(outcome.in_progress)} at most, {IN_PROGRESS} allowed")
-    print(f"{outcome.requests} requests, {outcome.needed} without kills")
-    print(f"requests for the metadata of done entities: {outcome.checks}")
+    print(f"{outcome.kills} kills, {outcome.on_disk} of them while a file was written or put in place")
+    print(f"{outcome.changes} publications changed; {outcome.files} files checked, wrong: {outcome.wrong}")
+    print(f"entities in progress at a kill: {outcome.in_progress} at most, {IN_PROGRESS} allowed")
     print(f"requests lost: {outcome.lost}, {outcome.bound} allowed")
-    print(f"done entities read again: {len(outcome.repeated)}; stray files: {sorted(outcome.stray)}")
+    print(f"current entities read again: {len(outcome.repeated)}")
     print(f"rows equal to the undisturbed run's: {outcome.equal}")
     outcome.check()
 

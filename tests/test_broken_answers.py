@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 
 from asyncfin import (
-    Annual,
     Client,
-    Exact,
     FiscalRange,
-    IncompleteResultError,
     MalformedAnswerError,
     Select,
     Trailing,
 )
-from asyncfin.sandbox import Dialect, Sandbox
+from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.generate import generate
 from tests.altered import altered
 
@@ -48,67 +45,12 @@ async def test_the_untouched_answers_are_taken() -> None:
     await ask(lambda sent, answer: None)
 
 
-async def test_a_series_that_is_lost_is_named() -> None:
-    """Where the service lists series without values, an absent one is lost."""
-    lost = []
-
-    def lose(sent: Response, answer: Response) -> None:
-        for series in answer["series"]:
-            series["values"] = [None] * len(answer["periods"])
-        lost.append(answer["series"].pop(0)["series_id"])
-
-    with pytest.raises(IncompleteResultError) as caught:
-        await ask(lose)
-    assert set(caught.value.series_ids) == set(lost)
-    assert lost[0] in str(caught.value)
-    told = [line.partition(":")[0] for line in caught.value.report().splitlines()]
-    assert {"operation", "entity", "time", "message"} <= {*told}
-    assert "attempts" not in told, "many requests were sent, none of which failed"
-
-
-async def test_an_absent_series_that_comes_when_asked_again_is_taken() -> None:
-    """A service that lost series once, and shows no empty ones, is asked for them once more."""
-    hidden: set[str] = set()
-
-    def hide_once(name: str, sent: Response, answer: Response) -> None:
-        if name == "query" and not hidden:
-            hidden.add(answer["series"].pop(0)["series_id"])
-
-    async with (
-        Sandbox(DATASET) as sandbox,
-        altered(sandbox, hide_once) as base_url,
-        Client(base_url, sandbox.token) as client,
-    ):
-        panel = await client.query(DATASET.entity_id, Select(), FiscalRange())
-        spent = len([served for served in sandbox.log if served.operation == "query"])
-        plan = await client.plan(DATASET.entity_id, Select(), FiscalRange())
-    assert panel.unlisted == ()
-    (found,) = hidden
-    assert any(panel[found].values)
-    assert spent == plan.requests + 1
-
-
-async def test_a_service_that_leaves_empty_series_out_is_asked_again_only_once() -> None:
-    """The absent series stand in the panel with None and are named; the client remembers."""
-    async with (
-        Sandbox(DATASET, dialect=Dialect(empty_series=False)) as sandbox,
-        Client(sandbox.base_url, sandbox.token) as client,
-    ):
-        plan = await client.plan(DATASET.entity_id, Select(), Annual(last=1))
-        first = await client.run(plan)
-        second = await client.run(plan)
-    assert first.unlisted == second.unlisted != ()
-    assert all(value is None for series_id in first.unlisted for value in first[series_id].values)
-    assert len(first) == len(plan.series)
-    assert first.requests > plan.requests == second.requests
-
-
 async def test_nothing_is_left_out_where_nothing_could_be_asked() -> None:
     """A publication without periods answers no query: its series have no values, and none is missing."""
     empty = generate(5, series=3, fill=0, publications=1)
     async with Sandbox(empty) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        panel = await client.query(empty.entity_id, Select(), Exact("FY2024"))
-        assert client.stats.by_operation.keys() == {"dataset", "catalogue"}
+        panel = await client.query(empty.entity_id, Select(), Trailing(12))
+        assert client.stats().by_operation.keys() == {"dataset", "catalogue"}
     assert (len(panel), panel.value_count, panel.unlisted) == (3, 0, ())
 
 
@@ -139,17 +81,6 @@ async def test_values_looked_at_later_say_whose_they_are() -> None:
     for caught in (of_panel, of_page):
         assert (caught.value.operation, caught.value.entity_id) == ("query", DATASET.entity_id)
     assert of_page.value.at == page.at
-
-
-async def test_a_stream_gives_no_piece_of_a_batch_that_brought_no_series() -> None:
-    """All series were left out: they come in one piece, at the end."""
-    async with (
-        Sandbox(DATASET, dialect=Dialect(empty_series=False)) as sandbox,
-        Client(sandbox.base_url, sandbox.token) as client,
-    ):
-        async with client.stream(DATASET.entity_id, Select(), Exact("FY1950")) as pieces:
-            (piece,) = [piece async for piece in pieces]
-        assert len(piece) == len(piece.unlisted) == len(await client.catalogue(DATASET.entity_id))
 
 
 def twice(sent: Response, answer: Response) -> None:

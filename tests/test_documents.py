@@ -46,3 +46,18 @@ def test_a_python_block_runs_and_prints_the_text_below_it(code: str, output: str
 def test_the_examples_in_docstrings_run(name: str) -> None:
     """What a docstring shows is what happens."""
     assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_the_readme_s_extraction_runs_again_and_with_another_question(tmp_path: Path) -> None:
+    """The second time nothing has changed; another `last` takes the folder over."""
+    text = (ROOT / "README.md").read_text()
+    code = next(
+        code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if 'to="revenue"' in code
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", each], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout.splitlines()[0]
+        for each in (code, code, code.replace("last=3", "last=2"))
+    ]
+    assert said == ["3 entities, 13 requests", "3 entities, 3 requests", "3 entities, 13 requests"]

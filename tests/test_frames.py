@@ -9,14 +9,12 @@ import pytest
 
 import asyncfin
 from asyncfin.errors import MalformedAnswerError, SelectionError
-from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.period import FiscalRange, Period
-from asyncfin.model.select import Select
 from asyncfin.table.columns import COLUMNS
 from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel, concat
 from asyncfin.wire.values import read_query_page
-from tests.answers import DATASET_ID, ENTITY_ID, EVER, catalogue_of, encoded, page_json, panel_of
+from tests.answers import DATASET_ID, ENTITY_ID, EVER, Stitched, catalogue_of, encoded, page_json, panel_of
 
 pa = pytest.importorskip("pyarrow")
 np = pytest.importorskip("numpy")
@@ -145,9 +143,9 @@ async def broken_panel(field: str, to: Any) -> Panel:
     document = page_json([FY24], {"a.annual": {FY24: 1}})
     document["series"][0]["values"][0][field] = to
     catalogue = catalogue_of(["a.annual"])
-    stitch = Stitch(catalogue, catalogue.series, EVER)
+    stitch = Stitched(catalogue, catalogue.series, EVER)
     await stitch.add(read_query_page(encoded(document)), home=frozenset(["a.annual"]), asked=EVER)
-    return stitch.panel(select=Select(), value_version="original")
+    return stitch.panel()
 
 
 @pytest.mark.parametrize(

@@ -1,39 +1,82 @@
 """What `import asyncfin` brings in: its sorted names, and none of the optional libraries."""
 
+import ast
+import importlib
+import pydoc
 import subprocess
 import sys
-from types import ModuleType
+from pathlib import Path
 
 import pytest
 
 import asyncfin
+import asyncfin.typing
 
 OPTIONAL = ["cyclopts", "matplotlib", "numpy", "opentelemetry", "pandas", "polars", "pyarrow", "rich"]
-APART = ["asyncfin.sandbox", "asyncfin.cli", "asyncfin.extraction", "asyncfin.telemetry"]
+APART = ["asyncfin.sandbox", "asyncfin.cli", "asyncfin.extraction", "asyncfin.telemetry", "cattrs"]
+
+
+def child(code: str) -> str:
+    """Return what a new interpreter prints."""
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
 
 
 @pytest.fixture(scope="module")
 def imported() -> set[str]:
-    """The modules of a new interpreter that has imported asyncfin."""
-    code = "import sys, asyncfin; print(*sys.modules)"
-    child = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
-    assert child.returncode == 0, child.stderr
-    return set(child.stdout.split())
+    """The modules of a new interpreter that has imported the client."""
+    return set(child("import sys; from asyncfin import Client; print(*sys.modules)").split())
 
 
 @pytest.mark.parametrize("name", [*OPTIONAL, *APART])
-def test_importing_the_package_leaves_what_is_optional_alone(imported: set[str], name: str) -> None:
-    """Frames, plots, commands, extraction, telemetry and the sandbox are imported when they are used."""
+def test_importing_the_client_leaves_what_is_optional_alone(imported: set[str], name: str) -> None:
+    """What is optional, and what few programs use, is imported when it is used."""
     assert "asyncfin.client" in imported
     assert name not in imported
 
 
+def test_importing_the_package_imports_nothing_else() -> None:
+    """A bare import costs nothing, and a misspelt name is an AttributeError."""
+    code = "import sys; known = set(sys.modules); import asyncfin; print(*set(sys.modules) - known)"
+    assert child(code).split() == ["asyncfin"]
+    with pytest.raises(AttributeError, match="module 'asyncfin' has no attribute 'Cliant'"):
+        asyncfin.Cliant  # noqa: B018
+
+
+def test_public_modules_are_attributes_of_the_package() -> None:
+    """Without an import of their own."""
+    assert child("import asyncfin; print(asyncfin.errors.SelectionError.__name__)") == "SelectionError\n"
+    assert child("import asyncfin; print(asyncfin.sandbox.Sandbox.__name__)") == "Sandbox\n"
+
+
 def test_the_public_names_are_sorted_and_complete() -> None:
-    """`__all__` is in order, and the package holds these names, its modules and nothing else."""
+    """`__all__` is in order, each name can be had, and type checkers see the same ones."""
     assert asyncfin.__all__ == sorted(asyncfin.__all__)
-    held = {
-        name
-        for name in dir(asyncfin)
-        if not name.startswith("_") and not isinstance(getattr(asyncfin, name), ModuleType)
+    assert list(asyncfin._MODULES) == asyncfin.__all__
+    assert set(asyncfin.__all__) <= set(dir(asyncfin))
+    for name in asyncfin.__all__:
+        assert getattr(asyncfin, name) is getattr(sys.modules[asyncfin._MODULES[name]], name)
+    tree = ast.parse(Path(asyncfin.__file__).read_text())
+    static = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module != "importlib"
+        for alias in node.names
     }
-    assert held == set(asyncfin.__all__)
+    assert static == asyncfin._MODULES
+
+
+@pytest.mark.parametrize("module", ["asyncfin", "asyncfin.typing", "asyncfin.events", "asyncfin.errors"])
+def test_help_renders(module: str) -> None:
+    """Of the package with all its public classes, on every Python."""
+    text = pydoc.render_doc(importlib.import_module(module), renderer=pydoc.plaintext)
+    assert module in text
+    for name in getattr(importlib.import_module(module), "__all__", ()):
+        assert name in text
+
+
+def test_the_types_to_annotate_with_are_sorted_and_there() -> None:
+    """They have one public address."""
+    assert sorted(asyncfin.typing.__all__) == asyncfin.typing.__all__
+    assert {"PeriodSelection", "ValueVersion", "Lane", "OnProgress", "Layout"} <= set(asyncfin.typing.__all__)

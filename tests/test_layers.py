@@ -10,8 +10,20 @@ import asyncfin
 
 ROOT = Path(asyncfin.__file__).parent
 # The tower, lowest first. `telemetry` and `pytest_plugin` stand beside `cli`; the sandbox stands alone.
-TOWER = ["errors", "html", "events", "model", "wire", "table", "fanout", "client", "extraction", "cli"]
-BESIDE_CLI = ["telemetry", "pytest_plugin", "__init__", "__main__"]
+TOWER = [
+    "errors",
+    "html",
+    "events",
+    "model",
+    "wire",
+    "table",
+    "cache",
+    "fanout",
+    "client",
+    "extraction",
+    "cli",
+]
+BESIDE_CLI = ["telemetry", "typing", "pytest_plugin", "__init__", "__main__"]
 MODULES = sorted(ROOT.rglob("*.py"))
 
 

@@ -7,12 +7,10 @@ import pytest
 from attrs import evolve
 
 from asyncfin.errors import MalformedAnswerError, SelectionError
-from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
-from asyncfin.model.select import Select
 from asyncfin.table.panel import Panel
 from asyncfin.wire.values import read_query_page
-from tests.answers import catalogue_of, encoded, page_json, panel_of
+from tests.answers import Stitched, catalogue_of, encoded, page_json, panel_of
 
 FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
 Q1, Q2 = Period.parse("2024-Q1"), Period.parse("2024-Q2")
@@ -224,10 +222,10 @@ async def test_broken_values_are_found_by_looking_or_by_check() -> None:
     document = page_json([FY24], {"a.annual": {FY24: 1}, "b.annual": {FY24: 2}})
     document["series"][1]["values"][0]["text"] = None
     catalogue = catalogue_of(["a.annual", "b.annual"])
-    stitch = Stitch(catalogue, catalogue.series, Exact([FY24]))
+    stitch = Stitched(catalogue, catalogue.series, Exact([FY24]))
     home = frozenset({"a.annual", "b.annual"})
     await stitch.add(read_query_page(encoded(document)), home=home, asked=Exact([FY24]))
-    panel = stitch.panel(select=Select(), value_version="original")
+    panel = stitch.panel()
     assert [value.number for value in panel["a.annual"].values if value] == [1]
     where = r"\$\.series\[1\] \(b\.annual\)\.values\[0\]\.text"
     with pytest.raises(MalformedAnswerError, match=where):

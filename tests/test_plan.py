@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from asyncfin.errors import SelectionError
 from asyncfin.fanout.plan import Plan, plan
+from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
-from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
@@ -44,12 +45,10 @@ def catalogue(*triples: tuple[str, str, str], periods: tuple[Period, ...] = YEAR
     )
 
 
-def planned(
-    known: Catalogue, wanted: tuple[str, ...] | None = None, periods: Resolved | None = ANNUAL
-) -> Plan:
+def planned(known: Catalogue, wanted: tuple[str, ...] | None = None, periods: Resolved = ANNUAL) -> Plan:
     """Plan the series of these ids, or all of them."""
     series = known.series if wanted is None else tuple(known[each] for each in wanted)
-    return plan(known, series, periods, select=Select(), period_selection=periods or Annual(), pinned=False)
+    return plan(Question(known, Select(), periods), known, series)
 
 
 def test_one_page_of_series_is_one_batch_that_names_only_what_it_needs() -> None:
@@ -72,11 +71,9 @@ def test_no_wanted_series_means_no_batches() -> None:
     assert nothing.way == "as asked"
 
 
-@pytest.mark.parametrize("periods", [None, Trailing(12), ANNUAL])
-def test_periods_that_the_catalogue_lacks_mean_no_batches(periods: Resolved | None) -> None:
+def test_a_catalogue_without_periods_means_no_batches() -> None:
     """Where there is no period to ask for, nothing is asked; the wanted series stand in the plan."""
-    known = catalogue(("Revenue", "all", "annual"), periods=() if periods else YEARS)
-    empty = planned(known, periods=periods)
+    empty = planned(catalogue(("Revenue", "all", "annual"), periods=()), periods=Trailing(12))
     assert empty.batches == ()
     assert [series.series_id for series in empty.series] == ["s0"]
 
@@ -121,6 +118,15 @@ def test_all_groups_of_one_cell_follow_the_cursor_where_that_takes_fewer_request
     assert batch.requests == 2
 
 
+def test_as_many_groups_as_a_query_can_name_are_named() -> None:
+    """50 groups are within the cap of spec 8, so the 70 others of the same metric and path stay out."""
+    known = catalogue(*(("Revenue", "all", f"g{at}") for at in range(120)))
+    (batch,) = planned(known, tuple(f"s{at}" for at in range(50))).batches
+    assert batch.reporting_group_ids is not None
+    assert len(batch.reporting_group_ids) == 50
+    assert batch.matched == batch.home
+
+
 @pytest.mark.parametrize("periods", [ANNUAL, Trailing(12)])
 def test_a_single_cell_larger_than_a_page_follows_its_cursor(periods: Resolved) -> None:
     """250 series of one metric, path and group can't be told apart by a query: one batch of three pages."""
@@ -157,10 +163,38 @@ def test_trailing_without_foreign_series_is_asked_as_it_is() -> None:
     assert [batch.periods for batch in pure.batches] == [Trailing(12)]
 
 
+def test_trailing_goes_as_asked_where_that_costs_no_more() -> None:
+    """40 metrics on each of two paths are two requests, with a foreign series among them or without."""
+    wanted = [(f"A{at}", "x", "g") for at in range(40)] + [(f"B{at}", "y", "g") for at in range(40)]
+    foreign = [(f"A{at}", "y", "g") for at in range(40)] + [(f"B{at}", "x", "g") for at in range(40)]
+    known = catalogue(*wanted, *foreign)
+    ids = tuple(f"s{at}" for at in range(len(wanted)))
+    ranged = planned(known, ids)
+    assert ranged.requests == 2
+    assert any(batch.matched > batch.home for batch in ranged.batches), "the case is a tie of the two ways"
+    assert planned(known, ids, Trailing(12)).requests == 2
+    assert planned(known, ids, Trailing(12)).way == "as asked"
+
+
 def test_trailing_for_one_of_two_series_of_a_cell_is_asked_as_range() -> None:
     """No query matches the one without the other."""
     known = catalogue(("A", "x", "g"), ("A", "x", "g"))
     assert planned(known, ("s0",), Trailing(12)).way == "trailing as range"
+
+
+@pytest.mark.parametrize(
+    ("triples", "bound"),
+    [
+        ([("Revenue", f"p{at}", "g") for at in range(101)], 3),
+        ([(f"M{at}", "all", "g") for at in range(101)], 3),
+        ([(f"M{at}", f"p{at}", "g") for at in range(51)], 2),
+        ([(f"M{at % 2}", f"p{at // 2}", "g") for at in range(202)], 3),
+    ],
+    ids=["paths of a metric", "metrics of a path", "diagonal", "series"],
+)
+def test_the_lower_bound_counts_every_cap(triples: list[tuple[str, str, str]], bound: int) -> None:
+    """At most 100 series, 50 metrics and 50 paths fit into one request, whichever is short first."""
+    assert planned(catalogue(*triples)).lower_bound == bound
 
 
 def test_two_pages_of_one_query_are_taken_where_they_are_all_there_is() -> None:

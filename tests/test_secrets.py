@@ -2,17 +2,22 @@
 
 import asyncio
 import copy
+import io
 import json
 import logging
 import pickle
 import traceback
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from rich.console import Console
+from rich.traceback import Traceback
 
 from asyncfin.client import Client
 from asyncfin.errors import AuthenticationError, DatasetChangedError, MalformedAnswerError, ServiceError
@@ -23,7 +28,17 @@ from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import Secret, Tokens
 from asyncfin.wire.transport import Transport
-from tests.scripted import Received, answer, dropping, hanging, judged, refusal, resetting, trickling
+from tests.scripted import (
+    Received,
+    answer,
+    dropping,
+    hanging,
+    judged,
+    refusal,
+    resetting,
+    scripted,
+    trickling,
+)
 
 CANARY = 'canary+7f/3a=~b\\c"d'
 CAUTIOUS = json.dumps(CANARY)[1:-1].replace("+", "\\u002B").replace("=", "\\u003d").replace("/", "\\/")
@@ -297,3 +312,120 @@ async def test_a_token_of_under_8_characters_is_struck_from_no_text(token: str) 
             await sender.send(READ)
     assert (caught.value.code, caught.value.request_id) == ("dataset_changed", "r-1")
     assert caught.value.message == f"the token {token} is old"
+
+
+# --- frames that wait
+
+E_ID = "O-" + "1" * 32
+READS: dict[str, Callable[[Client], Coroutine[Any, Any, Any]]] = {
+    "dataset": lambda client: client.dataset(E_ID),
+    "limits": lambda client: client.limits(),
+    "page": lambda client: _first(client.catalogue_pages(E_ID)),
+}
+WAITS = {
+    "no response": hanging(),
+    "within the head": hanging(b"HTTP/1.1 200 OK\r\nX-Y: z\r\n"),
+    "within the body": hanging(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1"),
+    "before a retry": refusal(503, retry_after="50"),
+    "in a pause": refusal(429, retry_after="50"),
+}
+
+
+async def _first(pages: AsyncIterator[Any]) -> Any:
+    return await anext(pages)
+
+
+async def _timed_out(read: Coroutine[Any, Any, Any]) -> None:
+    async with asyncio.timeout(5):
+        await read
+
+
+async def _waited_for(read: Coroutine[Any, Any, Any]) -> None:
+    await asyncio.wait_for(read, 5)
+
+
+async def _cancelled(read: Coroutine[Any, Any, Any]) -> None:
+    task = asyncio.ensure_future(read)
+    asyncio.get_running_loop().call_later(5, task.cancel)
+    await task
+
+
+async def ended(base_url: str, read: Any, ending: Any) -> BaseException:
+    """Return the error of a read that its caller ends; no frame of it is one of the test or its server."""
+    async with Client(base_url, CANARY) as client:
+        try:
+            await ending(read(client))
+        except (TimeoutError, asyncio.CancelledError) as error:
+            return error
+    raise AssertionError
+
+
+def frames_of(error: BaseException | None) -> Iterator[FrameType]:
+    """Yield the frames of an error's traceback, and of those that led to it."""
+    while error is not None:
+        yield from (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        error = error.__cause__ or error.__context__
+
+
+def strings_in(thing: Any, depth: int = 5) -> Iterator[str]:
+    """Yield the texts in a thing, in what it contains, and in the attributes of aiohttp's objects."""
+    if isinstance(thing, bytes | bytearray):
+        yield bytes(thing).decode("latin-1")
+    elif isinstance(thing, str):
+        yield str.__str__(thing)
+    elif depth and isinstance(thing, Mapping):
+        for key, value in thing.items():
+            yield from (*strings_in(key, depth - 1), *strings_in(value, depth - 1))
+    elif depth and isinstance(thing, list | tuple | set | frozenset | deque):
+        for each in thing:
+            yield from strings_in(each, depth - 1)
+    elif depth and type(thing).__module__.startswith("aiohttp"):
+        yield from strings_in(list(getattr(thing, "__dict__", {}).values()), depth - 1)
+
+
+def shown_by_rich(error: BaseException) -> str:
+    """Return what rich prints of an error, with the locals of its frames."""
+    console = Console(file=io.StringIO(), width=400)
+    whole = {"show_locals": True, "locals_max_string": None, "locals_max_length": None}
+    console.print(Traceback.from_exception(type(error), error, error.__traceback__, **whole))  # type: ignore[arg-type]
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("ending", [_timed_out, _waited_for, _cancelled])
+@pytest.mark.parametrize("read", READS)
+async def test_no_frame_of_a_read_that_its_caller_ends_holds_the_token(
+    read: str, ending: Any, wait: str
+) -> None:
+    """Neither rich nor the standard library shows it with the frames' locals, and no local holds it."""
+    async with scripted(WAITS[wait]) as server:
+        error = await ended(server.base_url, READS[read], ending)
+    frames = list(frames_of(error))
+    assert any("asyncfin" in frame.f_code.co_filename for frame in frames)
+    for frame in frames:
+        for name, value in frame.f_locals.items():
+            assert not any(map(leaks, strings_in(value))), f"{name} of {frame.f_code.co_qualname}"
+    whole = traceback.TracebackException.from_exception(error, capture_locals=True)
+    assert not leaks("".join(whole.format()))
+    if ending is _timed_out:  # rich takes a while, and prints the same frames however a read is ended
+        assert not leaks(shown_by_rich(error))
+
+
+@pytest.mark.virtual
+async def test_a_waiting_frame_of_a_read_holds_the_token_at_no_time() -> None:
+    """Looked at while it waits, from the caller down to the connection."""
+    async with scripted(hanging()) as server, Client(server.base_url, CANARY) as client:
+        task = asyncio.ensure_future(client.dataset(E_ID))
+        await server.arrived(1)
+        awaited: Any = task.get_coro()
+        frames = []
+        while (frame := getattr(awaited, "cr_frame", None)) is not None:
+            frames.append(frame)
+            awaited = awaited.cr_await
+        assert {frame.f_code.co_name for frame in frames} >= {"dataset", "send", "_exchange"}
+        for frame in frames:
+            assert not any(map(leaks, strings_in(frame.f_locals)))
+        task.cancel()
+        await asyncio.wait([task])

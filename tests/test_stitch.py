@@ -7,21 +7,19 @@ from typing import Any
 import pytest
 
 from asyncfin.errors import MalformedAnswerError
-from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
-from asyncfin.model.select import Select
 from asyncfin.wire.tasks import decoding_lock
 from asyncfin.wire.values import QueryPage, read_query_page
-from tests.answers import EVER, Numbers, catalogue_of, encoded, page_json
+from tests.answers import EVER, Numbers, Stitched, catalogue_of, encoded, page_json
 
 FY22, FY23, FY24 = (Period(year, 12, 12) for year in (2022, 2023, 2024))
 IDS = ("a.annual", "b.annual", "c.annual")
 HOME = frozenset(IDS)
 
 
-def stitch(periods: Resolved | None = EVER) -> Stitch:
+def stitch(periods: Resolved | None = EVER) -> Stitched:
     catalogue = catalogue_of(IDS, [FY22, FY23, FY24])
-    return Stitch(catalogue, catalogue.series, periods)
+    return Stitched(catalogue, catalogue.series, periods)
 
 
 def page(numbers: Numbers, **changes: Any) -> QueryPage:
@@ -34,9 +32,9 @@ async def test_foreign_series_leave_no_trace() -> None:
     await answer.add(
         page({"a.annual": {FY24: 1}, "b.annual": {FY22: 2}}), home=frozenset(IDS[:1]), asked=EVER
     )
-    assert [series.series_id for series in answer.absent] == ["b.annual", "c.annual"]
+    assert [series.series_id for series in answer.stitch.absent] == ["b.annual", "c.annual"]
     await answer.add(page({"b.annual": {FY23: 3}}), home=frozenset(IDS[1:]), asked=EVER)
-    panel = answer.panel(select=Select(), value_version="original")
+    panel = answer.panel()
     assert panel.periods == (FY23, FY24)
     assert panel.unlisted == ("c.annual",)
 
@@ -47,7 +45,7 @@ async def test_a_foreign_series_need_not_be_sound() -> None:
     document["series"][1]["values"] = ["nonsense"]
     answer = stitch()
     await answer.add(read_query_page(encoded(document)), home=frozenset(IDS[:1]), asked=EVER)
-    answer.panel(select=Select(), value_version="original").check()
+    answer.panel().check()
 
 
 @pytest.mark.parametrize(
@@ -93,20 +91,23 @@ async def test_batches_have_windows_of_their_own() -> None:
     """The batch with the latest value cuts the others' down to the whole's window."""
     answer = stitch(Trailing(12))
     await answer.add(page({"a.annual": {FY23: 1}}), home=frozenset(IDS[:1]), asked=Trailing(12))
-    assert answer.anchor == FY23
+    assert answer.stitch.anchor == FY23
     await answer.add(page({"b.annual": {FY24: 2}}), home=frozenset(IDS[1:]), asked=Trailing(12))
-    panel = answer.panel(select=Select(), value_version="original")
+    panel = answer.panel()
     assert panel.anchor == FY24
     assert panel.anchored_by == ("b.annual",)
     assert panel.periods == (FY24,)
     assert panel["a.annual"].values == (None,)
 
 
-async def test_a_piece_can_be_cut_to_an_anchor_known_from_elsewhere() -> None:
-    """In a stream, other pieces may decide where the window ends."""
+async def test_a_piece_is_cut_to_the_anchor_of_the_whole_answer() -> None:
+    """In a stream, the page with the latest value decides where the window of every piece ends."""
     answer = stitch(Trailing(24))
-    await answer.add(page({"a.annual": {FY22: 1, FY23: 2}}), home=HOME, asked=Trailing(24))
-    panel = answer.panel(select=Select(), value_version="original", anchor=FY24)
+    await answer.add(page({"a.annual": {FY22: 1, FY23: 2}}), home=frozenset(IDS[:1]), asked=Trailing(24))
+    await answer.add(page({"b.annual": {FY24: 2}}), home=frozenset(IDS[1:]), asked=Trailing(24))
+    (first, _) = answer.arrivals
+    panel = answer.stitch.panel([first], answer.stitch.series_of(first))
+    assert panel.series_ids == ("a.annual",)
     assert panel.periods == (FY23,)
     assert panel.anchor == FY24
     assert panel.anchored_by == ()
@@ -125,29 +126,42 @@ async def test_listing_more_periods_than_asked_is_allowed() -> None:
     """The spec says what has a value, not what is listed."""
     answer = stitch(Exact([FY23]))
     await answer.add(page({"a.annual": {FY23: 1}}), home=HOME, asked=Exact([FY23]))
-    assert answer.panel(select=Select(), value_version="original").periods == (FY23,)
+    assert answer.panel().periods == (FY23,)
 
 
-async def test_an_empty_series_shows_that_the_service_lists_such() -> None:
-    """Only nulls came for it: it has arrived, and an absent one would be lost."""
+@pytest.mark.parametrize(
+    ("asked", "listed"),
+    [
+        (EVER, {"a.annual", "b.annual"}),
+        (FiscalRange(2022, 2024), {"a.annual", "b.annual"}),
+        (Exact([FY24, FY23, FY22]), {"a.annual", "b.annual"}),
+        (FiscalRange(2023, 2024), set()),
+        (FiscalRange(2022, 2023), set()),
+        (Exact([FY24]), set()),
+        (Trailing(120), set()),
+    ],
+    ids=repr,
+)
+async def test_a_response_over_all_periods_shows_which_series_are_listed(
+    asked: Resolved, listed: set[str]
+) -> None:
+    """Foreign and empty series count too; a response over some of the periods shows nothing of the others."""
+    answer = stitch(asked)
+    await answer.add(page({"a.annual": {}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=asked)
+    assert answer.stitch.publication.listed == listed
+
+
+async def test_what_is_listed_after_all_is_no_longer_left_out() -> None:
+    """A series that was left out before may be lost as any other once a response lists it."""
     answer = stitch()
-    await answer.add(page({"a.annual": {FY24: 1}}), home=HOME, asked=EVER)
-    assert not answer.lists_empty
-    await answer.add(page({"b.annual": {}}), home=HOME, asked=EVER)
-    assert answer.lists_empty
-    assert [series.series_id for series in answer.absent] == ["c.annual"]
-
-
-async def test_a_foreign_series_shows_too_that_the_service_lists_empty_ones() -> None:
-    """It is dropped, but any answer tells of the service's ways."""
-    answer = stitch()
+    answer.stitch.publication.left_out.update(IDS)
     await answer.add(page({"a.annual": {FY24: 1}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=EVER)
-    assert answer.lists_empty
+    assert answer.stitch.publication.left_out == {"c.annual"}
 
 
 async def test_nothing_asked_gives_all_series_without_periods() -> None:
     """A rule may mean no period of the catalogue: no request, and no series is called unlisted."""
-    panel = stitch(None).panel(select=Select(), value_version="original")
+    panel = stitch(None).panel()
     assert panel.series_ids == IDS
     assert panel.periods == ()
     assert panel.unlisted == ()
@@ -169,7 +183,7 @@ async def test_others_run_between_the_slices_of_a_large_page() -> None:
             turns += 1
 
     counting = asyncio.create_task(count())
-    answer = Stitch(catalogue, catalogue.series, EVER)
+    answer = Stitched(catalogue, catalogue.series, EVER)
     await answer.add(read_query_page(body), home=frozenset(s.series_id for s in catalogue), asked=EVER)
     counting.cancel()
     assert turns >= len(body) // (3 * 128 * 1024)
@@ -184,7 +198,7 @@ async def test_a_cancelled_page_is_not_half_taken() -> None:
     adding.cancel()
     await asyncio.wait([adding])
     assert adding.cancelled()
-    assert len(answer.absent) == len(IDS)
+    assert len(answer.stitch.absent) == len(IDS)
     assert not decoding_lock().locked()
     await answer.add(page({"a.annual": {FY24: 1}}), home=HOME, asked=EVER)
 
@@ -208,7 +222,7 @@ async def test_an_error_about_very_many_series_is_bounded() -> None:
     for series in document["series"]:
         series["label"] = "x" * 10_000 if series["series_id"] == ids[0] else "other"
     catalogue = catalogue_of(ids)
-    answer = Stitch(catalogue, catalogue.series, EVER)
+    answer = Stitched(catalogue, catalogue.series, EVER)
     with pytest.raises(MalformedAnswerError) as caught:
         await answer.add(read_query_page(encoded(document)), home=frozenset(ids), asked=EVER)
     assert len(caught.value.problems) == 100

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncfin.wire.tasks import SingleFlight, bounded, resumable
+from asyncfin.wire.tasks import SingleFlight, bounded, merged, resumable
 from tests.conftest import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual
@@ -91,12 +91,31 @@ async def test_as_many_jobs_run_as_the_limit_allows_and_no_more(limit: int) -> N
 
 
 async def test_a_consumer_that_stands_still_holds_back_the_jobs() -> None:
-    """While the consumer takes nothing, `limit` results wait and each worker holds one more."""
+    """While the consumer takes nothing, only `limit` jobs beyond the one taken are begun."""
     busy = Busy()
     async with bounded(busy.jobs(50), 4) as results:
         await anext(results)
         await asyncio.sleep(1000)
-        assert busy.begun == 4 + 4 + 1
+        assert busy.begun == 1 + 4
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+async def test_generators_share_the_limit_item_by_item(limit: int) -> None:
+    """A generator of many items holds nobody back, and no item is begun before there is a place for it."""
+    busy = Busy()
+
+    async def chain(first: int) -> AsyncGenerator[int, None]:
+        for name in range(first, first + 10):
+            yield await busy.job(name)
+
+    came: list[int] = []
+    async with merged([partial(chain, 0), partial(chain, 10), partial(chain, 20)], limit) as items:
+        async for item in items:
+            came.append(item)
+            await asyncio.sleep(5)
+            assert busy.begun <= len(came) + limit
+    assert sorted(came) == list(range(30))
+    assert busy.most == min(limit, 3)
 
 
 async def test_results_come_as_soon_as_they_are_there() -> None:

@@ -35,6 +35,7 @@ from asyncfin.errors import (
     TransportError,
     TruncatedAnswerError,
 )
+from asyncfin.wire import inflate
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
 from asyncfin.wire.transport import Transport
@@ -217,6 +218,8 @@ TRUNCATED = {
     "second gzip cut": answer(body=(gzip.compress(PLAIN) * 2)[:-9], content_encoding="gzip"),
     "zstd cut": answer(body=zstd.compress(PLAIN)[:-3], content_encoding="zstd"),
     "no gzip": answer(body=b"no gzip", content_encoding="gzip"),
+    "gzip of no bytes": answer(body=b"", content_encoding="gzip"),
+    "zstd of no bytes": answer(body=b"", content_encoding="zstd"),
     "no zstd": answer(body=b"no zstd", content_encoding="zstd"),
 }
 
@@ -327,6 +330,12 @@ def test_whatever_comes_is_an_answer_or_an_error_of_ours(raw: bytes) -> None:
         runner.run(attempt())
 
 
+async def test_an_error_without_a_body_is_returned_whatever_its_coding() -> None:
+    """The status says enough, and there is nothing to inflate."""
+    async with wired(answer(404, b"", content_encoding="gzip")) as transport:
+        assert (await attempted(transport, READ)).status == 404
+
+
 # --- the cap
 
 
@@ -368,6 +377,55 @@ async def test_a_bomb_is_never_inflated_beyond_the_cap() -> None:
             assert tracemalloc.get_traced_memory()[1] < 8 << 20
         finally:
             tracemalloc.stop()
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
+async def test_a_body_of_very_many_compressed_streams_is_refused(pack: Any) -> None:
+    """Each stream costs work, however little it holds; a thousand of them are taken."""
+    coding = pack.__module__.split(".")[0].replace("backports", "zstd").replace("compression", "zstd")
+    many = pack(b"") * 999
+    async with wired(answer(body=many + pack(b"1"), content_encoding=coding)) as transport:
+        assert (await attempted(transport, READ)).body == b"1"
+    async with wired(answer(body=many * 100, content_encoding=coding)) as transport:
+        error = await failure_of(transport)
+    assert isinstance(error, MalformedAnswerError)
+    assert "1000 compressed streams" in str(error)
+
+
+class Endless:
+    """A compressed stream that never ends, and gives nothing."""
+
+    eof = needs_input = False
+    unused_data = b""
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return b""
+
+
+async def test_inflating_ends_with_the_total_timeout_and_leaves_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread ends too: a program that has given up on the response is not kept from its end."""
+    monkeypatch.setitem(inflate._CODINGS, "gzip", Endless)
+    timeouts = Timeouts(total=0.3)
+    async with wired(answer(body=b"x", content_encoding="gzip"), timeouts=timeouts) as transport:
+        assert isinstance(await failure_of(transport), RequestTimeoutError)
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+@given(
+    st.lists(st.binary(max_size=200) | st.integers(0, 200_000).map(bytes), min_size=1, max_size=20),
+    st.sampled_from(["gzip", "zstd"]),
+)
+@settings(max_examples=50)
+def test_any_number_of_streams_inflates_to_what_was_compressed(parts: list[bytes], coding: str) -> None:
+    """Large and empty ones, of steps that end anywhere in them."""
+    pack = {"gzip": gzip.compress, "zstd": zstd.compress}[coding]
+    body = b"".join(map(pack, parts))
+    whole = b"".join(parts)
+    assert asyncio.run(inflate.inflated(body, coding, len(whole))) == whole
+    with pytest.raises(inflate.BrokenStreamError):
+        asyncio.run(inflate.inflated(body[:-1], coding, len(whole)))
 
 
 async def test_a_coding_not_asked_for_is_refused() -> None:

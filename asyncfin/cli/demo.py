@@ -54,7 +54,7 @@ async def demo() -> None:
     console = screen(_WIDTH)
     _print_entities(catalogues, address, console)
     _print_figures(panel, console)
-    _print_cost(client.stats, plan, console)
+    _print_cost(client.stats(), plan, console)
     print_next(console)
 
 

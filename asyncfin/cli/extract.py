@@ -69,7 +69,7 @@ class Pace:
         )
 
 
-def _folder(_: Any, tokens: Sequence[Token]) -> Path:
+def _folder(_: Any, tokens: Sequence[Token]) -> str:
     """Return the folder that --into names; refuse, in the words of the option, where no files can be put."""
     text = tokens[-1].value
     refuse_bytes("--into", text)
@@ -77,12 +77,12 @@ def _folder(_: Any, tokens: Sequence[Token]) -> Path:
         raise UsageError("--into must be the path of a folder, not ''")
     with naming("--into"):
         Folder.at(text)
-    return Path(text)
+    return text
 
 
 def extract(
     *entity_ids: str,
-    into: Annotated[Path, Parameter(converter=_folder)],
+    into: Annotated[str, Parameter(converter=_folder)],
     ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)] = None,
     dry_run: bool = False,
     read_catalogues: bool = False,

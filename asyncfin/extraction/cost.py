@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import partial
 
 from attrs import define, frozen
 
 from asyncfin.client import Client
-from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, DatasetChangedError, SelectionError
+from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, SelectionError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
@@ -19,7 +18,6 @@ from asyncfin.extraction.question import Lacking, Question, narrow
 from asyncfin.extraction.report import EntityReport, Failure, failures, lacking_in_all, named
 from asyncfin.extraction.run import FAILURES, distinct_ids, folder_at, utc_now
 from asyncfin.extraction.store import FolderStore, Store, WorkerThread
-from asyncfin.fanout.catalogues import MAX_RESTARTS
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import PeriodSelection
@@ -231,10 +229,10 @@ class _Estimate:
 
     async def _settled(self, entity_id: str, last: Written | None) -> _Expected:
         """Return what is expected, starting over if the publication changes meanwhile, as the run does."""
-        for _ in range(MAX_RESTARTS):
-            with suppress(DatasetChangedError):
+        read = self._client.whole_read(entity_id, "estimate")
+        while True:
+            async with read.restarting():
                 return await self._expected(entity_id, last)
-        return await self._expected(entity_id, last)
 
     async def _expected(self, entity_id: str, last: Written | None) -> _Expected:
         """Return what asking the service shows."""

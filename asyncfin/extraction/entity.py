@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 from attrs import frozen
 
 from asyncfin.client import Client
-from asyncfin.errors import DatasetChangedError
-from asyncfin.events import Restarted
 from asyncfin.extraction.question import Lacking, Question, narrow
-from asyncfin.fanout.catalogues import MAX_RESTARTS
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.period import PeriodSelection
@@ -83,17 +79,12 @@ async def read(
 
     `dataset` is its metadata, if they have just been read; `operation` is what observers are told.
     """
-    for restart in range(1, MAX_RESTARTS + 1):
-        with suppress(DatasetChangedError):
-            return await _answer(client, question, dataset or await client.dataset(entity_id))
-        with client.observed(_nobody) as announce:
-            announce(Restarted(operation, entity_id, restart))
-        dataset = None
-    return await _answer(client, question, await client.dataset(entity_id))
-
-
-def _nobody(_: object) -> None:
-    pass
+    whole_read = client.whole_read(entity_id, operation)
+    while True:
+        async with whole_read.restarting():
+            current, dataset = dataset or await client.dataset(entity_id), None
+            async with whole_read.pinned_to(current.dataset_id):
+                return await _answer(client, question, current)
 
 
 async def _answer(client: Client, question: Question, dataset: Dataset) -> EntityAnswer:

@@ -7,6 +7,7 @@ it. The journal, the lock and files still being written stand in a folder beside
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -205,8 +206,12 @@ class Folder:
 
 
 def _resolved(to: str | os.PathLike[str]) -> Path:
-    if isinstance(to, str) and to.lower().startswith("file:"):
-        to = url2pathname(urlsplit(to).path)
+    address = os.fspath(to)
+    # Path("s3://bucket") is the path s3:/bucket, and must not pass for a folder either. C:/ is one.
+    if found := re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", address):
+        if found[1].lower() != "file":
+            raise ArgumentError(f"{found[0]}... is no address of a folder: name a path, or a file: URL")
+        to = url2pathname(urlsplit(address).path)
     try:
         data = Path(os.path.realpath(to))
         str(data).encode()

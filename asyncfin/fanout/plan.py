@@ -18,11 +18,11 @@ from attrs import field, frozen
 from asyncfin.errors import printable
 from asyncfin.fanout.cells import Cells, CrossProduct, SeriesByCell, lower_bound
 from asyncfin.fanout.grow import grow
+from asyncfin.fanout.question import Question
 from asyncfin.fanout.strips import strips
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import FiscalRange, PeriodSelection, Resolved, Trailing, describe, resolve
-from asyncfin.model.query import MAX_PAGE_SIZE, Query
-from asyncfin.model.select import Select
+from asyncfin.model.period import FiscalRange, Resolved, Trailing, describe, resolve
+from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted
 
@@ -62,30 +62,24 @@ class Batch(Query):
         return ceil(len(self.matched) / MAX_PAGE_SIZE)
 
 
-@frozen(repr=False)
+@frozen(repr=False, slots=False)  # slots and cached_property make help() fail on 3.13
 class Plan:
     """What is sent for a question, known before anything is sent.
 
     Attributes:
-        catalogue: the publication that is asked.
-        select: the series asked for, as asked.
-        period_selection: the periods asked for, as asked.
-        periods: what they come to in this catalogue. None: it has none of them, and there are no batches.
-        value_version: ``"original"`` or ``"latest_restated"``.
+        question: what was asked.
+        catalogue: of the publication that is asked.
+        periods: what the question's periods come to in this catalogue. None: it has none of them, and there
+            are no batches.
         series: the wanted series, in catalogue order.
         batches: the queries to send, each with its home series.
-        pinned: whether only this publication will do: if it is no longer the current one that is an error,
-            else the question is planned anew for the next one.
     """
 
+    question: Question
     catalogue: Catalogue
-    select: Select
-    period_selection: PeriodSelection
     periods: Resolved | None
-    value_version: str
     series: tuple[CatalogueSeries, ...]
     batches: tuple[Batch, ...]
-    pinned: bool
 
     @property
     def requests(self) -> int:
@@ -106,7 +100,7 @@ class Plan:
     def __str__(self) -> str:
         matched = sum(len(batch.matched) for batch in self.batches)
         home = sum(len(batch.home) for batch in self.batches)
-        periods = describe(self.period_selection)
+        periods = describe(self.question.periods)
         batches, requests = counted(len(self.batches), "batch", "batches"), counted(self.requests, "request")
         return "\n".join(
             [
@@ -117,7 +111,7 @@ class Plan:
                 f"lower bound {self.lower_bound}: the caps allow no fewer requests",
                 f"periods: {periods}{'' if self.periods else ', of which the catalogue has none'}",
                 f"way: {self.way}{_CUT if self.way == AS_RANGE else ''}",
-                f"values: {self.value_version}",
+                f"values: {self.question.value_version}",
             ]
         )
 
@@ -149,39 +143,32 @@ class Plan:
         return document(str(self).split("\n"), [Table(heads, rows)] if rows else [], notes)
 
 
-def plan(
-    catalogue: Catalogue,
-    wanted: Iterable[CatalogueSeries],
-    periods: Resolved | None,
-    *,
-    select: Select,
-    period_selection: PeriodSelection,
-    value_version: str = "original",
-    pinned: bool = True,
-) -> Plan:
+def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> Plan:
     """Return the plan for wanted series of a catalogue.
 
     It is the same for the same catalogue and the same wanted series, in whatever order they are given.
 
-    Args:
-        catalogue: the publication to ask.
-        wanted: series of this catalogue.
-        periods: what to ask for. None: the catalogue has no such periods, and there are no batches.
-        select, period_selection: the question, as asked; kept in the plan.
-        value_version: ``"original"`` or ``"latest_restated"``.
-        pinned: whether only this publication will do.
-
     Raises:
-        SelectionError: the value version is unknown, or a wanted series can't be asked for: its scope path
-            has more than 20 entries.
+        SelectionError: a wanted series can't be asked for: its scope path has more than 20 entries.
     """
     ids = {series.series_id for series in wanted}
     series = tuple(each for each in catalogue.series if each.series_id in ids)
-    batches: tuple[Batch, ...] = ()
-    if series and periods is not None and catalogue.periods:
-        products, asked = _cross_products(Cells(catalogue, series), catalogue, periods)
-        batches = tuple(_batch(each, asked, catalogue.dataset_id, value_version) for each in products)
-    return Plan(catalogue, select, period_selection, periods, value_version, series, batches, pinned)
+    periods = catalogue.resolve(question.periods) if series else None
+    batches = batches_of(catalogue, series, periods, question.value_version)
+    return Plan(question, catalogue, periods, series, batches)
+
+
+def batches_of(
+    catalogue: Catalogue,
+    series: Sequence[CatalogueSeries],
+    periods: Resolved | None,
+    value_version: ValueVersion,
+) -> tuple[Batch, ...]:
+    """Return the queries that bring these series, given in catalogue order."""
+    if not series or periods is None or not catalogue.periods:
+        return ()
+    products, asked = _cross_products(Cells(catalogue, series), catalogue, periods)
+    return tuple(_batch(each, asked, catalogue.dataset_id, value_version) for each in products)
 
 
 def _cross_products(
@@ -241,7 +228,7 @@ def _requests(products: Iterable[CrossProduct]) -> int:
     return sum(product.requests for product in products)
 
 
-def _batch(product: CrossProduct, periods: Resolved, dataset_id: str, value_version: str) -> Batch:
+def _batch(product: CrossProduct, periods: Resolved, dataset_id: str, value_version: ValueVersion) -> Batch:
     return Batch(
         metric_ids=product.metric_ids,
         scope_combinations=product.paths,

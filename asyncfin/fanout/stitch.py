@@ -1,19 +1,21 @@
-"""Pages of any batches, in any order, with whatever `periods` arrays -> one Panel (design: exactness).
+"""Makes one panel of pages of any batches, in any order, each with a `periods` array of its own.
 
-Each page lists its own periods, so values are placed by period, never by position. Here is decided
-which series of a page are kept, which values may be in it, and which periods a panel has.
+Decides which series of a page are kept, which values may be in it, and which periods a panel has. Values
+are placed by period, never by position.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain
-from operator import attrgetter, eq
+from operator import attrgetter
 from typing import Any
 
+from attrs import frozen
+
 from asyncfin.errors import MalformedAnswerError
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.fanout.plan import Plan
+from asyncfin.fanout.publications import Publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, describe
-from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.block import Axis, Block, Store, blocks_of
 from asyncfin.table.grid import Grid
@@ -27,50 +29,53 @@ _scopes = attrgetter("scopes")
 _ref = attrgetter("scope_group_id", "scope_id")
 
 
-class Stitch:
-    """The answer to one question while it arrives.
-
-    Args:
-        catalogue: of the publication that all pages are of.
-        series: the wanted series, in catalogue order.
-        periods: what the question selects. None: a rule that means no period here, so nothing is asked.
+@frozen(eq=False)
+class Arrival:
+    """What one page brought of the series that are at home in its batch.
 
     Attributes:
-        lists_empty: whether a series has come with only nulls, a foreign one included.
+        blocks: their values.
+        populated: the periods in which one of them has a value.
     """
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        series: tuple[CatalogueSeries, ...],
-        periods: Resolved | None,
-    ) -> None:
-        self._catalogue = catalogue
-        self.series = series
-        self._periods = periods
-        self._blocks: list[Block] = []
+    blocks: tuple[Block, ...]
+    populated: frozenset[Period]
+
+    def series_ids(self) -> Iterator[str]:
+        """Yield the ids of the series."""
+        return chain.from_iterable(block.series_ids for block in self.blocks)
+
+
+class Stitch:
+    """The answer to a planned question while it arrives: what has come, and what may still come.
+
+    The values are with the caller, as arrivals. What its pages show of the publication is recorded there.
+    """
+
+    def __init__(self, plan: Plan, publication: Publication) -> None:
+        self.plan = plan
+        self.publication = publication
         self._arrived: set[str] = set()
+        # One object for each period, however many pages list it.
         self._known: dict[Period, Period] = {}
-        self._populated: set[Period] = set()
+        # Of each batch for trailing months, by its home: the first and the last period with a value.
         self._reach: dict[frozenset[str], tuple[Period, Period]] = {}
-        self.lists_empty = False
+        self.anchor: Period | None = None
 
     @property
     def absent(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that have not come."""
-        return tuple(each for each in self.series if each.series_id not in self._arrived)
+        return tuple(each for each in self.plan.series if each.series_id not in self._arrived)
 
-    @property
-    def anchor(self) -> Period | None:
-        """The latest period with a value so far."""
-        return max(self._populated, default=None)
-
-    async def add(self, page: QueryPage, *, home: frozenset[str], asked: Resolved) -> None:
-        """Keep those series of a page that are at home in its batch; drop the foreign ones.
-
-        `asked` is what the batch asked for, which for a `Trailing` question can be a range to cut from.
+    async def add(self, page: QueryPage, *, home: frozenset[str], asked: Resolved) -> Arrival:
+        """Return what a page brings of the series at home in its batch; the foreign ones are dropped.
 
         Decodes the numbers in slices of about half a millisecond, one page at a time.
+
+        Args:
+            home: the ids of the batch's home series.
+            asked: the periods that the batch asked for. They need not be the question's: a question for
+                trailing months can be asked as a range.
 
         Raises:
             MalformedAnswerError: a series came before, is another one than in the catalogue, or has
@@ -85,8 +90,9 @@ class Stitch:
             for block in blocks_of(axis, mine):
                 blocks.append(block)
                 await asyncio.sleep(0)
-        self._take(axis, blocks, home, asked)
-        self.lists_empty = self.lists_empty or any(map(_lists_empty, blocks)) or _is_foreign_empty(page, home)
+        arrival = self._taken(axis, tuple(blocks), home, asked)
+        self.publication.record([raw.series_id for raw in page.raw_series], asked)
+        return arrival
 
     def _refuse_repeated(self, mine: list[tuple[int, RawSeries]]) -> None:
         if repeated := [(at, raw) for at, raw in mine if raw.series_id in self._arrived]:
@@ -96,8 +102,9 @@ class Stitch:
 
     def _refuse_strangers(self, page: QueryPage) -> None:
         """Refuse series that the catalogue describes as others, foreign ones included."""
-        came = [(at, raw) for at, raw in enumerate(page.raw_series) if raw.series_id in self._catalogue]
-        listed = [self._catalogue[raw.series_id] for _, raw in came]
+        catalogue = self.plan.catalogue
+        came = [(at, raw) for at, raw in enumerate(page.raw_series) if raw.series_id in catalogue]
+        listed = [catalogue[raw.series_id] for _, raw in came]
         if _heads([raw for _, raw in came]) == _heads(listed):  # one comparison: nearly always all is well
             return
         raise MalformedAnswerError(
@@ -108,78 +115,78 @@ class Stitch:
             if getattr(raw, name) != getattr(listed, name)
         )
 
-    def _take(self, axis: Axis, blocks: list[Block], home: frozenset[str], asked: Resolved) -> None:
-        """Make a page's blocks part of the answer, if their values may be there."""
+    def _taken(self, axis: Axis, blocks: tuple[Block, ...], home: frozenset[str], asked: Resolved) -> Arrival:
+        """Make blocks a part of the answer, if their values may be there."""
         positions: set[int] = set().union(*(block.positions for block in blocks))
-        populated = {axis.periods[position] for position in positions}
+        populated = frozenset(axis.periods[position] for position in positions)
         if outside := self._outside(populated, home, asked):
             raise MalformedAnswerError(
                 f"series {_first_at(blocks, period)} has a value at {period}, outside of"
                 f" {describe(asked)} @ $.series"
                 for period in sorted(outside)
             )
-        self._blocks += blocks
-        self._arrived.update(series_id for block in blocks for series_id in block.series_ids)
-        self._populated |= populated
+        arrival = Arrival(blocks, populated)
+        self._arrived.update(arrival.series_ids())
+        if isinstance(self.plan.periods, Trailing) and populated:
+            self.anchor = max(populated if self.anchor is None else {*populated, self.anchor})
+        return arrival
 
-    def _outside(self, populated: set[Period], home: frozenset[str], asked: Resolved) -> set[Period]:
+    def _outside(self, populated: frozenset[Period], home: frozenset[str], asked: Resolved) -> Set[Period]:
         """Return the periods with a value that the batch of these home series did not ask for."""
-        match asked:
-            case Exact(periods=exact):
-                return populated.difference(exact)
-            case FiscalRange(start=Period() as start, end=Period() as end):
-                return {
-                    each for each in populated if not start.fiscal_end <= each.fiscal_end <= end.fiscal_end
-                }
-            case Trailing() as trailing if populated:
-                return self._out_of_reach(trailing, populated, home)
-        return set()
+        if not isinstance(asked, Trailing):
+            return populated - _within(asked, populated, None)
+        if not populated:
+            return populated
+        # The service anchors the window of a batch at the batch's own latest value, over all its pages.
+        known = populated.union(self._reach.get(home, ()))
+        self._reach[home] = (min(known), max(known))
+        return known - _within(asked, known, max(known))
 
-    def _out_of_reach(self, trailing: Trailing, populated: set[Period], home: frozenset[str]) -> set[Period]:
-        """Return the periods outside a batch's own window, which ends at the batch's own anchor."""
-        known = {*populated, *self._reach.get(home, ())}
-        anchor = max(known)
-        self._reach[home] = (min(known), anchor)
-        return {period for period in known if not trailing.reaches(period, anchor)}
+    def series_of(self, arrival: Arrival) -> tuple[CatalogueSeries, ...]:
+        """Return the series that a page brought, in catalogue order."""
+        came = {*arrival.series_ids()}
+        return tuple(each for each in self.plan.series if each.series_id in came)
 
     def panel(
-        self,
-        *,
-        select: Select,
-        value_version: str,
-        requests: int = 0,
-        anchor: Period | None = None,
+        self, arrivals: Iterable[Arrival], series: tuple[CatalogueSeries, ...], *, requests: int = 0
     ) -> Panel:
-        """Return what has come so far as a Panel.
+        """Return some of the wanted series as a Panel, with the values that arrivals hold.
 
-        The wanted series that have not come are its `unlisted`, if anything could be asked for.
-
-        Args:
-            anchor: where the window of a `Trailing` ends, if other pieces of the answer decide it;
-                None: at the latest period with a value here.
+        Those of the series that have not come are its `unlisted`, if anything could be asked for.
         """
-        window = None
-        if isinstance(self._periods, Trailing):
-            window = anchor or self.anchor
-        asked = self._periods is not None and self._catalogue.periods
+        arrivals = list(arrivals)
+        plan = self.plan
+        blocks = [block for arrival in arrivals for block in arrival.blocks]
+        asked = plan.periods is not None and plan.catalogue.periods
         return Panel(
-            Grid(self._catalogue, value_version, self.series, self._shown(window), Store(self._blocks)),
-            select,
-            tuple(each.series_id for each in self.absent) if asked else (),
-            window,
+            Grid(plan.catalogue, plan.question.value_version, series, self._shown(arrivals), Store(blocks)),
+            plan.question.select,
+            tuple(each.series_id for each in series if each.series_id not in self._arrived) if asked else (),
+            self.anchor,
             requests,
         )
 
-    def _shown(self, window: Period | None) -> tuple[Period, ...]:
-        """Return the panel's periods, oldest first."""
-        match self._periods:
-            case Exact(periods=exact):
-                return tuple(sorted(exact))
-            case Trailing() as trailing:
-                return tuple(
-                    sorted(each for each in self._populated if window and trailing.reaches(each, window))
-                )
-        return tuple(sorted(self._populated))
+    def _shown(self, arrivals: list[Arrival]) -> tuple[Period, ...]:
+        """Return the panel's periods, oldest first.
+
+        What was asked for again was asked for over all periods, so there may be more than the question's.
+        """
+        if isinstance(self.plan.periods, Exact):
+            return tuple(sorted(self.plan.periods.periods))
+        populated: set[Period] = set().union(*(arrival.populated for arrival in arrivals))
+        return tuple(sorted(_within(self.plan.periods, populated, self.anchor)))
+
+
+def _within(selection: Resolved | None, periods: Set[Period], anchor: Period | None) -> Set[Period]:
+    """Return which of the periods a selection means; the window of a `Trailing` ends at the anchor."""
+    match selection:
+        case Exact(periods=exact):
+            return periods & set(exact)
+        case FiscalRange(start=Period() as start, end=Period() as end):
+            return {each for each in periods if start.fiscal_end <= each.fiscal_end <= end.fiscal_end}
+        case Trailing() as trailing if anchor is not None:
+            return {each for each in periods if trailing.reaches(each, anchor)}
+    return set()
 
 
 def _heads(series: Sequence[RawSeries] | Sequence[CatalogueSeries]) -> tuple[list[Any], ...]:
@@ -193,16 +200,6 @@ def _heads(series: Sequence[RawSeries] | Sequence[CatalogueSeries]) -> tuple[lis
         list(map(len, paths)),
         list(map(_ref, chain.from_iterable(paths))),
     )
-
-
-def _lists_empty(block: Block) -> bool:
-    """Say whether a series of a block came with only nulls."""
-    return any(map(eq, block.starts, block.starts[1:]))
-
-
-def _is_foreign_empty(page: QueryPage, home: frozenset[str]) -> bool:
-    """Say whether a series of a page that is dropped came with only nulls."""
-    return any(b"{" not in bytes(raw.values) for raw in page.raw_series if raw.series_id not in home)
 
 
 def _first_at(blocks: Iterable[Block], period: Period) -> str:

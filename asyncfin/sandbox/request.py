@@ -66,8 +66,12 @@ async def read_request(http: web.BaseRequest) -> Request:
         query=query,
         headers={name.lower(): value for name, value in http.headers.items()},
         body=body,
-        request_id=f"req-{secrets.token_hex(8)}",
+        request_id=new_request_id(),
     )
+
+
+def new_request_id() -> str:
+    return f"req-{secrets.token_hex(8)}"
 
 
 def encode(value: Any) -> bytes:

@@ -22,9 +22,9 @@ from aiohttp import web
 from asyncfin.sandbox.accounts import PERMISSIONS, Account, Meter, Token
 from asyncfin.sandbox.dataset import DatasetFile, Publication, publication_of
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.errors import PortInUseError, SandboxError
+from asyncfin.sandbox.errors import PortInUseError, RefusedError, SandboxError
 from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver
-from asyncfin.sandbox.request import Reply, Request, read_request
+from asyncfin.sandbox.request import JSON_TYPE, Reply, Request, new_request_id, read_request
 from asyncfin.sandbox.rules import Service, answer, find_call, own_failure
 from asyncfin.sandbox.store import Store
 
@@ -181,7 +181,7 @@ class Sandbox:
         return store
 
     async def _listening(self) -> web.ServerRunner:
-        server = web.Server(self._serve, handler_cancellation=True, access_log=None, auto_decompress=False)
+        server = _Server(self._serve, handler_cancellation=True, access_log=None, auto_decompress=False)
         # Long enough for answers under way; what hangs is cut off.
         runner = web.ServerRunner(server, shutdown_timeout=0.02)
         await runner.setup()
@@ -303,6 +303,32 @@ class Sandbox:
             self._meter.count(*reply.charged)
         self._log.append(_served(request, reply, faults))
         return reply
+
+
+class _Connection(web.RequestHandler):
+    """A connection whose malformed messages get an error object too (spec 7), where aiohttp sends a text."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        super().handle_error(request, status, exc, message)  # logs, and raises if a response has begun
+        # The message of aiohttp is left out: it quotes what was sent, a token perhaps.
+        refusal = RefusedError(status, "bad_request", "The message is not well-formed HTTP.")
+        if status >= 500:
+            refusal = RefusedError(status, "sandbox_error", "The sandbox failed; its log says how.")
+        body = refusal.body(new_request_id())
+        response = web.Response(status=status, body=body, content_type=JSON_TYPE)
+        response.force_close()
+        return response
+
+
+class _Server(web.Server):
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
 
 
 def _new_token(store: Store, token: Token) -> str:

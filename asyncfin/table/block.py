@@ -8,7 +8,7 @@ ten times as large, and walking them would make the garbage collector stop the l
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter, lt
@@ -96,6 +96,13 @@ class Block:
     text_starts: "array[int]"
     compressed: bytes
 
+    @property
+    def nbytes(self) -> int:
+        """About how much memory the block takes."""
+        arrays = (self.page_indices, self.starts, self.positions, self.numbers, self.text_starts)
+        stored = sum(len(each) * each.itemsize for each in arrays) + len(self.compressed)
+        return 1_000 + stored + 100 * (len(self.series_ids) + len(self.axis.periods))
+
     def decompressed(self) -> bytes:
         """Return the `values` arrays as they came, as one JSON array."""
         return zstd.decompress(self.compressed)
@@ -133,6 +140,34 @@ def blocks_of(axis: Axis, series: Iterable[tuple[int, RawSeries]]) -> Iterator[B
             some, size = [], 0
     if some:
         yield _block(axis, some)
+
+
+def without(block: Block, series_ids: Container[str]) -> Block | None:
+    """Return a block without some of its series; None if no other is left."""
+    rows = [row for row, each in enumerate(block.series_ids) if each not in series_ids]
+    if not rows:
+        return None
+    text = block.decompressed()
+    positions, numbers = array(block.positions.typecode), array("d")
+    starts, text_starts = array(block.starts.typecode, [0]), array("I", [1])
+    texts = []
+    for row in rows:
+        start, end = block.starts[row : row + 2]
+        positions += block.positions[start:end]
+        numbers += block.numbers[start:end]
+        starts.append(len(positions))
+        texts.append(text[block.text_starts[row] : block.text_starts[row + 1] - 1])
+        text_starts.append(text_starts[-1] + len(texts[-1]) + 1)
+    return Block(
+        block.axis,
+        tuple(block.series_ids[row] for row in rows),
+        array("I", (block.page_indices[row] for row in rows)),
+        starts,
+        positions,
+        numbers,
+        text_starts,
+        zstd.compress(b"[%b]" % b",".join(texts), _FAST),
+    )
 
 
 def _block(axis: Axis, series: list[tuple[int, RawSeries]]) -> Block:

@@ -1,24 +1,32 @@
-"""Bodies as they came off the wire, inflated: which codings are taken, and how large a body may grow."""
+"""Bodies as they came off the wire, inflated: which codings are taken, and how much work one may cause.
+
+A small body may inflate to a very large one, or consist of very many compressed streams that hold nothing.
+So inflating goes in steps of bounded size and is linear in the body; what it costs is known only as it
+goes, and so is whether it is better done in a thread.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import zlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Protocol
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-_OPEN: dict[str, Callable[[], Any]] = {
-    "gzip": lambda: zlib.decompressobj(wbits=31),
-    "x-gzip": lambda: zlib.decompressobj(wbits=31),
-    "zstd": zstd.ZstdDecompressor,
-}
-
 ACCEPTED = "gzip, zstd"
+# Bytes that a step takes and gives at most. A thread can be stopped between two steps, so it ends at once.
+_STEP = 32 * 1024
+# So many steps are done inline, about a millisecond: a thread would take longer to begin.
+_INLINE_STEPS = 8
+# Both codings allow several streams in a row, and a few have a use. Each costs as much as a step, however
+# little it holds.
+MAX_STREAMS = 1000
 
 
 class UnreadableError(Exception):
@@ -33,45 +41,107 @@ class OversizedError(UnreadableError):
     """The body is larger than allowed."""
 
 
+class TooManyStreamsError(UnreadableError):
+    """The body consists of more than `MAX_STREAMS` compressed streams."""
+
+
 class BrokenStreamError(UnreadableError):
     """The compressed stream is damaged, or ends early."""
 
 
-def is_plain(coding: str) -> bool:
-    """Return whether a body in this coding is as it is."""
-    return _name(coding) in ("", "identity")
+class _Stream(Protocol):
+    """One compressed stream; it keeps the input that it has not used yet."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
-def _name(coding: str) -> str:
-    return coding.strip().lower()
+class _Gzip:
+    """zlib's stream as a `_Stream`, which zstd's is by itself."""
+
+    needs_input = True
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=31)
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        piece = self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
+        # A full piece may not be all that is to come of the input so far.
+        self.needs_input = len(piece) < max_length
+        return piece
 
 
-def inflate(body: bytes, coding: str, limit: int) -> bytes:
-    """Return `body` without its content coding; never holds more than `limit` bytes of it.
+_CODINGS: dict[str, Callable[[], _Stream]] = {
+    "gzip": _Gzip,
+    "x-gzip": _Gzip,
+    "zstd": zstd.ZstdDecompressor,
+}
+
+
+async def inflated(body: bytes, coding: str, limit: int) -> bytes:
+    """Return `body` without its content coding; at most `limit` bytes of it are ever held.
+
+    What takes longer than a moment is done in a thread, which ends with the caller's wait for it.
 
     Raises:
-        UnknownCodingError, OversizedError, BrokenStreamError
+        UnreadableError: a subclass says why it can't be inflated.
     """
-    if is_plain(coding):
+    name = coding.strip().lower()
+    if name in ("", "identity"):
         return body
-    if (name := _name(coding)) not in _OPEN:
+    if name not in _CODINGS:
         raise UnknownCodingError
+    steps = _inflate(body, _CODINGS[name], limit)
+    pieces = list(islice(steps, _INLINE_STEPS))
+    if len(pieces) < _INLINE_STEPS:
+        return b"".join(pieces)
+    left = False
+
+    def in_thread() -> bytes:
+        for piece in steps:
+            pieces.append(piece)
+            if left:
+                break
+        return b"".join(pieces)
+
     try:
-        return _joined(body, _OPEN[name], limit)
-    except (zlib.error, zstd.ZstdError):
-        raise BrokenStreamError from None
+        return await asyncio.to_thread(in_thread)
+    finally:
+        left = True
 
 
-def _joined(body: bytes, opened: Callable[[], Any], limit: int) -> bytes:
-    """Inflate one stream after the other: both codings allow several."""
-    pieces = []
-    while body:
+def _inflate(body: bytes, opened: Callable[[], _Stream], limit: int) -> Iterator[bytes]:
+    """Yield the inflated body in pieces, one a step; a piece may be empty."""
+    position = 0
+    for _ in range(MAX_STREAMS):
         stream = opened()
-        pieces.append(stream.decompress(body, limit + 1))
-        limit -= len(pieces[-1])
-        if limit < 0:
-            raise OversizedError
-        if not stream.eof:
-            raise BrokenStreamError
-        body = stream.unused_data
-    return b"".join(pieces)
+        while not stream.eof:
+            data = body[position : position + _STEP] if stream.needs_input else b""
+            if stream.needs_input and not data:
+                raise BrokenStreamError
+            position += len(data)
+            try:
+                piece = stream.decompress(data, _STEP)
+            except (zlib.error, zstd.ZstdError):
+                raise BrokenStreamError from None
+            limit -= len(piece)
+            if limit < 0:
+                raise OversizedError
+            yield piece
+        position -= len(stream.unused_data)
+        if position == len(body):
+            return
+    raise TooManyStreamsError

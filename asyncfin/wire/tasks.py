@@ -6,6 +6,7 @@ open across the yield of an async generator. So these are built on asyncio alone
 """
 
 import asyncio
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -14,14 +15,17 @@ from collections.abc import (
     Collection,
     Coroutine,
     Hashable,
+    Iterable,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 Job = Callable[[], Awaitable[T]]
+Source = Callable[[], AsyncGenerator[T, None]]
 
 
 async def cancel_and_wait(tasks: "Collection[asyncio.Task[Any]]") -> None:
@@ -46,38 +50,53 @@ async def cancel_and_wait(tasks: "Collection[asyncio.Task[Any]]") -> None:
         raise cancelled
 
 
+def bounded(jobs: Iterable[Job[T]], limit: int) -> AbstractAsyncContextManager[AsyncIterator[T]]:
+    """Run jobs, and give their results as they complete; otherwise as `merged`."""
+    return merged([partial(_result, job) for job in jobs], limit)
+
+
+async def _result(job: Job[T]) -> AsyncGenerator[T, None]:
+    yield await job()
+
+
 @asynccontextmanager
-async def bounded(jobs: Sequence[Job[T]], limit: int) -> AsyncIterator[AsyncIterator[T]]:
-    """Run jobs, at most `limit` at once, and give their results as they complete.
+async def merged(generators: Sequence[Source[T]], limit: int) -> AsyncIterator[AsyncIterator[T]]:
+    """Run generators, and give their items as they come.
 
-    At most `limit` results wait for the consumer. The first failure cancels the other jobs and is raised, as
-    itself, at the consumer's next step; results not yet taken are dropped. Leaving the block cancels the jobs
-    that still run and waits for their end.
+    At most `limit` items are under way or wait for the consumer: the next one is only begun when one is
+    taken. The first failure cancels the other generators and is raised, as itself, at the consumer's next
+    step; items not yet taken are dropped. Leaving the block cancels what still runs and waits for its end.
     """
-    results = _Results(jobs, min(limit, len(jobs)))
+    items = _Merged(generators, limit)
     try:
-        yield results
+        yield items
     finally:
-        await cancel_and_wait(results.workers)
+        await cancel_and_wait(items.workers)
 
 
-class _Results(Generic[T]):
-    def __init__(self, jobs: Sequence[Job[T]], workers: int) -> None:
-        self._jobs = iter(jobs)
-        self._ready: asyncio.Queue[T] = asyncio.Queue(workers)
+class _Merged(Generic[T]):
+    def __init__(self, generators: Sequence[Source[T]], limit: int) -> None:
+        self._generators = iter(generators)
+        self._places = asyncio.Semaphore(limit)  # one for each item under way or waiting
+        self._ready: deque[T] = deque()
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
-        self._running = workers
+        self._running = min(limit, len(generators))
         self.workers: list[asyncio.Task[None]] = []
-        for _ in range(workers):  # where tasks are eager, one may fail before the next is made
+        for _ in range(self._running):  # where tasks are eager, one may fail before the next is made
             self.workers.append(asyncio.ensure_future(self._work()))
 
     async def _work(self) -> None:
         try:
-            for job in self._jobs:
-                await self._ready.put(await job())
-                self._changed.set()
-        # A job that cancelled itself has no result either, and must not pass for a complete set of results.
+            await self._places.acquire()
+            for generator in self._generators:
+                async with aclosing(generator()) as items:
+                    async for item in items:
+                        self._ready.append(item)
+                        self._changed.set()
+                        await self._places.acquire()
+            self._places.release()
+        # A generator that cancelled itself is not at its end, and must not pass for a complete one.
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  the consumer raises it
             self._fail(error)
         finally:
@@ -87,7 +106,7 @@ class _Results(Generic[T]):
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
-            self._jobs = iter(())
+            self._generators = iter(())
             for task in self.workers:
                 task.cancel()
 
@@ -98,8 +117,9 @@ class _Results(Generic[T]):
         while True:
             if self._failure is not None:
                 raise self._failure
-            if not self._ready.empty():
-                return self._ready.get_nowait()
+            if self._ready:
+                self._places.release()
+                return self._ready.popleft()
             if not self._running:
                 raise StopAsyncIteration
             self._changed.clear()

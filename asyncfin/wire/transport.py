@@ -32,20 +32,19 @@ from asyncfin.model import checks
 from asyncfin.wire.address import checked_base_url, environment_proxy
 from asyncfin.wire.inflate import (
     ACCEPTED,
+    MAX_STREAMS,
     BrokenStreamError,
     OversizedError,
+    TooManyStreamsError,
     UnknownCodingError,
     UnreadableError,
-    inflate,
-    is_plain,
+    inflated,
 )
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
 
 HeaderValue: TypeAlias = str | Callable[[], str]
 
-# Inflating less than this is quicker than handing it to a thread.
-_INLINE_BYTES = 64 * 1024
 CLOSED = "the client is closed"
 
 
@@ -219,7 +218,9 @@ class Transport:
                     }
                     head = Response(response.status, received, b"", self.clock())
                     raw = await self._read(response)
-                body = await self._inflated(raw, received.get("content-encoding", ""))
+                # An error without a body is one all the same, whatever coding its head names.
+                coding = received.get("content-encoding", "") if raw or head.status < 300 else ""
+                body = await inflated(raw, coding, self._max_body_bytes)
         except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
             # A 429 or a 5xx says what to do by its status, whatever has become of its body.
             if head is not None and (head.status == 429 or head.status >= 500):
@@ -236,17 +237,14 @@ class Transport:
                 raise OversizedError
         return b"".join(pieces)
 
-    async def _inflated(self, raw: bytes, coding: str) -> bytes:
-        if len(raw) < _INLINE_BYTES or is_plain(coding):
-            return inflate(raw, coding, self._max_body_bytes)
-        return await asyncio.to_thread(inflate, raw, coding, self._max_body_bytes)
-
     def _failure(self, error: Exception) -> Exception:
         """Say in our own words what went wrong; the text of `error` may hold headers."""
         limits = self._timeouts
         match error:
             case OversizedError():
                 return MalformedAnswerError(f"the body is larger than {self._max_body_bytes} bytes")
+            case TooManyStreamsError():
+                return MalformedAnswerError(f"the body is in more than {MAX_STREAMS} compressed streams")
             case UnknownCodingError():
                 return MalformedAnswerError(f"the body is in a content coding other than {ACCEPTED}")
             case aiohttp.ClientPayloadError() | BrokenStreamError():

@@ -57,7 +57,7 @@ class _QueryResponse(Metadata):
     next_cursor: str | None = None
 
 
-@frozen
+@frozen(slots=False)  # slots and cached_property make help() fail on Python 3.13
 class QueryPage(Dataset):
     """One page of a query (spec 4.3).
 

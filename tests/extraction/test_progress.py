@@ -101,7 +101,7 @@ async def test_others_who_use_the_client_are_not_counted(client: Client, folder:
 
     report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=watch)
     await others[0]
-    assert (report.requests, client.stats.requests) == (3, 5)
+    assert (report.requests, client.stats().requests) == (3, 5)
 
 
 async def test_two_runs_on_one_client_count_their_own_requests(client: Client, folder: Path) -> None:
@@ -112,7 +112,7 @@ async def test_two_runs_on_one_client_count_their_own_requests(client: Client, f
         extract(client, IDS, Select("gen:Metric1"), Annual(), to=beside),
     )
     assert [each.requests for each in (*one.entities, *other.entities)] == [3] * 2 * len(IDS)
-    assert client.stats.requests == one.requests + other.requests
+    assert client.stats().requests == one.requests + other.requests
     cost = await extract_cost(client, IDS, Select(), Annual(), to=folder, refresh=True)
     assert cost.requests == one.requests
 

@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncfin.errors import MalformedAnswerError
-from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.period import Period
-from asyncfin.model.select import Select
 from asyncfin.model.value import Source, Value
 from asyncfin.table.panel import Panel, concat
 from asyncfin.wire.values import decode_numbers, read_query_page
-from tests.answers import EVER, catalogue_of, encoded, page_json
+from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -65,9 +63,9 @@ def stitched(document: dict[str, Any]) -> Panel:
     async def run() -> Panel:
         ids = [series["series_id"] for series in document["series"]]
         catalogue = catalogue_of(ids)
-        stitch = Stitch(catalogue, catalogue.series, EVER)
+        stitch = Stitched(catalogue, catalogue.series, EVER)
         await stitch.add(read_query_page(encoded(document)), home=frozenset(ids), asked=EVER)
-        return stitch.panel(select=Select(), value_version="original")
+        return stitch.panel()
 
     return asyncio.run(run())
 

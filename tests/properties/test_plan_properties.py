@@ -11,6 +11,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from asyncfin.fanout.plan import Batch, Plan, plan
+from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.scope import ScopeRef
@@ -92,7 +93,7 @@ def _catalogue(triples: list[tuple[int, int, int]]) -> Catalogue:
 
 
 def planned(case: Case, periods: Resolved) -> Plan:
-    return plan(case.catalogue, case.wanted, periods, select=Select(), period_selection=periods, pinned=False)
+    return plan(Question(case.catalogue, Select(), periods), case.catalogue, case.wanted)
 
 
 def matched(catalogue: Catalogue, batch: Batch) -> list[CatalogueSeries]:

@@ -11,12 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncfin.errors import MalformedAnswerError
-from asyncfin.fanout.stitch import Stitch
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
-from asyncfin.model.select import Select
 from asyncfin.table.panel import Panel
 from asyncfin.wire.values import read_query_page
-from tests.answers import EVER, catalogue_of, encoded, page_json
+from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json
 
 PERIODS = [
     Period(year, month, duration)
@@ -106,10 +104,10 @@ def stitched(
 ) -> Panel:
     async def run() -> Panel:
         catalogue = catalogue_of(publication, PERIODS)
-        stitch = Stitch(catalogue, tuple(catalogue[each] for each in wanted), selection)
+        stitch = Stitched(catalogue, tuple(catalogue[each] for each in wanted), selection)
         for batch, body in answers:
             await stitch.add(read_query_page(body), home=batch.home, asked=asked)
-        return stitch.panel(select=Select(), value_version="original")
+        return stitch.panel()
 
     return asyncio.run(run())
 

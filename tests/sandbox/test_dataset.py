@@ -17,7 +17,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncfin.sandbox import BrokenDatasetError
+from asyncfin.sandbox import BrokenDatasetError, dataset
 from asyncfin.sandbox.dataset import dump, load
 from asyncfin.sandbox.dataset_file import format_number
 
@@ -565,6 +565,21 @@ def test_content_that_is_no_json_object_is_refused(content: bytes, words: str) -
     assert caught.value.place == "$"
     assert words in caught.value.problem
     assert caught.value.__context__ is None
+
+
+def test_a_file_that_inflates_beyond_all_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small gzip file can stand for gigabytes: no more than the bound is inflated, of all members."""
+    small = gzip.compress(json.dumps(documented()).encode())
+    bomb = gzip.compress(b" " * (1 << 20)) * 3 + small
+    assert load(bomb) == load(small)
+    monkeypatch.setattr(dataset, "_MAX_INFLATED", 3 << 20)
+    assert load(small)
+    inflated = []
+    read = gzip.GzipFile.read
+    monkeypatch.setattr(gzip.GzipFile, "read", lambda self, size: inflated.append(size) or read(self, size))
+    with pytest.raises(BrokenDatasetError, match="inflates to more than 3 MiB"):
+        load(bomb)
+    assert inflated == [(3 << 20) + 1]
 
 
 def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:

@@ -115,6 +115,27 @@ def test_the_entities_of_an_account_may_be_one_or_several(desk: Desk, entities: 
 
 
 @pytest.mark.parametrize(
+    ("path", "operation"),
+    [
+        (DATASET.replace("dataset", "d%61taset"), "dataset"),
+        (f"{DATASET}/%63atalogue".replace("v1", "%761"), "catalogue"),
+        ("/v1/us%61ge", "usage"),
+        ("/openapi%2Ejson", "openapi"),
+    ],
+)
+def test_a_percent_encoded_letter_of_a_path_is_that_letter(desk: Desk, path: str, operation: str) -> None:
+    """RFC 3986, section 6.2.2.2: encoded or not, unreserved characters are the same."""
+    reply = desk.reply("GET", path)
+    assert (reply.status, reply.operation) == (200, operation)
+
+
+def test_an_encoded_slash_does_not_part_a_path(desk: Desk) -> None:
+    """It belongs to the segment that it stands in."""
+    assert desk.reply("GET", "/v1%2Fusage").status == 404
+    assert desk.reply("GET", DATASET.replace("/dataset", "%2Fdataset")).status == 404
+
+
+@pytest.mark.parametrize(
     "path", ["/", "/v1", "/v2/usage", f"{DATASET}/", f"/v1/entities/{ENTITY}", f"{DATASET}/x"]
 )
 def test_other_paths_are_404(desk: Desk, path: str) -> None:

@@ -325,8 +325,13 @@ def test_gzip_is_for_clients_that_accept_it(desk: Desk) -> None:
     packed = desk.reply("GET", path)
     assert packed.headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(packed.body) == plain.body
-    desk.headers["accept-encoding"] = "br"
-    assert desk.reply("GET", path).body == plain.body
+    assert gzip.decompress(desk.reply("GET", path).body) == plain.body
+    for refused in ("br", "gzip;q=0", "br, gzip; q=0.000", "*;q=0", "identity", ""):
+        desk.headers["accept-encoding"] = refused
+        assert desk.reply("GET", path).body == plain.body, refused
+    for accepted in ("GZIP", "*", "br;q=1, gzip;q=0.1", "x-gzip", "*;q=0, gzip"):
+        desk.headers["accept-encoding"] = accepted
+        assert gzip.decompress(desk.reply("GET", path).body) == plain.body, accepted
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 from typing import Any
 
 import pytest
+from attrs import evolve
 
-from .conftest import COMPANY, Desk
+from asyncfin.sandbox import Publication, SandboxError
+
+from .conftest import COMPANY, PERIODS, Desk
 
 ANNUAL = {"year": 2023, "end_month": 12, "duration_months": 12}
 END = {"year": 2023, "end_month": 12, "duration_months": 0}
@@ -109,6 +112,7 @@ def test_all_wrong_fields_are_named_together(desk: Desk) -> None:
         b"[]",
         b"null",
         b"\xff",
+        *('{"limit": 1}'.encode(coding) for coding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32")),
         b'{"limit": NaN}',
         b"[" * 100_000,
         b'{"limit": ' + b"9" * 5000 + b"}",
@@ -159,6 +163,32 @@ def test_the_largest_selection_is_taken(desk: Desk) -> None:
         f"metric_ids[{at}]" for at in range(50)
     ]
     assert fields(desk.query(scope_combinations=[[REF] * 20])) == ["scope_combinations[0]"]
+
+
+@pytest.mark.parametrize("months", [1200, 1201, 10_000, 1_000_000])
+def test_exact_takes_every_period_that_the_catalogue_lists(publication: Publication, months: int) -> None:
+    """Spec 4.3: to receive only annual values, a client uses the periods of the catalogue, however long."""
+    desk = Desk(evolve(publication, periods=(*PERIODS, (2024, 12, months))))
+    listed = desk.catalogue()[1]["periods"]
+    assert listed[-1]["duration_months"] == months
+    assert desk.query(periods={"mode": "exact", "exact": listed})[0] == 200
+    desk.store.close()
+
+
+@pytest.mark.parametrize("form", [str.lower, str.upper, str.title])
+@pytest.mark.parametrize("own", [str.lower, str.upper])
+def test_a_pin_is_compared_without_case(publication: Publication, form: Any, own: Any) -> None:
+    """A UUID is the same in upper and lower case; answers have the publication's own form of it."""
+    dataset_id = "abcdefab-1111-4111-8111-111111111111"
+    desk = Desk(evolve(publication, dataset_id=own(dataset_id)))
+    pin = form(dataset_id)
+    for status, body in (desk.query(expected_dataset_id=pin), desk.catalogue(expected_dataset_id=pin)):
+        assert (status, body["dataset_id"]) == (200, own(dataset_id))
+    cursor = desk.query(expected_dataset_id=pin, limit=1)[1]["next_cursor"]
+    assert desk.query(expected_dataset_id=dataset_id, limit=1, cursor=cursor)[0] == 200
+    with pytest.raises(SandboxError, match="other content"):
+        desk.store.publish(evolve(publication, dataset_id=pin, name="Other"))
+    desk.store.close()
 
 
 def test_a_whole_number_may_be_written_with_a_point(desk: Desk) -> None:

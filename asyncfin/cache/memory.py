@@ -1,0 +1,234 @@
+"""Publications kept in memory, for as long as the process lasts."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+from attrs import Factory, define
+
+from asyncfin.cache.store import (
+    CacheStats,
+    Partition,
+    Pointer,
+    TokenSource,
+    partition_key,
+    publication_id,
+)
+from asyncfin.model import checks
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.table.block import Block, without
+
+MiB = 1024 * 1024
+
+# Of an entity of an account: its publication, and what of it (the catalogue, or a value version).
+Key: TypeAlias = tuple[bytes, str, str, str]
+CATALOGUE = "catalogue"
+
+utc_now = partial(datetime.now, UTC)
+
+
+@define(eq=False)
+class _Kept:
+    """What is kept under one key: a catalogue, or the blocks of one value version."""
+
+    bytes: int = 0
+    catalogue: Catalogue | None = None
+    blocks: tuple[Block, ...] = ()
+    series_ids: set[str] = Factory(set)
+
+
+class Memory:
+    """Catalogues and blocks by key, within a bound. When it is full, publications that are no longer the
+    current ones go first, then the least recently used.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
+        self._bytes = 0
+        self.pointers: dict[tuple[bytes, str], Pointer] = {}
+
+    def catalogue(self, key: Key) -> Catalogue | None:
+        kept = self._used(key)
+        return kept.catalogue if kept else None
+
+    def blocks(self, key: Key) -> tuple[Block, ...]:
+        kept = self._used(key)
+        return kept.blocks if kept else ()
+
+    def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
+        self._drop(key)
+        self._kept[key] = _Kept(_catalogue_bytes(catalogue), catalogue)
+        self._bytes += self._kept[key].bytes
+        self._evict()
+
+    def put_blocks(self, key: Key, blocks: Iterable[Block]) -> None:
+        kept = self._kept.setdefault(key, _Kept())
+        for block in distinct(blocks, kept.series_ids):
+            kept.blocks += (block,)
+            kept.bytes += block.nbytes
+            self._bytes += block.nbytes
+        self._kept.move_to_end(key)
+        self._evict()
+
+    def clear(self, entity_id: str | None) -> None:
+        for key in [key for key in self._kept if entity_id in (None, key[1])]:
+            self._drop(key)
+        for account, entity in [each for each in self.pointers if entity_id in (None, each[1])]:
+            del self.pointers[account, entity]
+
+    def held(self) -> tuple[int, int]:
+        """Return the number of series, and the bytes."""
+        return sum(len(kept.series_ids) for kept in self._kept.values()), self._bytes
+
+    def _used(self, key: Key) -> _Kept | None:
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        return self._kept.get(key)
+
+    def _drop(self, key: Key) -> None:
+        if kept := self._kept.pop(key, None):
+            self._bytes -= kept.bytes
+
+    def _evict(self) -> None:
+        if self._bytes <= self._max_bytes:
+            return
+        for key in [key for key in self._kept if self._is_superseded(key)] + list(self._kept):
+            if self._bytes <= self._max_bytes:
+                return
+            self._drop(key)
+
+    def _is_superseded(self, key: Key) -> bool:
+        current = self.pointers.get(key[:2])
+        return current is not None and publication_id(current.dataset_id) != key[2]
+
+
+def distinct(blocks: Iterable[Block], known: set[str]) -> list[Block]:
+    """Return the blocks without the series that are known, and make theirs known."""
+    found = []
+    for block in blocks:
+        if known.isdisjoint(block.series_ids):
+            found.append(block)
+        elif rest := without(block, known):
+            found.append(rest)
+        known.update(block.series_ids)
+    return found
+
+
+class MemoryCache:
+    """Keeps publications in memory. Clients of one process that are given the same one share it.
+
+    Not bound to an event loop or a thread's loop, but to one thread at a time.
+
+    Args:
+        max_bytes: how much is kept; about 33 bytes a value. What is no longer current goes first, then the
+            least recently used.
+        account: names the account whose token a client has: clients of equal base URL and account share
+            what is read. None: clients share it that have an equal token, or the same token callable.
+
+    Raises:
+        ArgumentError: an argument is not as described.
+    """
+
+    def __init__(
+        self,
+        max_bytes: int = 64 * MiB,
+        *,
+        account: str | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._memory = Memory(checks.positive_int("max_bytes", max_bytes))
+        self._account = checks.text().or_none()("account", account)
+        self._clock = checks.plain_callable("clock", clock)
+        self._secret = secrets.token_bytes(32)
+        self._callables: dict[Hashable, bytes] = {}
+        self._partitions: dict[bytes, _MemoryPartition] = {}
+        self._hits = self._misses = 0
+
+    def __repr__(self) -> str:
+        stats = self.stats()
+        return f"<MemoryCache: {stats.series:,} series, {stats.bytes:,} bytes>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a MemoryCache cannot be pickled: it belongs to its process")
+
+    def partition(self, base_url: str, token: TokenSource) -> Partition:
+        """Return the part of the cache that a client sees."""
+        key = partition_key(base_url, *self._whose(token))
+        if key not in self._partitions:
+            self._partitions[key] = _MemoryPartition(self, self._memory, key, self._clock)
+        return self._partitions[key]
+
+    def _whose(self, token: TokenSource) -> tuple[str, bytes]:
+        if self._account is not None:
+            return "account", self._account.encode()
+        if isinstance(token, str):
+            # Keyed by what only this process knows: the digest gives nothing away where it is printed.
+            return "token", blake2b(token.encode(), key=self._secret).digest()
+        return "callable", self._callables.setdefault(token, len(self._callables).to_bytes(8, "big"))
+
+    def stats(self) -> CacheStats:
+        """Return what the cache holds and has done."""
+        return CacheStats(*self._memory.held(), self._hits, self._misses, 0)
+
+    async def clear(self, entity_id: str | None = None) -> None:
+        """Delete what is kept of an entity, or everything, of all accounts."""
+        self._memory.clear(entity_id)
+
+    async def aclose(self) -> None:
+        """Forget everything; the cache can be used again."""
+        self._memory.clear(None)
+
+
+class _MemoryPartition:
+    def __init__(self, cache: MemoryCache, memory: Memory, key: bytes, clock: Callable[[], datetime]) -> None:
+        self._cache = cache
+        self._memory = memory
+        self._key = key
+        self._clock = clock
+
+    async def pointer(self, entity_id: str) -> Pointer | None:
+        return self._memory.pointers.get((self._key, entity_id))
+
+    async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
+        if pointer.replaces(self._memory.pointers.get((self._key, entity_id)), self._clock()):
+            self._memory.pointers[self._key, entity_id] = pointer
+
+    async def forget(self, entity_id: str) -> None:
+        self._memory.pointers.pop((self._key, entity_id), None)
+
+    async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
+        return self._memory.catalogue((self._key, entity_id, publication_id(dataset_id), CATALOGUE))
+
+    async def put_catalogue(self, catalogue: Catalogue) -> None:
+        key = (self._key, catalogue.entity_id, publication_id(catalogue.dataset_id), CATALOGUE)
+        self._memory.put_catalogue(key, catalogue)
+
+    async def blocks(self, entity_id: str, dataset_id: str, value_version: str) -> tuple[Block, ...]:
+        return self._memory.blocks((self._key, entity_id, publication_id(dataset_id), value_version))
+
+    async def put_blocks(
+        self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
+    ) -> None:
+        self._memory.put_blocks((self._key, entity_id, publication_id(dataset_id), value_version), blocks)
+
+    @asynccontextmanager
+    async def claim(self, entity_id: str) -> AsyncIterator[None]:
+        yield  # nobody else sees this memory
+
+    def count(self, *, hits: int, misses: int) -> None:
+        self._cache._hits += hits
+        self._cache._misses += misses
+
+
+def _catalogue_bytes(catalogue: Catalogue) -> int:
+    """Return about how much memory a catalogue takes."""
+    texts = sum(len(each.label) + len(each.description) for each in catalogue.series)
+    return 1_000 + texts + 600 * len(catalogue.series) + 100 * len(catalogue.periods)

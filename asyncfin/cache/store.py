@@ -1,0 +1,159 @@
+"""What every cache of publications can do, and whose data is whose.
+
+A publication never changes, so what was read of it stays true; only which publication is current has to be
+confirmed. So a cache keeps three things: for each entity a `Pointer` to its current publication; catalogues;
+and the values of a publication, as the blocks in which they came, each series with all its periods.
+
+A client sees only the partition of its account. What a cache can't store or read is as if it were not there:
+no operation of a partition but the first raises anything of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from hashlib import blake2b
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from attrs import frozen
+
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.table.block import Block
+
+TokenSource: TypeAlias = str | Callable[[], Awaitable[str]]
+
+
+@frozen
+class Pointer:
+    """Which publication of an entity was the current one, and when that was last known.
+
+    Attributes:
+        dataset_id: the publication.
+        confirmed: aware UTC; taken before the request was sent that confirmed it.
+    """
+
+    dataset_id: str
+    confirmed: datetime
+
+    def age(self, now: datetime) -> float:
+        """Return the seconds since it was confirmed; infinity where that lies in the future.
+
+        A clock that was stepped back can't tell how old it is, so it counts for nothing.
+        """
+        age = (now - self.confirmed).total_seconds()
+        return age if age >= 0 else float("inf")
+
+    def replaces(self, known: Pointer | None, now: datetime) -> bool:
+        """Return whether it is to be stored in place of what is known: confirmations only move forward."""
+        return known is None or known.confirmed <= self.confirmed or known.confirmed > now
+
+
+@frozen
+class CacheStats:
+    """What a cache holds and has done.
+
+    Attributes:
+        series: how many series it holds, each with all its periods; one for each value version.
+        bytes: their size and that of the catalogues.
+        hits: wanted series that were at hand, since the cache was made.
+        misses: wanted series that had to be asked for.
+        broken: parts that could not be read or stored: damaged, or the disk or server failed.
+    """
+
+    series: int
+    bytes: int
+    hits: int
+    misses: int
+    broken: int
+
+
+@runtime_checkable
+class Cache(Protocol):
+    """What keeps publications for the clients that share it: `MemoryCache`, `FileCache`, `RedisCache`."""
+
+    def partition(self, base_url: str, token: TokenSource) -> Partition:
+        """Return the part of the cache that a client sees; the same object for the same account.
+
+        Raises:
+            ArgumentError: the cache can't tell whose data it is, and needs its `account`.
+        """
+        ...
+
+    def stats(self) -> CacheStats:
+        """Return what the cache holds and has done."""
+        ...
+
+    async def clear(self, entity_id: str | None = None) -> None:
+        """Delete what is kept of an entity, or everything, of all accounts."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release what the cache holds open; it opens again when it is used."""
+        ...
+
+
+class Partition(Protocol):
+    """What a cache keeps for one account of one service."""
+
+    async def pointer(self, entity_id: str) -> Pointer | None:
+        """Return which publication of an entity was the current one.
+
+        Raises:
+            ArgumentError: the folder of the cache is not one that may be used.
+        """
+        ...
+
+    async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
+        """Store which publication is current, unless a later confirmation is known."""
+        ...
+
+    async def forget(self, entity_id: str) -> None:
+        """Delete the pointer: the publication has changed, or may not be read any more."""
+        ...
+
+    async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
+        """Return the catalogue of a publication."""
+        ...
+
+    async def put_catalogue(self, catalogue: Catalogue) -> None:
+        """Store the catalogue of its publication."""
+        ...
+
+    async def blocks(self, entity_id: str, dataset_id: str, value_version: str) -> tuple[Block, ...]:
+        """Return what is kept of a publication's values; no series is in two blocks."""
+        ...
+
+    async def put_blocks(
+        self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
+    ) -> None:
+        """Store blocks of series with all their periods; a series that is known already stays as it is."""
+        ...
+
+    def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
+        """Hold off other processes that are about to ask for the same entity, while the block lasts.
+
+        Waits for at most 10 seconds for another's claim: then both ask.
+        """
+        ...
+
+    def count(self, *, hits: int, misses: int) -> None:
+        """Count wanted series that were at hand, and such that had to be asked for."""
+        ...
+
+
+def partition_key(base_url: str, kind: str, account: bytes) -> bytes:
+    """Return what tells the data of one account from those of all others.
+
+    Each part is preceded by its length, so no two combinations share a key. `kind` says what the account
+    is: a name, or what was derived from a token.
+    """
+    digest = blake2b(digest_size=32)
+    for part in (base_url.encode(), kind.encode(), account):
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.digest()
+
+
+def publication_id(dataset_id: str) -> str:
+    """Return the form of a dataset id by which a publication is found: case tells none apart."""
+    return dataset_id.lower()

@@ -1,0 +1,26 @@
+"""The types that programs annotate with: what the arguments of the library may be."""
+
+from asyncfin.cache.store import TokenSource
+from asyncfin.events import Observer
+from asyncfin.extraction.progress import OnProgress
+from asyncfin.extraction.run import OnError
+from asyncfin.model.period import Bound, PeriodSelection
+from asyncfin.model.query import Lane, ValueVersion
+from asyncfin.model.scope import AnyPath, ScopePath
+from asyncfin.model.select import OneOf
+from asyncfin.table.frames import Layout
+
+__all__ = [
+    "AnyPath",
+    "Bound",
+    "Lane",
+    "Layout",
+    "Observer",
+    "OnError",
+    "OnProgress",
+    "OneOf",
+    "PeriodSelection",
+    "ScopePath",
+    "TokenSource",
+    "ValueVersion",
+]

@@ -1,0 +1,209 @@
+"""What every cache keeps, for whom, and what it lets go first."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin.cache.memory import MemoryCache
+from asyncfin.cache.store import Cache, Pointer
+from asyncfin.errors import ArgumentError
+from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, Clock, blocks, catalogue, content
+
+MakeCache = Callable[..., Cache]
+
+
+@pytest.fixture(params=["memory"])
+async def make_cache(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> AsyncIterator[MakeCache]:
+    """What makes a cache of each kind, with the test's clock."""
+    made: list[Cache] = []
+
+    def make(**options: Any) -> Cache:
+        made.append(MemoryCache(**{"clock": clock, **options}))
+        return made[-1]
+
+    yield make
+    for cache in made:
+        await cache.aclose()
+
+
+async def test_a_publication_is_found_again(make_cache: MakeCache) -> None:
+    """Pointer, catalogue and values; what was not stored is not there."""
+    part = make_cache().partition(URL, "a-token")
+    assert await part.pointer(ENTITY) is None
+    assert await part.catalogue(ENTITY, DATASET) is None
+    assert await part.blocks(ENTITY, DATASET, "original") == ()
+    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.put_catalogue(catalogue())
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2, 3))
+    assert await part.pointer(ENTITY) == Pointer(DATASET, AT)
+    assert await part.catalogue(ENTITY, DATASET.upper()) == catalogue()
+    kept = await part.blocks(ENTITY, DATASET.upper(), "original")
+    assert content(kept) == content(blocks(1, 2, 3))
+    for missing in [(OTHER, DATASET, "original"), (ENTITY, NEXT, "original"), (ENTITY, DATASET, "restated")]:
+        assert await part.blocks(*missing) == ()
+    assert await part.catalogue(ENTITY, NEXT) is None
+
+
+async def test_a_catalogue_that_was_looked_at_is_kept_whole(make_cache: MakeCache) -> None:
+    """The indexes it has made for itself are no part of it."""
+    part = make_cache().partition(URL, "a-token")
+    looked_at = catalogue()
+    assert len(looked_at.by_metric) == len(looked_at.by_path) + 4
+    await part.put_catalogue(looked_at)
+    assert await part.catalogue(ENTITY, DATASET) == catalogue()
+
+
+async def test_a_series_that_comes_twice_is_kept_once(make_cache: MakeCache) -> None:
+    """The first one stays; the rest of the later block is kept too."""
+    part = make_cache().partition(URL, "a-token")
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(2, 3, 1, 4, scale=100))
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(3))
+    kept = content(await part.blocks(ENTITY, DATASET, "original"))
+    first, later = content(blocks(1, 2)), content(blocks(3, 4, scale=100))
+    assert kept == {**first, **later}
+
+
+async def test_accounts_do_not_see_each_other(make_cache: MakeCache) -> None:
+    """Another token, another address: another account."""
+    cache = make_cache()
+    part = cache.partition(URL, "a-token")
+    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.put_catalogue(catalogue())
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    for other in (cache.partition(URL, "b-token"), cache.partition("https://b.example.com", "a-token")):
+        assert await other.pointer(ENTITY) is None
+        assert await other.catalogue(ENTITY, DATASET) is None
+        assert await other.blocks(ENTITY, DATASET, "original") == ()
+    assert cache.partition(URL, "a-token") is part
+
+
+async def test_clients_of_one_named_account_share_what_is_read(make_cache: MakeCache) -> None:
+    """Also where their tokens differ, or are asked for."""
+
+    async def token() -> str:
+        return "c-token"
+
+    cache = make_cache(account="desk")
+    assert cache.partition(URL, "a-token") is cache.partition(URL, token)
+    assert cache.partition(URL, "a-token") is not cache.partition(URL + "/x", "a-token")
+
+
+async def test_a_confirmation_only_moves_forward(make_cache: MakeCache, clock: Clock) -> None:
+    """What was confirmed earlier says nothing new, whatever publication it names."""
+    clock.step(100)
+    part = make_cache().partition(URL, "a-token")
+    later = Pointer(NEXT, AT + timedelta(seconds=50))
+    await part.put_pointer(ENTITY, later)
+    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    assert await part.pointer(ENTITY) == later
+    await part.forget(ENTITY)
+    assert await part.pointer(ENTITY) is None
+    await part.forget(ENTITY)
+
+
+async def test_a_confirmation_of_the_future_is_replaced(make_cache: MakeCache, clock: Clock) -> None:
+    """A clock that stepped back would otherwise keep an old publication for as long as it stepped."""
+    part = make_cache().partition(URL, "a-token")
+    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    clock.step(-86_400)
+    await part.put_pointer(ENTITY, Pointer(NEXT, clock()))
+    assert await part.pointer(ENTITY) == Pointer(NEXT, clock())
+
+
+def test_the_age_of_a_confirmation_that_lies_in_the_future_is_unknown() -> None:
+    """So no question believes it."""
+    pointer = Pointer(DATASET, AT)
+    assert pointer.age(AT + timedelta(seconds=90)) == 90
+    assert pointer.age(AT - timedelta(seconds=1)) == float("inf")
+
+
+async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None:
+    """Of every account."""
+    cache = make_cache()
+    for token in ("a-token", "b-token"):
+        part = cache.partition(URL, token)
+        for entity_id in (ENTITY, OTHER):
+            await part.put_pointer(entity_id, Pointer(DATASET, AT))
+            await part.put_catalogue(catalogue(entity_id=entity_id))
+            await part.put_blocks(entity_id, DATASET, "original", blocks(1, 2))
+    assert cache.stats().series == 8
+    await cache.clear(ENTITY)
+    assert cache.stats().series == 4
+    assert await part.pointer(ENTITY) is None
+    assert await part.blocks(ENTITY, DATASET, "original") == ()
+    assert await part.pointer(OTHER) is not None
+    await cache.clear()
+    stats = cache.stats()
+    assert (stats.series, stats.bytes) == (0, 0)
+    assert await part.catalogue(OTHER, DATASET) is None
+
+
+async def test_hits_and_misses_are_counted_for_all_clients(make_cache: MakeCache) -> None:
+    """The cache adds up what its partitions count."""
+    cache = make_cache()
+    cache.partition(URL, "a-token").count(hits=3, misses=1)
+    cache.partition(URL, "b-token").count(hits=2, misses=0)
+    stats = cache.stats()
+    assert (stats.hits, stats.misses, stats.broken) == (5, 1, 0)
+
+
+async def test_a_full_cache_lets_superseded_publications_go_first(make_cache: MakeCache) -> None:
+    """Also where they were used last; then the least recently used."""
+    size = sum(block.nbytes for block in blocks(*range(60)))
+    cache = make_cache(max_bytes=round(size * 2.5))
+    part = cache.partition(URL, "a-token")
+    await part.put_blocks(OTHER, DATASET, "original", blocks(*range(60)))
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(60)))
+    await part.put_pointer(ENTITY, Pointer(NEXT, AT))
+    await part.put_blocks(ENTITY, NEXT, "original", blocks(*range(60)))
+    assert await part.blocks(ENTITY, DATASET, "original") == ()
+    assert len(content(await part.blocks(OTHER, DATASET, "original"))) == 60
+    assert len(content(await part.blocks(ENTITY, NEXT, "original"))) == 60
+    await part.put_blocks(OTHER, NEXT, "original", blocks(*range(60)))
+    assert await part.blocks(OTHER, DATASET, "original") == ()
+    assert cache.stats().bytes <= size * 2.5
+
+
+async def test_what_is_larger_than_the_cache_is_not_kept(make_cache: MakeCache) -> None:
+    """And harms nothing."""
+    cache = make_cache(max_bytes=1_000)
+    part = cache.partition(URL, "a-token")
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(60)))
+    assert await part.blocks(ENTITY, DATASET, "original") == ()
+    assert cache.stats().bytes == 0
+
+
+async def test_a_claim_lets_its_holder_through(make_cache: MakeCache) -> None:
+    """Also where it is held for several entities at once."""
+    part = make_cache().partition(URL, "a-token")
+    async with part.claim(ENTITY), part.claim(OTHER):
+        pass
+
+
+@pytest.mark.parametrize("options", [{"max_bytes": 0}, {"max_bytes": 1.5}, {"account": ""}, {"account": 5}])
+async def test_a_wrong_setting_is_refused(make_cache: MakeCache, options: dict[str, Any]) -> None:
+    """By name, when the cache is made."""
+    with pytest.raises(ArgumentError, match=next(iter(options))):
+        make_cache(**options)
+
+
+async def test_a_token_callable_is_an_account_of_its_own_in_memory() -> None:
+    """Two callables may return tokens of two accounts."""
+
+    async def one() -> str:
+        return "token"
+
+    async def other() -> str:
+        return "token"
+
+    cache = MemoryCache()
+    assert cache.partition(URL, one) is cache.partition(URL, one)
+    assert cache.partition(URL, one) is not cache.partition(URL, other)
+    cache.partition(URL, "s3cr3t-t0ken")
+    assert "s3cr3t" not in repr(vars(cache))

@@ -1,0 +1,122 @@
+"""Ids that no entity has are told early: by the estimate, and after the first three entities of a run."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from asyncfin import (
+    Annual,
+    ArgumentError,
+    Client,
+    ExtractProgress,
+    Select,
+    SelectionError,
+    UnknownToAllError,
+    extract,
+    extract_cost,
+)
+from asyncfin.model.catalogue import triple
+from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import FIRST, IDS, annual, names, rows
+
+
+async def test_an_estimate_that_reads_the_catalogues_refuses_what_no_entity_has(
+    client: Client, folder: Path
+) -> None:
+    """With what comes close; without the catalogues nothing is known."""
+    catalogue = await client.catalogue(IDS[0])
+    asked = Select(metric_ids=f"{catalogue.series[0].metric_id}x")
+    with pytest.raises(SelectionError, match=r"none of the 6 entities has metric_ids 'gen:.*x'.*close: gen:"):
+        await extract_cost(client, IDS, asked, Annual(), to=folder, read_catalogues=True)
+    assert (await extract_cost(client, IDS, asked, Annual(), to=folder)).guessed == len(IDS)
+
+
+async def test_an_estimate_over_finished_files_knows_what_they_lack(client: Client, folder: Path) -> None:
+    """It need not read their catalogues again."""
+    asked = Select(metric_ids=[(await client.catalogue(IDS[0])).series[0].metric_id, "Nonsense"])
+    with pytest.raises(UnknownToAllError):
+        await extract(client, IDS, asked, Annual(), to=folder)
+    with pytest.raises(SelectionError, match="none of the 6 entities has metric_ids 'Nonsense'"):
+        await extract_cost(client, IDS, asked, Annual(), to=folder)
+
+
+async def test_a_misspelt_id_ends_the_run_after_three_entities_and_keeps_the_folder_free(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """The error says what comes close and carries the report; the corrected question then runs."""
+    metric = (await client.catalogue(IDS[0])).series[0].metric_id
+    with pytest.raises(UnknownToAllError, match=rf"none of the first \d entities.*close: {metric}") as raised:
+        await extract(client, IDS, Select(f"{metric}x"), Annual(), to=folder)
+    report = raised.value.extract_report
+    assert 3 <= len(report.done) <= 4
+    assert len(report.done) + len(report.left) == len(IDS)
+    assert report.rows == 0
+    assert dict(raised.value.lacking) == {"metric_ids": (f"{metric}x",)}
+    assert "allow_unknown=True" in str(raised.value)
+    assert "query" not in {served.operation for served in sandbox.log}
+    again = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert len(again.done) == len(IDS)
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_rare_id_can_be_asked_for_all_the_same(client: Client, folder: Path) -> None:
+    """With allow_unknown=True, or where some entity of the folder has had it before."""
+    catalogues = [await client.catalogue(entity_id) for entity_id in IDS]
+    asked = Select.of(
+        next(
+            series
+            for series in catalogues[-1]
+            if not any(triple(series) in catalogue.by_triple for catalogue in catalogues[:-1])
+        )
+    )
+    report = await extract(client, IDS, asked, Annual(), to=folder, allow_unknown=True)
+    assert len(report.done) == len(IDS)
+    assert [bool(each.lacking) for each in report.entities] == [True] * 5 + [False]
+    other = folder.with_name("other")
+    await extract(client, IDS[-1:], asked, Annual(), to=other)
+    assert len((await extract(client, IDS, asked, Annual(), to=other)).done) == 5
+
+
+async def test_an_id_that_the_first_entities_lack_is_told_while_the_run_goes_on(
+    client: Client, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They have other things that were asked for, so nothing is wasted yet: a warning, and progress."""
+    metrics = {series.metric_id for entity_id in IDS for series in await client.catalogue(entity_id)}
+    told: list[ExtractProgress] = []
+    with caplog.at_level(logging.WARNING, "asyncfin"), pytest.raises(UnknownToAllError):
+        await extract(client, IDS, Select([*metrics, "Nonsense"]), Annual(), to=folder, progress=told.append)
+    assert len(names(folder)) == len(IDS)
+    assert "none of the first 3 entities has metric_ids" in caplog.text
+    early = [now for now in told if now.unknown and now.done < len(IDS)]
+    assert early
+    assert "Nonsense" in early[0].unknown["metric_ids"]
+
+
+async def test_a_report_says_where_each_file_stands(client: Client, folder: Path) -> None:
+    """For those that are there; a failed entity has none."""
+    nobody = "O-" + "e" * 32
+    first = await extract(client, [IDS[0], nobody], Select(), Annual(), to=folder)
+    assert [each.path for each in first.entities] == [str(folder / f"{IDS[0]}.parquet"), None]
+    again = await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    assert again.entities[0].path == first.entities[0].path
+
+
+@pytest.mark.parametrize("to", ["s3+x://bucket/prefix", "ftp://host/x", "http://host/x", "S3X:/x"])
+async def test_an_address_that_no_store_answers_is_refused_and_makes_no_folder(
+    sandbox: Sandbox, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """It was once taken for the name of a local folder."""
+    monkeypatch.chdir(tmp_path)
+    for ask in (extract, extract_cost):
+        with pytest.raises(ArgumentError, match=r"to: .*is no address"):
+            await ask(client, IDS, Select(), Annual(), to=to)
+    assert (names(tmp_path), sandbox.log) == ([], [])
+
+
+async def test_a_file_address_is_the_local_folder(client: Client, folder: Path) -> None:
+    """By its own code, with its journal; a space is written %20."""
+    place = folder.with_name("my night")
+    await extract(client, IDS[:1], Select(), Annual(), to=f"file://{folder.parent}/my%20night")
+    assert rows(place) == annual(FIRST[0])
+    assert len((await extract(client, IDS[:1], Select(), Annual(), to=place)).unchanged) == 1

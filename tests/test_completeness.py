@@ -1,0 +1,233 @@
+"""No planned series is lost in silence, and none is called lost that the service only leaves out."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from asyncfin import (
+    Annual,
+    Client,
+    Exact,
+    FiscalRange,
+    IncompleteResultError,
+    Panel,
+    Period,
+    Select,
+    Trailing,
+)
+from asyncfin.model.period import PeriodSelection
+from asyncfin.sandbox import Dialect, Sandbox
+from tests.altered import altered
+from tests.handmade import ENTITY_ID, dataset, series_id
+
+pytestmark = pytest.mark.virtual
+
+# Two paths of some 60 metrics each, which take two batches; one metric is on both.
+VALUED = {
+    **{(f"A{at}", "x"): {"FY2022": at, "FY2023": at, "FY2024": at} for at in range(60)},
+    **{(f"B{at}", "y"): {"FY2021": at, "FY2022": at} for at in range(60)},
+    ("A0", "y"): {"FY2021": 1},
+}
+NEVER = {("N1", "x"): {}, ("N2", "y"): {}}
+DATASET = dataset({**VALUED, **NEVER})
+FIRST = series_id("A0", "x")
+Response = dict[str, Any]
+
+
+def without(ids: set[str], times: int) -> Callable[[str, Response, Response], None]:
+    """Return what takes series out of the first responses that would have brought each."""
+    left = dict.fromkeys(ids, times)
+
+    def alter(name: str, sent: Response, answer: Response) -> None:
+        if name != "query":
+            return
+        for each in [series["series_id"] for series in answer["series"]]:
+            if left.get(each, 0):
+                left[each] -= 1
+                answer["series"] = [one for one in answer["series"] if one["series_id"] != each]
+
+    return alter
+
+
+@asynccontextmanager
+async def service(
+    alter: Callable[[str, Response, Response], None] = lambda name, sent, answer: None, **options: Any
+) -> AsyncIterator[tuple[Client, Sandbox]]:
+    async with (
+        Sandbox(DATASET, **options) as sandbox,
+        altered(sandbox, alter) as base_url,
+        Client(base_url, sandbox.token) as client,
+    ):
+        yield client, sandbox
+
+
+def queries(sandbox: Sandbox) -> list[Response]:
+    """Return the bodies of the queries that were sent."""
+    return [served.body for served in sandbox.log if served.operation == "query"]
+
+
+async def expected(periods: PeriodSelection) -> dict[str, dict[Period, float]]:
+    async with Sandbox(DATASET) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        return numbers(await client.query(ENTITY_ID, Select(), periods))
+
+
+def numbers(*panels: Panel) -> dict[str, dict[Period, float]]:
+    return {
+        series.series_id: {period: value.number for period, value in series.observations()}
+        for panel in panels
+        for series in panel
+    }
+
+
+@pytest.mark.parametrize(
+    "periods", [FiscalRange(), FiscalRange(2023, 2024), Exact("FY2021"), Annual(last=1), Trailing(12)]
+)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_series_that_came_at_the_second_asking_is_whole(
+    periods: PeriodSelection, streamed: bool
+) -> None:
+    """Lost once, it is asked for over the whole span, and what comes is cut to the question."""
+    lost = {FIRST, series_id("B7", "y")}
+    async with service(without(lost, 1)) as (client, sandbox):
+        if streamed:
+            async with client.stream(ENTITY_ID, Select(), periods) as pieces:
+                panels = [piece async for piece in pieces]
+        else:
+            panels = [await client.query(ENTITY_ID, Select(), periods)]
+        plan = await client.plan(ENTITY_ID, Select(), periods)
+        again = queries(sandbox)[plan.requests :]
+    assert numbers(*panels) == await expected(periods)
+    assert all(panel.unlisted == () for panel in panels)
+    assert [body["periods"]["mode"] for body in again] == ["fiscal_range"]
+
+
+async def test_the_anchor_counts_what_came_at_the_second_asking() -> None:
+    """All series with the latest values were lost at first: the window ends where they end all the same."""
+    late = {series_id(*names) for names, found in VALUED.items() if "FY2024" in found}
+    async with service(without(late, 1)) as (client, _):
+        panel = await client.query(ENTITY_ID, Select(), Trailing(12))
+    assert panel.anchor == Period.parse("FY2024")
+    assert numbers(panel) == await expected(Trailing(12))
+
+
+async def test_what_two_responses_leave_out_is_in_the_panel_without_values() -> None:
+    """Some services leave out series that never had a value: they are named, and not asked for again."""
+    never = {series_id(*names) for names in NEVER}
+    async with service(without(never, 99)) as (client, sandbox):
+        plan = await client.plan(ENTITY_ID, Select(), FiscalRange())
+        first = await client.query(ENTITY_ID, Select(), FiscalRange())
+        spent = len(queries(sandbox))
+        second = await client.query(ENTITY_ID, Select(), Annual())
+        assert len(queries(sandbox)) == spent + plan.requests == plan.requests * 2 + 1
+    for panel in (first, second):
+        assert set(panel.unlisted) == never
+        assert len(panel) == len(VALUED) + len(NEVER)
+        assert all(value is None for each in never for value in panel[each].values)
+        assert "2 series were left out by the service" in str(panel)
+
+
+async def test_what_a_service_leaves_out_proves_nothing_of_other_series() -> None:
+    """It has left two out for good; another one that it loses once is asked for again all the same."""
+    never = {series_id(*names) for names in NEVER}
+    lose_later = without({FIRST}, 1)
+    leave_out = without(never, 99)
+    losing = False
+
+    def alter(name: str, sent: Response, answer: Response) -> None:
+        leave_out(name, sent, answer)
+        if losing:
+            lose_later(name, sent, answer)
+
+    async with service(alter) as (client, _):
+        await client.query(ENTITY_ID, Select(), FiscalRange())
+        losing = True
+        panel = await client.query(ENTITY_ID, Select(), FiscalRange())
+    assert set(panel.unlisted) == never
+    assert numbers(panel)[FIRST] == (await expected(FiscalRange()))[FIRST]
+
+
+async def test_a_lost_series_beside_left_out_ones_is_healed_in_the_same_read() -> None:
+    """One response loses a series that has values and leaves out two that have none."""
+    never = {series_id(*names) for names in NEVER}
+    lose, leave_out = without({FIRST}, 1), without(never, 99)
+
+    def alter(name: str, sent: Response, answer: Response) -> None:
+        lose(name, sent, answer)
+        leave_out(name, sent, answer)
+
+    async with service(alter) as (client, _):
+        panel = await client.query(ENTITY_ID, Select(), FiscalRange())
+    assert set(panel.unlisted) == never
+    assert numbers(panel) == await expected(FiscalRange())
+
+
+async def test_a_service_that_lists_other_empty_series_may_leave_one_out() -> None:
+    """That it lists one series without values does not make another one lost."""
+    absent = series_id("N1", "x")
+    async with service(without({absent}, 99)) as (client, _):
+        panel = await client.query(ENTITY_ID, Select(), FiscalRange())
+    assert panel.unlisted == (absent,)
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+async def test_a_series_that_another_response_listed_over_the_whole_span_is_lost(foreign: bool) -> None:
+    """It was there, at home or as a foreign one, and then two responses left it out."""
+    losing = False
+    lose = without({FIRST}, 99)
+
+    def alter(name: str, sent: Response, answer: Response) -> None:
+        if losing:
+            lose(name, sent, answer)
+
+    async with service(alter) as (client, _):
+        catalogue = await client.catalogue(ENTITY_ID)
+        # The cross product of these two matches the series too, though it is not asked for.
+        around = Select.of([catalogue[series_id("A0", "y")], catalogue[series_id("A1", "x")]])
+        panel = await client.query(ENTITY_ID, around if foreign else Select(), FiscalRange())
+        assert (FIRST in panel) != foreign
+        losing = True
+        with pytest.raises(IncompleteResultError) as caught:
+            await client.query(ENTITY_ID, Select(), Annual(last=1))
+    assert caught.value.series_ids == (FIRST,)
+    assert FIRST in str(caught.value)
+    told = [line.partition(":")[0] for line in caught.value.report().splitlines()]
+    assert {"operation", "entity", "time", "message"} <= {*told}
+    assert "attempts" not in told, "many requests were sent, none of which failed"
+
+
+async def test_a_series_that_a_response_over_fewer_periods_listed_is_not_called_lost() -> None:
+    """What was listed for one year proves nothing of a response over all of them."""
+    losing = False
+    lose = without({FIRST}, 99)
+
+    def alter(name: str, sent: Response, answer: Response) -> None:
+        if losing:
+            lose(name, sent, answer)
+
+    async with service(alter) as (client, _):
+        await client.query(ENTITY_ID, Select(), Exact("FY2024"))
+        losing = True
+        panel = await client.query(ENTITY_ID, Select(), FiscalRange())
+    assert panel.unlisted == (FIRST,)
+
+
+async def test_a_dialect_without_empty_series_gives_the_same_numbers() -> None:
+    """Series that have values elsewhere come at the second asking; those that never had one are unlisted."""
+    async with service(dialect=Dialect(empty_series=False)) as (client, _):
+        panel = await client.query(ENTITY_ID, Select(), Annual(last=1))
+    assert set(panel.unlisted) == {series_id(*names) for names in NEVER}
+    assert numbers(panel) == await expected(Annual(last=1))
+
+
+async def test_a_stream_gives_what_was_left_out_in_its_last_piece() -> None:
+    """Every other piece has brought what is in it."""
+    never = {series_id(*names) for names in NEVER}
+    async with (
+        service(without(never, 99)) as (client, _),
+        client.stream(ENTITY_ID, Select(), FiscalRange()) as pieces,
+    ):
+        *others, last = [piece async for piece in pieces]
+    assert set(last.series_ids) == set(last.unlisted) == never
+    assert all(piece.unlisted == () for piece in others)

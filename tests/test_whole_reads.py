@@ -1,0 +1,257 @@
+"""Whole reads: what a client keeps of publications, and when a stream can give its pieces."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from asyncfin import Client, DatasetChangedError, FiscalRange, Select, Trailing, ValidationFailedError
+from asyncfin.errors import SelectionError
+from asyncfin.fanout.publications import MAX_KEPT_SERIES, LeastRecentlyUsed, Publications
+from asyncfin.fanout.question import Question
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import Annual
+from asyncfin.sandbox import Latency, Sandbox, Status
+from tests.answers import catalogue_of
+from tests.handmade import ENTITY_ID, FIRST, SECOND, dataset
+
+pytestmark = pytest.mark.virtual
+
+SMALL = {("Sales", "all"): {"FY2023": 1, "FY2024": 2}}
+OLD, NEW = (dataset(SMALL, dataset_id=each) for each in (FIRST, SECOND))
+
+
+def large(entity_id: str, series: int) -> Catalogue:
+    """Return a catalogue that counts so many series, one and the same again and again."""
+    (group,) = catalogue_of(["m.annual"]).groups
+    small = catalogue_of(["m.annual"])
+    whole = type(group)(*(getattr(group, name) for name in GROUP_FIELDS), series=group.series * series)
+    return Catalogue(
+        entity_id, small.name, small.dataset_id, small.created_timestamp, small.periods, (), (whole,)
+    )
+
+
+GROUP_FIELDS = ("reporting_group_id", "name", "description", "basis", "cadence")
+
+
+def test_the_kept_publications_have_two_hundred_thousand_series_together() -> None:
+    """The least recently used go first, and no more of them than have to."""
+    assert MAX_KEPT_SERIES == 200_000
+    publications = Publications()
+    for name in "abc":
+        publications.keep(large(name, 60_000))
+    assert publications.kept("a") is not None  # a use, so that b is now the one used longest ago
+    publications.keep(large("d", 60_000))
+    kept = [name for name in "abcd" if publications.kept(name) is not None]
+    assert kept == ["a", "c", "d"]
+    publications.keep(large("e", 20_000))
+    assert [name for name in "acde" if publications.kept(name) is not None] == ["a", "c", "d", "e"]
+
+
+def test_a_publication_larger_than_the_bound_is_kept_alone() -> None:
+    """Else each question about the entity would read its catalogue again."""
+    publications = Publications()
+    publications.keep(large("a", 10))
+    publications.keep(large("b", MAX_KEPT_SERIES + 1))
+    assert publications.kept("a") is None
+    assert publications.kept("b") is not None
+
+
+def test_a_value_put_again_counts_once() -> None:
+    """The size of what it replaces is freed."""
+    kept: LeastRecentlyUsed[str, int] = LeastRecentlyUsed(10, lambda size: size)
+    for _ in range(5):
+        kept.put("a", 4)
+    kept.put("b", 6)
+    assert (kept.get("a"), kept.get("b")) == (4, 6)
+
+
+async def test_a_question_asked_again_is_not_planned_again() -> None:
+    """The plan is kept beside its catalogue; another question has another one."""
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        plan = await client.plan(ENTITY_ID, Select(), Annual())
+        assert await client.plan(ENTITY_ID, Select(), Annual()) is plan
+        assert await client.plan(ENTITY_ID, Select(metric_ids="Sales"), Annual()) is not plan
+        assert await client.plan(ENTITY_ID, Select(), Annual(last=1)) is not plan
+        other = await client.plan(ENTITY_ID, Select(), Annual(), value_version="latest_restated")
+        assert other.question.value_version == "latest_restated"
+        chosen = ["Sales"]
+        select = Select(where=lambda series: series.metric_id in chosen)
+        assert len((await client.plan(ENTITY_ID, select, Annual())).series) == 1
+        chosen.clear()
+        assert len((await client.plan(ENTITY_ID, select, Annual())).series) == 0
+        with_catalogue = await client.plan(plan.catalogue, Select(), Annual())
+        assert with_catalogue.question.pinned
+        assert not plan.question.pinned
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"source": "AAPL"}, "entity_id must be 'O-' followed by 32 characters, not 'AAPL'"),
+        ({"select": "Sales"}, "select must be a Select, not 'Sales'"),
+        ({"periods": "FY2024"}, "periods must be Exact, FiscalRange, Trailing, Annual or Quarterly"),
+        ({"value_version": "restated"}, "value_version must be 'original' or 'latest_restated'"),
+        ({"max_age": -1}, "max_age must be a finite number of seconds, at least 0 or None, not -1"),
+    ],
+)
+def test_a_wrong_part_of_a_question_is_named(fields: dict[str, object], told: str) -> None:
+    """The error names the argument, what it must be, and the value."""
+    with pytest.raises(SelectionError, match=told):
+        Question(**{"source": ENTITY_ID, "select": Select(), "periods": Annual()} | fields)  # type: ignore[arg-type]
+
+
+async def test_the_waits_between_restarts_grow() -> None:
+    """Metadata that lag behind what refuses the old publication are given some time."""
+    refused = Status(status=409, code="dataset_changed", operation="query")
+    async with Sandbox(OLD, faults=[refused]) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        loop = asyncio.get_running_loop()
+        begun: list[float] = []
+        with (
+            client.observed(lambda event: begun.append(loop.time())),
+            pytest.raises(DatasetChangedError),
+        ):
+            await client.query(ENTITY_ID, Select(), Annual())
+        assert [served.operation for served in sandbox.log].count("query") == 4
+    waits = [later - earlier for earlier, later in pairwise(begun) if later - earlier > 0.01]
+    assert len(waits) == 3
+    assert waits == sorted(set(waits))
+    assert sum(waits) < 10
+
+
+REFUSED = Status(status=400, code="validation_failed", operation="query", nth=1)
+
+
+async def test_a_400_of_a_replaced_publication_starts_the_read_over() -> None:
+    """A service may check ids before the pin: one metadata request tells that the publication has changed."""
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        await client.query(ENTITY_ID, Select(), Annual())
+        sandbox.publish(NEW)
+        sandbox.inject(REFUSED)
+        spent = len(sandbox.log)
+        panel = await client.query(ENTITY_ID, Select(), Annual())
+        operations = [served.operation for served in list(sandbox.log)[spent:]]
+    assert panel.dataset.dataset_id == SECOND
+    assert operations == ["query", "dataset", "catalogue", "query"]
+    assert panel.requests == len(operations)
+
+
+async def test_a_400_of_the_current_publication_is_raised_and_its_catalogue_read_again() -> None:
+    """The question itself is wrong, or the catalogue: the next question begins afresh."""
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        await client.query(ENTITY_ID, Select(), Annual())
+        sandbox.inject(REFUSED)
+        spent = len(sandbox.log)
+        with pytest.raises(ValidationFailedError):
+            await client.query(ENTITY_ID, Select(), Annual())
+        await client.query(ENTITY_ID, Select(), Annual())
+        operations = [served.operation for served in list(sandbox.log)[spent:]]
+    assert operations == ["query", "dataset", "dataset", "catalogue", "query"]
+
+
+async def test_a_400_with_a_catalogue_as_the_source_is_raised_as_it_is() -> None:
+    """No other publication would do, so nothing is asked about it."""
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        catalogue = await client.catalogue(ENTITY_ID)
+        sandbox.publish(NEW)
+        sandbox.inject(REFUSED)
+        spent = len(sandbox.log)
+        with pytest.raises(ValidationFailedError):
+            await client.query(catalogue, Select(), Annual())
+        assert [served.operation for served in list(sandbox.log)[spent:]] == ["query"]
+
+
+async def test_a_400_while_the_catalogue_is_read_is_confirmed_too() -> None:
+    """A cursor can be refused before the pin: readers that share the catalogue all start over."""
+    first, second = (
+        dataset({(f"M{at}", "all"): {"FY2024": at} for at in range(150)}, dataset_id=each)
+        for each in (FIRST, SECOND)
+    )
+    refused = Status(status=400, code="validation_failed", operation="catalogue", nth=2)
+    slow = Latency(operation="catalogue", seconds=1)
+    async with (
+        Sandbox(first, faults=[refused, slow]) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        reads = [
+            asyncio.ensure_future(client.query(ENTITY_ID, Select(metric_ids=f"M{at}"), Annual()))
+            for at in range(3)
+        ]
+        await asyncio.sleep(1.5)
+        sandbox.publish(second)
+        panels = await asyncio.gather(*reads)
+    assert {panel.dataset.dataset_id for panel in panels} == {SECOND}
+
+
+async def test_endless_changes_behind_400s_end_in_dataset_changed_error() -> None:
+    """Three restarts, whichever way the changes are told."""
+    refused = Status(status=400, code="validation_failed", operation="query")
+    async with Sandbox(OLD, faults=[refused]) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        datasets = [NEW, OLD] * 8
+
+        def change(event: object) -> None:
+            if type(event).__name__ == "RequestStarted" and getattr(event, "operation", "") == "query":
+                sandbox.publish(datasets.pop(0))
+
+        with client.observed(change), pytest.raises(DatasetChangedError) as caught:
+            await client.query(ENTITY_ID, Select(), Annual())
+        assert [served.operation for served in sandbox.log].count("query") == 4
+    assert caught.value.status == 400
+    assert isinstance(caught.value.__cause__, ValidationFailedError)
+
+
+async def test_a_streams_window_is_certain_when_any_duration_reaches_the_last_fiscal_end() -> None:
+    """The catalogue's last period is a year; a quarter that ends with it anchors the window just as well."""
+    wide = dataset(
+        {
+            **{(f"A{at}", "x"): {"2024-Q4": at} for at in range(50)},
+            **{(f"B{at}", "y"): {"2023-Q4": at} for at in range(50)},
+        },
+        periods=("FY2024",),
+    )
+    slow = Latency(operation="query", nth=2, seconds=100)
+    async with (
+        Sandbox(wide, faults=[slow]) as sandbox,
+        Client(sandbox.base_url, sandbox.token, max_in_flight=1) as client,
+    ):
+        plan = await client.plan(ENTITY_ID, Select(), Trailing(12))
+        assert len(plan.batches) == 2
+        assert str(plan.catalogue.periods[-1]) == "FY2024"
+        async with client.stream(ENTITY_ID, Select(), Trailing(12)) as pieces:
+            first = await asyncio.wait_for(anext(pieces), 50)
+            assert str(first.anchor) == "2024-Q4"
+            assert [len(piece) async for piece in pieces] == [50]
+
+
+async def test_a_stream_gives_a_piece_for_each_page_of_a_chain() -> None:
+    """A chain of three pages gives its first piece before the second page is there."""
+    chain = dataset({("Sales", "x"): {"FY2024": 1}})
+    series = chain["publications"][0]["groups"][0]["series"]
+    series[:] = [{**series[0], "series_id": f"s{at}"} for at in range(250)]
+    chain["publications"][0]["values"] = {f"s{at}": [[0, at]] for at in range(250)}
+    slow = Latency(operation="query", nth=[2, 3], seconds=100)
+    async with (
+        Sandbox(chain, faults=[slow]) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+        client.stream(ENTITY_ID, Select(), FiscalRange()) as pieces,
+    ):
+        first = await asyncio.wait_for(anext(pieces), 50)
+        assert len(first) == 100
+        assert [len(piece) async for piece in pieces] == [100, 50]
+
+
+async def test_a_stream_whose_reader_sleeps_asks_for_no_more_than_it_may_hold() -> None:
+    """Only `max_in_flight` pages beyond the one taken are sent for, of a chain too."""
+    chain = dataset({("Sales", "x"): {"FY2024": 1}})
+    series = chain["publications"][0]["groups"][0]["series"]
+    series[:] = [{**series[0], "series_id": f"s{at}"} for at in range(2000)]
+    chain["publications"][0]["values"] = {f"s{at}": [[0, at]] for at in range(2000)}
+    async with (
+        Sandbox(chain) as sandbox,
+        Client(sandbox.base_url, sandbox.token, max_in_flight=3) as client,
+        client.stream(ENTITY_ID, Select(), FiscalRange()) as pieces,
+    ):
+        for taken in range(1, 6):
+            await anext(pieces)
+            await asyncio.sleep(1000)
+            assert [served.operation for served in sandbox.log].count("query") == taken + 3

@@ -26,6 +26,12 @@ def install(session: nox.Session, *groups: str, extras: str = "all") -> None:
     session.install("-e", f".[{extras}]" if extras else ".", *requirements)
 
 
+def counted(session: nox.Session, default: int) -> tuple[str, list[str]]:
+    """Return the count that a session is given first, or the default, and the other arguments."""
+    given = session.posargs
+    return (given[0], given[1:]) if given and given[0].isdecimal() else (str(default), given)
+
+
 def environment(session: nox.Session, name: str, *requirements: str, interpreter: str = "python") -> str:
     """Make a virtual environment beside the session's own, install into it, and return its Python."""
     place = Path(session.create_tmp()).resolve() / name
@@ -124,10 +130,20 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Mutate answers by the ten thousand; only AsyncfinError may come out."""
+    """Mutate responses; only AsyncfinError may come out. `nox -s fuzz -- 100000` says how many."""
     install(session, "test")
-    cases = {"ASYNCFIN_FUZZ": "10000"}
-    session.run("python", "-m", "pytest", "tests/properties/test_fuzz.py", *session.posargs, env=cases)
+    count, rest = counted(session, 10_000)
+    session.run(
+        "python", "-m", "pytest", "tests/properties/test_fuzz.py", *rest, env={"ASYNCFIN_FUZZ": count}
+    )
+
+
+@nox.session
+def chaos(session: nox.Session) -> None:
+    """Ask a service that fails in every way; `nox -s chaos -- 20000` says how many requests."""
+    install(session, "test")
+    count, rest = counted(session, 5_000)
+    session.run("python", "-m", "pytest", "tests/test_chaos.py", *rest, env={"ASYNCFIN_CHAOS": count})
 
 
 @nox.session

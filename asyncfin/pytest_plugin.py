@@ -6,21 +6,24 @@ needs no other plugin.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import typing
 
 import pytest
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from asyncfin.sandbox import Sandbox
 
 
 @pytest.fixture
 def asyncfin_sandbox() -> Iterator[Sandbox]:
     """Yield a running `Sandbox.demo()`: base_url, token, entities, publish, inject."""
-    from asyncfin.sandbox import Sandbox  # every run of pytest loads this module, few need a service
+    # Every run of pytest loads this module where the package is installed, and few need a service.
+    import asyncio
+    import threading
+
+    from asyncfin.sandbox import Sandbox
 
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="asyncfin-sandbox", daemon=True)

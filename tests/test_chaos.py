@@ -3,6 +3,7 @@
 import asyncio
 import io
 import logging
+import os
 import random
 
 import pytest
@@ -14,9 +15,9 @@ from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.sandbox.generate import generate
 from tests.properties.test_answers import content, expected, series_ids, texts
 
-pytestmark = [pytest.mark.virtual, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.virtual, pytest.mark.timeout(7200)]
 
-REQUESTS = 2000
+REQUESTS = int(os.environ.get("ASYNCFIN_CHAOS", "2000"))
 BOTH = generate(21, series=700, publications=3)
 STEADY = generate(22, series=300, publications=1)
 PERIODS: list[PeriodSelection] = [FiscalRange(), Trailing(24)]
@@ -31,8 +32,8 @@ def faults() -> list[Fault]:
         Drop(share=0.02, seed=4),
         Drop(after=0.5, share=0.02, seed=5),
         Hang(share=0.01, seed=6),
-        Switch(nth=500, publication=only(BOTH, 1)),
-        Switch(nth=1200, publication=only(BOTH, 2)),
+        Switch(nth=REQUESTS // 4, publication=only(BOTH, 1)),
+        Switch(nth=REQUESTS * 3 // 5, publication=only(BOTH, 2)),
     ]
 
 
@@ -55,7 +56,7 @@ def right(panel: Panel, wanted: set[str], periods: PeriodSelection, version: str
 
 
 async def test_every_panel_is_right_whatever_the_service_does() -> None:
-    """2,000 requests under failures, refusals, broken and hanging answers and two new publications.
+    """The service fails, refuses, breaks off, hangs and publishes twice; ASYNCFIN_CHAOS says for how long.
 
     Nothing is left behind, the retries stay within their quota, and the token is in no log record.
     """
@@ -70,9 +71,9 @@ async def test_every_panel_is_right_whatever_the_service_does() -> None:
     publications: set[str] = set()
     answered = 0
 
-    async def ask_on(client: Client, sandbox: Sandbox) -> None:
+    async def ask_on(client: Client) -> None:
         nonlocal answered
-        while len(sandbox.log) < REQUESTS:
+        while bucket.stats().granted < REQUESTS:
             dataset = source.choice([BOTH, BOTH, STEADY])
             ids = series_ids(dataset)
             wanted = set(source.sample(ids, source.choice([len(ids), 40, 5])))
@@ -88,16 +89,14 @@ async def test_every_panel_is_right_whatever_the_service_does() -> None:
             # Of five attempts, all fail once in 27,000 requests: too often for a test.
             retry = Retry(attempts=9)
             async with Client(sandbox.base_url, sandbox.token, bucket=bucket, retry=retry) as client:
-                await asyncio.gather(*(ask_on(client, sandbox) for _ in range(6)))
+                await asyncio.gather(*(ask_on(client) for _ in range(6)))
                 stats = client.stats
             token = sandbox.token
-            served = len(sandbox.log)
     finally:
         root.removeHandler(listener)
         root.setLevel(level)
     assert publications == {each.dataset_id for each in (*BOTH.publications, *STEADY.publications)}
     assert answered > 100
-    assert served >= REQUESTS
     assert stats.refused > 20
     assert stats.retries - stats.refused <= 200 + 0.5 * (stats.requests - stats.retries)
     assert asyncio.all_tasks() <= before

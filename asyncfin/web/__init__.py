@@ -1,0 +1,23 @@
+"""What a web backend needs beside a `Client`: errors as HTTP responses, visitors who leave, and the explorer.
+
+`http_error` and `unless_gone` work with any ASGI framework and need no extra. `explorer` is an ASGI app and needs
+the extra `web`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from asyncfin.web.backend import ClientGoneError, http_error, unless_gone
+
+if TYPE_CHECKING:
+    from asyncfin.web.explore import explorer
+
+__all__ = ["ClientGoneError", "explorer", "http_error", "unless_gone"]
+
+
+def __getattr__(name: str) -> Any:
+    # Starlette and Jinja are imported by those who ask for the explorer.
+    if name == "explorer":
+        from asyncfin.web.explore import explorer
+
+        return explorer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,305 @@
+"""The explorer: a page on which people choose a company's series, see them, and learn what that costs.
+
+The page itself spends no request. What does is asked for by htmx from the page, and refused to anything else: a
+foreign site can make a browser send a form or load a picture, but neither with htmx's own header nor as
+same-origin. A name that somebody has pointed at this machine is refused by the Host header.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from asyncfin.client import Client
+from asyncfin.errors import ArgumentError, AsyncfinError, RequestTimeoutError, SelectionError, printable
+from asyncfin.events import Event, RequestAnswered
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.table.optional import library
+from asyncfin.table.panel import Panel
+from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
+from asyncfin.web.question import RULES, VERSIONS, Question
+
+library("starlette", "web")
+library("jinja2", "web")
+
+from jinja2 import Environment, PackageLoader  # noqa: E402
+from starlette.applications import Starlette  # noqa: E402
+from starlette.exceptions import HTTPException  # noqa: E402
+from starlette.middleware import Middleware  # noqa: E402
+from starlette.middleware.trustedhost import TrustedHostMiddleware  # noqa: E402
+from starlette.requests import Request  # noqa: E402
+from starlette.responses import HTMLResponse, JSONResponse, Response  # noqa: E402
+from starlette.routing import Mount, Route  # noqa: E402
+from starlette.staticfiles import StaticFiles  # noqa: E402
+
+# How much of a large company or answer a page shows; the rest is counted, and found by searching.
+MAX_SERIES_SHOWN = 400
+MAX_ROWS = 200
+MAX_COLUMNS = 120
+MAX_LINES = 12
+
+_SECONDS = 300.0
+_MAX_FORM_BYTES = 1_000_000
+_LOCAL = ("127.0.0.1", "localhost")
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+# What a visitor can do about an error, by its status.
+_ADVICE = {
+    400: "Change the question and ask again.",
+    404: "Check the company's id, and whether the account may read it.",
+    500: "Tell whoever runs this page.",
+    502: "Tell whoever runs this page: the service refused the account, or did not keep its promises.",
+    503: "Come back later.",
+    504: "Ask again, or for less.",
+}
+
+
+def explorer(
+    client: Client | Callable[[], Client],
+    entities: Iterable[str] | Mapping[str, str],
+    *,
+    hosts: Iterable[str] = _LOCAL,
+) -> Starlette:
+    """Return the explorer as an ASGI app, to be served by itself or mounted in another.
+
+        app.mount("/explore", explorer(get_client, entity_ids))
+
+    The page shows the companies, the series of one as a tree with a search box, period rules, what a question
+    costs before and after, the values' texts as a table, a chart, and the Python that gives the same.
+
+    Args:
+        client: a client, or a function of no arguments that returns the running one: a mounted app's own
+            lifespan does not run, so the host makes the client and closes it.
+        entities: the ids of the companies to offer, or a mapping of ids to names. All other ids are 404.
+            A name that is not given is shown once the company has been opened.
+        hosts: the host names that the page may be reached under. Any other Host header is refused with 400, so
+            that no foreign page can reach it by a name of its own.
+
+    Raises:
+        ImportError: the extra `web` is not installed.
+    """
+    names = dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
+    pages = _Pages(client if callable(client) else lambda: client, names)
+    return Starlette(
+        routes=[
+            Route("/", pages.start),
+            Route("/company/{entity_id}", pages.company),
+            Route("/company/{entity_id}/series", pages.series, methods=["POST"]),
+            Route("/company/{entity_id}/cost", pages.cost, methods=["POST"]),
+            Route("/company/{entity_id}/answer", pages.answer, methods=["POST"]),
+            Route("/company/{entity_id}/progress", pages.progress),
+            Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)],
+        exception_handlers={
+            AsyncfinError: pages.refused,
+            TimeoutError: pages.refused,
+            HTTPException: pages.refused,
+            ClientGoneError: _nobody,
+        },
+    )
+
+
+class _Pages:
+    """The endpoints. `names` are the companies on offer, with the names known so far."""
+
+    def __init__(self, client: Callable[[], Client], names: dict[str, str]) -> None:
+        self._client = client
+        self._names = names
+        self._answered: dict[str, int] = {}
+        self._templates = Environment(
+            loader=PackageLoader("asyncfin.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        )
+        self._templates.filters["printable"] = printable
+
+    async def start(self, request: Request) -> Response:
+        return self._page(request, "page.html", entity_id="")
+
+    async def company(self, request: Request) -> Response:
+        return self._page(request, "page.html", entity_id=self._entity_id(request))
+
+    async def series(self, request: Request) -> Response:
+        """The tree of series, those that match the search, and the chosen ones. Reads the catalogue."""
+        entity_id, question = await self._asked(request)
+        catalogue = await unless_gone(request, self._client().catalogue(entity_id), _SECONDS)
+        self._names[entity_id] = catalogue.name
+        found = _search(catalogue, question.search)
+        chosen = [catalogue[each] for each in question.series_ids if each in catalogue]
+        shown = [series for series in found if series not in chosen][:MAX_SERIES_SHOWN]
+        return self._page(
+            request,
+            "series.html",
+            entity_id=entity_id,
+            catalogue=catalogue,
+            chosen=chosen,
+            tree=_tree(catalogue, shown),
+            found=len(found),
+            hidden=len(found) - len(shown) - sum(series in found for series in chosen),
+            search=question.search.strip(),
+        )
+
+    async def cost(self, request: Request) -> Response:
+        """What the question would spend."""
+        entity_id, question = await self._asked(request)
+        if not question.series_ids:
+            return self._page(request, "cost.html", plan=None)
+        plan = await unless_gone(
+            request,
+            self._client().plan(
+                entity_id, question.select, question.periods, value_version=question.value_version
+            ),
+            _SECONDS,
+        )
+        return self._page(request, "cost.html", plan=plan)
+
+    async def answer(self, request: Request) -> Response:
+        """The table, the chart, what was spent, and the Python that gives the same."""
+        entity_id, question = await self._asked(request)
+        client = self._client()
+        self._answered[entity_id] = 0
+        with client.observed(self._count):
+            plan = await unless_gone(
+                request,
+                client.plan(
+                    entity_id, question.select, question.periods, value_version=question.value_version
+                ),
+                _SECONDS,
+            )
+            panel = await unless_gone(request, client.run(plan), _SECONDS)
+            rows = [
+                (series, panel.catalogue.scope_names(series.scopes), series.values)
+                for series in panel.series[:MAX_ROWS]
+            ]
+        return self._page(
+            request,
+            "answer.html",
+            panel=panel,
+            plan=plan,
+            rows=rows,
+            first=max(0, len(panel.periods) - MAX_COLUMNS),
+            chart=_chart(panel),
+            python=question.python(entity_id),
+        )
+
+    async def progress(self, request: Request) -> Response:
+        """How many queries of the company this process has had answered since somebody last asked for values."""
+        return JSONResponse({"answered": self._answered.get(self._entity_id(request), 0)}, headers=_HEADERS)
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        """An error as a sentence with what to do, as a page or in the place of the fragment."""
+        answer = (
+            HttpError(error.status_code, str(error.detail), {})
+            if isinstance(error, HTTPException)
+            else http_error(error)
+        )
+        context = {"text": answer.text, "advice": _ADVICE.get(answer.status, "")}
+        template = "error.html" if _from_htmx(request) else "error_page.html"
+        response = self._page(request, template, **context)
+        response.status_code = answer.status
+        response.headers.update(answer.headers)
+        return response
+
+    def _count(self, event: Event) -> None:
+        if isinstance(event, RequestAnswered) and event.operation == "query" and event.entity_id is not None:
+            self._answered[event.entity_id] = self._answered.get(event.entity_id, 0) + 1
+
+    def _entity_id(self, request: Request) -> str:
+        entity_id: str = request.path_params["entity_id"]
+        if entity_id not in self._names:
+            raise HTTPException(404, "this page does not offer that company")
+        return entity_id
+
+    async def _asked(self, request: Request) -> tuple[str, Question]:
+        """Return the company and the question, if it was this page that asked."""
+        if not _from_htmx(request) or request.headers.get("sec-fetch-site") != "same-origin":
+            raise HTTPException(403, "only the explorer's own page may ask for this")
+        entity_id = self._entity_id(request)
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > _MAX_FORM_BYTES:
+                raise HTTPException(413, "the form is too large")
+        try:
+            return entity_id, Question.of(parse_qs(body.decode(), keep_blank_values=True))
+        except ValueError:
+            raise HTTPException(400, "the form is not text") from None
+
+    def _page(self, request: Request, template: str, **context: object) -> HTMLResponse:
+        html = self._templates.get_template(template).render(
+            root=request.scope.get("root_path", ""),
+            names=self._names,
+            rules=RULES,
+            versions=VERSIONS,
+            max_rows=MAX_ROWS,
+            **context,
+        )
+        return HTMLResponse(html, headers=_HEADERS)
+
+
+async def _nobody(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)
+
+
+def _from_htmx(request: Request) -> bool:
+    return request.headers.get("hx-request") == "true"
+
+
+def _search(catalogue: Catalogue, text: str) -> list[CatalogueSeries]:
+    """Return the series in which every word of the text occurs: in label, ids, description or scopes' names."""
+    words = text.casefold().split()
+    return [series for series in catalogue if all(word in _searched(catalogue, series) for word in words)]
+
+
+def _searched(catalogue: Catalogue, series: CatalogueSeries) -> str:
+    names = catalogue.scope_names(series.scopes)
+    parts = (series.label, series.metric_id, series.series_id, series.description, series.reporting_group_id)
+    return " ".join([*parts, *names]).casefold()
+
+
+def _tree(
+    catalogue: Catalogue, shown: Iterable[CatalogueSeries]
+) -> list[tuple[str, list[tuple[str, list[CatalogueSeries]]]]]:
+    """Return the series by reporting group and scope path, with the names of both."""
+    names = {group.reporting_group_id: group.name for group in catalogue.groups}
+    tree: dict[str, dict[str, list[CatalogueSeries]]] = {}
+    for series in shown:
+        paths = tree.setdefault(names[series.reporting_group_id], {})
+        paths.setdefault(" / ".join(catalogue.scope_names(series.scopes)), []).append(series)
+    return [(group, list(paths.items())) for group, paths in tree.items()]
+
+
+def _chart(panel: Panel) -> dict[str, object]:
+    """Return the lines of a chart by fiscal end: one for each series and duration.
+
+    A gap is None. A fiscal end at which the panel has no period of a line's duration is "", which is no gap.
+    """
+    ends = sorted({period.fiscal_end for period in panel.periods})
+    # Of periods with the same end the longest gives its label: FY2021, not 2021-Q4.
+    labels = {period.fiscal_end: period.label for period in sorted(panel.periods, key=lambda p: p.duration_months)}
+    lines: list[dict[str, object]] = []
+    for series in panel:
+        by_duration: dict[int, dict[tuple[int, int], float | None]] = {}
+        for period, value in zip(panel.periods, series.values, strict=True):
+            by_duration.setdefault(period.duration_months, {})[period.fiscal_end] = value and value.number
+        filled = {months: line for months, line in by_duration.items() if any(n is not None for n in line.values())}
+        name = " / ".join([printable(series.label), *map(printable, panel.catalogue.scope_names(series.scopes))])
+        lines += (
+            {
+                "label": name if len(filled) == 1 else f"{name}, {months} months",
+                "numbers": [line.get(end, "") for end in ends],
+            }
+            for months, line in filled.items()
+        )
+    return {
+        "ends": [year * 12 + month for year, month in ends],
+        "labels": [labels[end] for end in ends],
+        "lines": lines[:MAX_LINES],
+        "hidden": max(0, len(lines) - MAX_LINES),
+    }

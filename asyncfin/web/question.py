@@ -1,0 +1,117 @@
+"""A visitor's form as a question, and the Python that asks the same."""
+
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.period import Annual, FiscalRange, PeriodSelection, Quarterly, Trailing
+from asyncfin.model.select import Select
+
+RULES = {
+    "annual": "the last fiscal years",
+    "quarterly": "the last fiscal quarters",
+    "trailing": "the last months, all durations",
+    "range": "fiscal years from ... to ...",
+    "all": "all periods",
+}
+VERSIONS = {"original": "as first reported", "latest_restated": "as last restated"}
+
+
+@frozen
+class Question:
+    """What a visitor asks of one company.
+
+    Attributes:
+        series_ids: the series chosen, in the order of the form.
+        rule: one of `RULES`.
+        last: how many years, quarters or months.
+        start, end: the fiscal years of a range, as typed; empty: the catalogue's own.
+        search: the words of the search box.
+    """
+
+    series_ids: tuple[str, ...] = ()
+    rule: str = "annual"
+    last: str = "5"
+    start: str = ""
+    end: str = ""
+    value_version: str = "original"
+    search: str = ""
+
+    @classmethod
+    def of(cls, form: Mapping[str, Sequence[str]]) -> "Question":
+        """Return the question of a form's fields."""
+        given = {name: form[name][-1] for name in ("rule", "last", "start", "end", "value_version", "search") if name in form}
+        return cls(series_ids=tuple(dict.fromkeys(form.get("series", ()))), **given)
+
+    @property
+    def select(self) -> Select:
+        """The series chosen.
+
+        Raises:
+            SelectionError: there are none.
+        """
+        if not self.series_ids:
+            raise SelectionError("no series is chosen: tick one or more in the tree")
+        return Select(series_ids=self.series_ids)
+
+    @property
+    def periods(self) -> PeriodSelection:
+        """The periods asked for.
+
+        Raises:
+            SelectionError: a number is missing or wrong, or there is no such rule.
+        """
+        match self.rule:
+            case "annual":
+                return Annual(last=_whole("how many years", self.last))
+            case "quarterly":
+                return Quarterly(last=_whole("how many quarters", self.last))
+            case "trailing":
+                return Trailing(_whole("how many months", self.last))
+            case "range":
+                start = (_whole("the first fiscal year", self.start), 1) if self.start.strip() else None
+                end = (_whole("the last fiscal year", self.end), 12) if self.end.strip() else None
+                return FiscalRange(start, end)
+            case "all":
+                return FiscalRange()
+        raise SelectionError(f"there is no period rule {self.rule!r}: choose one of {', '.join(RULES)}")
+
+    def python(self, entity_id: str) -> str:
+        """Return a program that asks the same and prints the same texts. It holds no token."""
+        periods = self._periods_code()
+        names = ", ".join(sorted(["Client", "Select", periods.partition("(")[0]]))
+        version = "" if self.value_version == "original" else f", value_version={self.value_version!r}"
+        ids = "".join(f"\n    {series_id!r}," for series_id in self.series_ids)
+        return f"""import asyncio
+from asyncfin import {names}
+
+select = Select(series_ids=[{ids}
+])
+
+async def main():
+    async with Client.from_env() as client:
+        panel = await client.query({entity_id!r}, select, {periods}{version})
+    print("", *panel.periods, sep="\\t")
+    for series in panel:
+        print(series.series_id, *(value.text if value else "" for value in series.values), sep="\\t")
+
+asyncio.run(main())
+"""
+
+    def _periods_code(self) -> str:
+        match self.periods:
+            case Annual(last=last):
+                return f"Annual(last={last})"
+            case Quarterly(last=last):
+                return f"Quarterly(last={last})"
+            case Trailing(months=months):
+                return f"Trailing({months})"
+        ends = [(name, getattr(self, name).strip(), month) for name, month in (("start", 1), ("end", 12))]
+        return f"FiscalRange({', '.join(f'{name}=({int(year)}, {month})' for name, year, month in ends if year and self.rule == 'range')})"
+
+
+def _whole(name: str, text: str) -> int:
+    if not (text.strip().isascii() and text.strip().isdigit()):
+        raise SelectionError(f"{name} must be a whole number, not {text!r}")
+    return int(text)

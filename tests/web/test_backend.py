@@ -1,0 +1,148 @@
+"""Errors as HTTP responses, and work that ends when its visitor leaves."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from asyncfin import errors
+from asyncfin.web import ClientGoneError, http_error, unless_gone
+
+SERVICE: dict[str, Any] = {"message": "no"}
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.ArgumentError("rate=-1: must be positive"), 500),
+        (errors.SelectionError("no such metric"), 400),
+        (errors.NotFoundError(status=404, **SERVICE), 404),
+        (errors.RateLimitedError(status=429, **SERVICE), 503),
+        (errors.AllowanceExhaustedError(status=429, resume_at=datetime.now(UTC), **SERVICE), 503),
+        (errors.BucketUnavailableError("the bucket is away"), 503),
+        (TimeoutError(), 504),
+        (errors.RequestTimeoutError("nothing arrived"), 504),
+        (errors.ConnectionFailedError("no connection"), 502),
+        (errors.AuthenticationError(status=401, **SERVICE), 502),
+        (errors.PermissionDeniedError(status=403, **SERVICE), 502),
+        (errors.ServerFailureError(status=500, **SERVICE), 502),
+        (errors.DatasetChangedError(status=409, **SERVICE), 502),
+        (errors.MalformedAnswerError("no JSON"), 502),
+    ],
+)
+def test_each_error_has_the_status_that_tells_a_visitor_what_it_means(error: Exception, status: int) -> None:
+    """The visitor's fault is 4xx, the service's 5xx, and only what passes by itself says when to come back."""
+    answer = http_error(error)
+    assert answer.status == status
+    assert answer.text
+    assert ("Retry-After" in answer.headers) == (status == 503)
+
+
+def test_retry_after_is_what_the_error_says_in_whole_seconds() -> None:
+    """A visitor who comes back when told to does not come too early."""
+    resume_at = datetime.now(UTC) + timedelta(seconds=90.5)
+    exhausted = errors.AllowanceExhaustedError(status=429, resume_at=resume_at, **SERVICE)
+    assert http_error(exhausted).headers["Retry-After"] in ("90", "91")
+    limited = errors.RateLimitedError(status=429, retry_after=2.1, **SERVICE)
+    assert http_error(limited).headers == {"Retry-After": "3"}
+
+
+@pytest.mark.parametrize("error", [ValueError("a defect"), KeyboardInterrupt(), ClientGoneError()])
+def test_what_is_no_error_of_the_library_is_raised_again(error: BaseException) -> None:
+    """A defect of the backend is not hidden behind a status."""
+    with pytest.raises(type(error)) as raised:
+        http_error(error)
+    assert raised.value is error
+
+
+class Visitor:
+    """An ASGI request whose visitor leaves when told to."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+        self.listening = 0
+
+    async def receive(self) -> dict[str, Any]:
+        self.listening += 1
+        try:
+            await self.left.wait()
+        finally:
+            self.listening -= 1
+        return {"type": "http.disconnect"}
+
+
+class Work:
+    """Work that notes how it ends."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.ended = ""
+
+    async def __call__(self) -> str:
+        try:
+            await asyncio.sleep(self._seconds)
+        except asyncio.CancelledError:
+            await asyncio.sleep(1)  # cleaning up takes time
+            self.ended = "cancelled"
+            raise
+        self.ended = "done"
+        return "answer"
+
+
+@pytest.mark.virtual
+async def test_work_that_ends_in_time_gives_its_result_and_nobody_listens_any_longer() -> None:
+    """The visitor's connection is left as it was found."""
+    visitor, work = Visitor(), Work(5)
+    assert await unless_gone(visitor, work(), 10) == "answer"
+    assert visitor.listening == 0
+    assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.virtual
+async def test_a_visitor_who_leaves_ends_the_work_and_its_end_is_awaited() -> None:
+    """No task is left behind, and what the work has to clean up is cleaned up."""
+    visitor, work = Visitor(), Work(100)
+    asyncio.get_running_loop().call_later(3, visitor.left.set)
+    with pytest.raises(ClientGoneError):
+        await unless_gone(visitor, work(), 50)
+    assert work.ended == "cancelled"
+    assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.virtual
+async def test_work_that_takes_too_long_is_ended() -> None:
+    """The bound is the caller's."""
+    visitor, work = Visitor(), Work(100)
+    with pytest.raises(TimeoutError, match="10 s"):
+        await unless_gone(visitor, work(), 10)
+    assert work.ended == "cancelled"
+    assert visitor.listening == 0
+
+
+@pytest.mark.virtual
+async def test_a_cancelled_handler_ends_its_work() -> None:
+    """A server that shuts down leaves no work behind."""
+    visitor, work = Visitor(), Work(100)
+    handler = asyncio.ensure_future(unless_gone(visitor, work(), 50))
+    await asyncio.sleep(1)
+    handler.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await handler
+    assert work.ended == "cancelled"
+    assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("make", [lambda: errors.NotFoundError(status=404, **SERVICE), lambda: ValueError("x")])
+async def test_the_works_own_error_comes_out_as_itself(make: Callable[[], Exception]) -> None:
+    """Neither wrapped nor grouped."""
+    error = make()
+
+    async def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        await unless_gone(Visitor(), fail(), 10)
+    assert raised.value is error

@@ -1,0 +1,272 @@
+"""The explorer's page and fragments, over HTTP."""
+
+import hashlib
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+import asyncfin
+from asyncfin import Annual, Client, Select
+from asyncfin.sandbox import Sandbox, Status
+from asyncfin.sandbox.generate import generate
+from asyncfin.web import explorer
+from tests.web.conftest import OWN, Page
+
+STATIC = Path(asyncfin.__file__).parent / "web" / "static"
+REVENUE = ["Revenue/annual", "CostOfRevenue/annual", "GrossProfit/annual", "OperatingIncome/annual"]
+
+
+def texts(html: str) -> list[list[str]]:
+    """Return the cells of the rows of a table."""
+    rows = re.findall(r"<tr>(.*?)</tr>", html, re.S)
+    cells = (re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in rows)
+    return [[unescape(re.sub(r"<[^>]+>", " ", cell)).strip() for cell in row] for row in cells]
+
+
+async def test_the_page_itself_spends_no_request_and_names_the_companies(page: Page) -> None:
+    """Whoever looks at the list, or follows a link to a company, costs nothing."""
+    start = await page.http.get("/")
+    assert start.status_code == 200
+    assert all(entity_id in start.text for entity_id in page.entities)
+    assert (await page.http.get(f"/company/{page.entities[0]}")).status_code == 200
+    assert page.spent == 0
+
+
+async def test_the_tree_shows_every_series_and_the_search_those_with_every_word(page: Page) -> None:
+    """Words may stand in labels, ids and the names of scopes, in any case."""
+    everything = await page.post("series")
+    assert everything.text.count('name="series"') == 206
+    found = await page.post("series", search="REVENUE americas annual")
+    ids = re.findall(r'name="series" value="([^"]+)"', found.text)
+    assert ids == ["Revenue/Americas/annual", "CostOfRevenue/Americas/annual", "OperatingIncome/Americas/annual"]
+
+
+async def test_chosen_series_stay_chosen_whatever_is_searched_for(page: Page) -> None:
+    """A search narrows what can be chosen next, not what has been."""
+    answer = await page.post("series", search="europe", series=["Revenue/annual"])
+    assert re.search(r'value="Revenue/annual" checked', answer.text)
+    assert answer.text.count("checked") == 1
+
+
+async def test_the_cost_is_known_before_anything_is_spent_on_values(page: Page) -> None:
+    """After the catalogue was read, the plan needs no further request."""
+    await page.post("series")
+    spent = page.spent
+    cost = await page.post("cost", series=REVENUE, rule="annual", last="5")
+    assert "4 series will take <strong>1 request</strong>" in cost.text
+    assert page.spent == spent
+
+
+@pytest.mark.parametrize(
+    ("fields", "periods"), [({"rule": "annual", "last": "5"}, Annual(last=5)), ({"rule": "all"}, None)]
+)
+async def test_the_table_holds_the_texts_of_the_panel(page: Page, fields: dict, periods: Annual | None) -> None:  # type: ignore[type-arg]
+    """What a visitor sees is what the library gives, and what it cost stands above it."""
+    answer = await page.post("answer", series=REVENUE, **fields)
+    panel = await page.client.query(
+        page.entities[0], Select(series_ids=REVENUE), periods or asyncfin.FiscalRange()
+    )
+    head, *rows = texts(answer.text)
+    assert head == ["Series", *(period.label for period in panel.periods)]
+    assert [row[1:] for row in rows] == [
+        [value.text if value else "" for value in series.values] for series in panel
+    ]
+    assert "planned" in answer.text
+
+
+async def test_the_python_shown_runs_as_pasted_and_prints_the_same_texts(page: Page) -> None:
+    """It takes service and token from the environment, and names neither."""
+    answer = await page.post("answer", series=REVENUE, rule="annual", last="3")
+    code = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
+    async with Sandbox.demo() as sandbox:
+        assert sandbox.token not in answer.text
+        env = {"ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token, "PATH": ""}
+        import asyncio
+
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        printed, complaints = await process.communicate()
+    assert not complaints
+    lines = [line.split("\t") for line in printed.decode().splitlines()]
+    shown = texts(answer.text)
+    assert [line[1:] for line in lines] == [row[1:] for row in shown]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        {"rule": "quarterly", "last": "8"},
+        {"rule": "trailing", "last": "12"},
+        {"rule": "range", "start": "2020", "end": ""},
+        {"rule": "range", "start": "2020", "end": "2022"},
+        {"rule": "all"},
+        {"rule": "annual", "last": "2", "value_version": "latest_restated"},
+    ],
+)
+async def test_the_python_of_every_rule_is_the_question(page: Page, code: dict[str, str]) -> None:
+    """Every rule is written as the library's own name for it."""
+    answer = await page.post("answer", series="Revenue/annual" if code["rule"] != "quarterly" else "Revenue/quarterly", **code)
+    assert answer.status_code == 200, answer.text
+    python = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
+    compile(python, "pasted", "exec")
+    assert ("value_version='latest_restated'" in python) == ("value_version" in code)
+
+
+FOREIGN = [
+    {},
+    {"HX-Request": "true"},
+    {"HX-Request": "true", "Sec-Fetch-Site": "cross-site"},
+    {"HX-Request": "true", "Sec-Fetch-Site": "same-site"},
+    {"HX-Request": "true", "Sec-Fetch-Site": "none"},
+    {"Sec-Fetch-Site": "same-origin"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+@pytest.mark.parametrize("fragment", ["series", "cost", "answer"])
+async def test_a_foreign_page_cannot_spend_a_request(page: Page, fragment: str, headers: dict[str, str]) -> None:
+    """A form or script of another site lacks htmx's header, or is not same-origin."""
+    answer = await page.post(fragment, series="Revenue/annual", headers=headers)
+    assert answer.status_code == 403
+    assert page.spent == 0
+
+
+@pytest.mark.parametrize("fragment", ["series", "cost", "answer"])
+async def test_a_picture_or_link_of_a_foreign_page_cannot_spend_a_request(page: Page, fragment: str) -> None:
+    """What spends is asked for with POST, which no picture sends."""
+    answer = await page.http.get(f"/company/{page.entities[0]}/{fragment}", headers=OWN)
+    assert answer.status_code == 405
+    assert page.spent == 0
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8766", ""])
+async def test_a_foreign_host_name_is_refused(page: Page, host: str) -> None:
+    """A name that somebody points at this machine does not make the page theirs."""
+    answer = await page.post("series", headers={**OWN, "Host": host})
+    assert answer.status_code == 400
+    assert page.spent == 0
+
+
+async def test_other_companies_are_not_found(page: Page) -> None:
+    """The page offers what its operator lists, and nothing else of the account."""
+    other = "O-" + "f" * 32
+    assert (await page.http.get(f"/company/{other}")).status_code == 404
+    for fragment in ("series", "cost", "answer"):
+        assert (await page.post(fragment, other)).status_code == 404
+    assert page.spent == 0
+
+
+async def test_every_response_forbids_inline_code_and_styles(page: Page) -> None:
+    """The policy has no unsafe word, and the page needs none: no script, style or handler stands in it."""
+    answers = [
+        await page.http.get("/"),
+        await page.http.get(f"/company/{page.entities[0]}"),
+        await page.post("series"),
+        await page.post("answer", series=REVENUE),
+    ]
+    for answer in answers:
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son[a-z]+=|hx-on|javascript:|hx-vals=.js", answer.text)
+        assert not re.search(r'(?:src|href|action)="(?:https?:)?//', answer.text)
+
+
+async def test_hostile_names_are_text() -> None:
+    """Markup in a company's name, a label, an id or a scope is shown, not obeyed."""
+    hostile = '<script>alert(1)</script>"\'><img src=x onerror=alert(2)>\x1b[31m\u202e'
+    dataset = generate(1, series=6, publications=1, name=hostile)
+    group = dataset.publications[-1].groups[0]
+    series_id = group["series"][0]["series_id"]
+    group["name"] = group["series"][0]["label"] = group["series"][0]["description"] = hostile
+    async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        hostile_page = Page(explorer(client, sandbox.entities), client, sandbox.entities)
+        tree = await hostile_page.post("series")
+        answer = await hostile_page.post("answer", series=series_id, rule="all")
+        again = await hostile_page.http.get("/")
+    for each in (tree, answer, again):
+        assert each.status_code == 200
+        assert "<script>alert" not in each.text
+        assert "<img" not in each.text
+        assert "\x1b" not in each.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "said"),
+    [
+        ({"rule": "annual"}, 400, "no series is chosen"),
+        ({"series": "Revenue/annual", "rule": "annual", "last": "many"}, 400, "many years must be a whole number"),
+        ({"series": "Revenue/annual", "rule": "annual", "last": "0"}, 400, "last"),
+        ({"series": "Revenue/annual", "rule": "never"}, 400, "no period rule"),
+        ({"series": "No/such", "rule": "annual"}, 400, "No/such"),
+        ({"series": "Revenue/annual", "rule": "annual", "value_version": "newest"}, 400, "newest"),
+    ],
+)
+async def test_a_wrong_question_is_a_sentence_with_what_to_do(
+    page: Page, fields: dict[str, str], status: int, said: str
+) -> None:
+    """It stands in the place of the answer, names what is wrong, and spends no query."""
+    answer = await page.post("answer", **fields)
+    assert answer.status_code == status
+    assert said in unescape(answer.text)
+    assert "Change the question" in answer.text
+
+
+async def test_failures_of_the_service_are_sentences_too() -> None:
+    """A used-up allowance says when to come back; a refused account is the operator's matter."""
+    async with Sandbox.demo(faults=[Status(429, retry_after=3600, operation="query")]) as sandbox:
+        async with Client(sandbox.base_url, sandbox.token) as client:
+            spent = Page(explorer(client, sandbox.entities), client, sandbox.entities)
+            answer = await spent.post("answer", series="Revenue/annual", rule="annual")
+            assert answer.status_code == 503
+            assert int(answer.headers["retry-after"]) > 3000
+            assert "Come back later" in answer.text
+        async with Client(sandbox.base_url, "another-token") as client:
+            refused = Page(explorer(client, sandbox.entities), client, sandbox.entities)
+            answer = await refused.post("series")
+            assert answer.status_code == 502
+            assert "another-token" not in answer.text
+
+
+async def test_a_mounted_explorer_takes_the_running_client_of_its_host(page: Page) -> None:
+    """The links hold under whatever path the host has given it, and no client is needed to mount it."""
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    clients: list[Client] = []
+    app = Starlette(routes=[Mount("/explore", explorer(lambda: clients[0], page.entities))])
+    mounted = Page(app, page.client, page.entities)
+    html = (await mounted.http.get("/explore/")).text
+    assert f'href="/explore/company/{quote(page.entities[0])}"' in html
+    assert (await mounted.http.get("/explore/static/explorer.js")).status_code == 200
+    clients.append(page.client)
+    tree = await mounted.http.post(f"/explore/company/{page.entities[0]}/series", headers=OWN, content=b"")
+    assert tree.status_code == 200
+
+
+async def test_names_can_be_given(page: Page) -> None:
+    """A mapping of ids to names shows names before anything is read."""
+    named = Page(explorer(page.client, dict.fromkeys(page.entities, "A name")), page.client, page.entities)
+    assert (await named.http.get("/")).text.count(">A name<") == 3
+
+
+async def test_a_form_too_large_is_refused(page: Page) -> None:
+    """Nobody makes the process hold a body without end."""
+    answer = await page.http.post(
+        f"/company/{page.entities[0]}/cost", content=b"series=" + b"x" * 1_100_000, headers=OWN
+    )
+    assert answer.status_code == 413
+
+
+def test_the_vendored_files_are_the_published_ones() -> None:
+    """Their hashes stand beside them, and their licences."""
+    for line in (STATIC / "SHA256SUMS").read_text().splitlines():
+        digest, name = line.split()
+        assert hashlib.sha256((STATIC / name).read_bytes()).hexdigest() == digest
+    assert {path.name for path in STATIC.glob("*.LICENSE")} == {"htmx.LICENSE", "uPlot.LICENSE"}

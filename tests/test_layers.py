@@ -21,6 +21,7 @@ TOWER = [
     "fanout",
     "client",
     "extraction",
+    "web",
     "cli",
 ]
 BESIDE_CLI = ["telemetry", "typing", "pytest_plugin", "__init__", "__main__"]

@@ -1,7 +1,7 @@
-"""What a web backend needs beside a `Client`: errors as HTTP responses, visitors who leave, and the explorer.
+"""What a web backend needs beside a `Client`: errors as HTTP responses, visitors who leave, the explorer.
 
-`http_error` and `unless_gone` work with any ASGI framework and need no extra. `explorer` is an ASGI app and needs
-the extra `web`.
+`http_error` and `unless_gone` work with any ASGI framework and need no extra. `explorer` is an ASGI app,
+and needs the extra `web`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
 """Errors as HTTP responses, and work that ends when its visitor leaves."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from math import ceil
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -45,7 +45,8 @@ class ClientGoneError(Exception):
 class _Request(Protocol):
     """An ASGI request as Starlette and FastAPI have it."""
 
-    async def receive(self) -> Mapping[str, Any]: ...
+    @property
+    def receive(self) -> Callable[[], Awaitable[Mapping[str, Any]]]: ...
 
 
 def http_error(error: BaseException) -> HttpError:

@@ -1,8 +1,8 @@
-"""The explorer: a page on which people choose a company's series, see them, and learn what that costs.
+"""The explorer: a page on which people choose a company's series and see their values and costs.
 
-The page itself spends no request. What does is asked for by htmx from the page, and refused to anything else: a
-foreign site can make a browser send a form or load a picture, but neither with htmx's own header nor as
-same-origin. A name that somebody has pointed at this machine is refused by the Host header.
+The page itself spends no request. What does is asked for by htmx from the page, and refused to anything
+else: a foreign site can make a browser send a form or load a picture, but neither with htmx's own header nor
+as same-origin. A host name that somebody has pointed at this machine is refused.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from asyncfin.client import Client
-from asyncfin.errors import ArgumentError, AsyncfinError, RequestTimeoutError, SelectionError, printable
+from asyncfin.errors import AsyncfinError, printable
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.series import CatalogueSeries
@@ -79,8 +79,8 @@ def explorer(
             lifespan does not run, so the host makes the client and closes it.
         entities: the ids of the companies to offer, or a mapping of ids to names. All other ids are 404.
             A name that is not given is shown once the company has been opened.
-        hosts: the host names that the page may be reached under. Any other Host header is refused with 400, so
-            that no foreign page can reach it by a name of its own.
+        hosts: the host names that the page may be reached under. Any other Host header is refused with 400,
+            so that no foreign page can reach it by a name of its own.
 
     Raises:
         ImportError: the extra `web` is not installed.
@@ -189,7 +189,7 @@ class _Pages:
         )
 
     async def progress(self, request: Request) -> Response:
-        """How many queries of the company this process has had answered since somebody last asked for values."""
+        """How many queries of the company were answered here since somebody last asked for values."""
         return JSONResponse({"answered": self._answered.get(self._entity_id(request), 0)}, headers=_HEADERS)
 
     async def refused(self, request: Request, error: Exception) -> Response:
@@ -227,9 +227,10 @@ class _Pages:
             if len(body) > _MAX_FORM_BYTES:
                 raise HTTPException(413, "the form is too large")
         try:
-            return entity_id, Question.of(parse_qs(body.decode(), keep_blank_values=True))
+            form = parse_qs(body.decode(), keep_blank_values=True)
         except ValueError:
             raise HTTPException(400, "the form is not text") from None
+        return entity_id, Question.of(form)
 
     def _page(self, request: Request, template: str, **context: object) -> HTMLResponse:
         html = self._templates.get_template(template).render(
@@ -252,7 +253,7 @@ def _from_htmx(request: Request) -> bool:
 
 
 def _search(catalogue: Catalogue, text: str) -> list[CatalogueSeries]:
-    """Return the series in which every word of the text occurs: in label, ids, description or scopes' names."""
+    """Return the series in whose label, ids, description or scope names every word of the text occurs."""
     words = text.casefold().split()
     return [series for series in catalogue if all(word in _searched(catalogue, series) for word in words)]
 
@@ -282,14 +283,21 @@ def _chart(panel: Panel) -> dict[str, object]:
     """
     ends = sorted({period.fiscal_end for period in panel.periods})
     # Of periods with the same end the longest gives its label: FY2021, not 2021-Q4.
-    labels = {period.fiscal_end: period.label for period in sorted(panel.periods, key=lambda p: p.duration_months)}
+    labels = {
+        period.fiscal_end: period.label for period in sorted(panel.periods, key=lambda p: p.duration_months)
+    }
     lines: list[dict[str, object]] = []
     for series in panel:
-        by_duration: dict[int, dict[tuple[int, int], float | None]] = {}
+        by_duration: dict[int, dict[int, float | None]] = {}
         for period, value in zip(panel.periods, series.values, strict=True):
-            by_duration.setdefault(period.duration_months, {})[period.fiscal_end] = value and value.number
-        filled = {months: line for months, line in by_duration.items() if any(n is not None for n in line.values())}
-        name = " / ".join([printable(series.label), *map(printable, panel.catalogue.scope_names(series.scopes))])
+            number = None if value is None else value.number
+            by_duration.setdefault(period.duration_months, {})[period.fiscal_end] = number
+        filled = {
+            months: line for months, line in by_duration.items() if any(n is not None for n in line.values())
+        }
+        name = " / ".join(
+            [printable(series.label), *map(printable, panel.catalogue.scope_names(series.scopes))]
+        )
         lines += (
             {
                 "label": name if len(filled) == 1 else f"{name}, {months} months",
@@ -298,7 +306,7 @@ def _chart(panel: Panel) -> dict[str, object]:
             for months, line in filled.items()
         )
     return {
-        "ends": [year * 12 + month for year, month in ends],
+        "ends": ends,
         "labels": [labels[end] for end in ends],
         "lines": lines[:MAX_LINES],
         "hidden": max(0, len(lines) - MAX_LINES),

@@ -6,6 +6,7 @@ from attrs import frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Annual, FiscalRange, PeriodSelection, Quarterly, Trailing
+from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 
 RULES = {
@@ -15,7 +16,7 @@ RULES = {
     "range": "fiscal years from ... to ...",
     "all": "all periods",
 }
-VERSIONS = {"original": "as first reported", "latest_restated": "as last restated"}
+VERSIONS: dict[ValueVersion, str] = {"original": "as first reported", "latest_restated": "as last restated"}
 
 
 @frozen
@@ -35,14 +36,33 @@ class Question:
     last: str = "5"
     start: str = ""
     end: str = ""
-    value_version: str = "original"
+    value_version: ValueVersion = "original"
     search: str = ""
 
     @classmethod
     def of(cls, form: Mapping[str, Sequence[str]]) -> "Question":
-        """Return the question of a form's fields."""
-        given = {name: form[name][-1] for name in ("rule", "last", "start", "end", "value_version", "search") if name in form}
-        return cls(series_ids=tuple(dict.fromkeys(form.get("series", ()))), **given)
+        """Return the question of a form's fields.
+
+        Raises:
+            SelectionError: there is no such value version.
+        """
+
+        def text(name: str, default: str = "") -> str:
+            return form.get(name, [default])[-1]
+
+        wanted = text("value_version", "original")
+        version = next((version for version in VERSIONS if version == wanted), None)
+        if version is None:
+            raise SelectionError(f"value_version must be one of {', '.join(VERSIONS)}, not {wanted!r}")
+        return cls(
+            tuple(dict.fromkeys(form.get("series", ()))),
+            text("rule", "annual"),
+            text("last", "5"),
+            text("start"),
+            text("end"),
+            version,
+            text("search"),
+        )
 
     @property
     def select(self) -> Select:
@@ -107,8 +127,11 @@ asyncio.run(main())
                 return f"Quarterly(last={last})"
             case Trailing(months=months):
                 return f"Trailing({months})"
-        ends = [(name, getattr(self, name).strip(), month) for name, month in (("start", 1), ("end", 12))]
-        return f"FiscalRange({', '.join(f'{name}=({int(year)}, {month})' for name, year, month in ends if year and self.rule == 'range')})"
+            case FiscalRange(start=start, end=end):
+                given = ((name, at) for name, at in (("start", start), ("end", end)) if at is not None)
+                ends = ", ".join(f"{name}=({at.year}, {at.end_month})" for name, at in given)
+                return f"FiscalRange({ends})"
+        raise AssertionError("every rule is written as code")
 
 
 def _whole(name: str, text: str) -> int:

@@ -33,7 +33,7 @@ SERVICE: dict[str, Any] = {"message": "no"}
     ],
 )
 def test_each_error_has_the_status_that_tells_a_visitor_what_it_means(error: Exception, status: int) -> None:
-    """The visitor's fault is 4xx, the service's 5xx, and only what passes by itself says when to come back."""
+    """A visitor's fault is 4xx, the service's 5xx; only what passes by itself says when to come back."""
     answer = http_error(error)
     assert answer.status == status
     assert answer.text
@@ -135,7 +135,9 @@ async def test_a_cancelled_handler_ends_its_work() -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("make", [lambda: errors.NotFoundError(status=404, **SERVICE), lambda: ValueError("x")])
+@pytest.mark.parametrize(
+    "make", [lambda: errors.NotFoundError(status=404, **SERVICE), lambda: ValueError("x")]
+)
 async def test_the_works_own_error_comes_out_as_itself(make: Callable[[], Exception]) -> None:
     """Neither wrapped nor grouped."""
     error = make()

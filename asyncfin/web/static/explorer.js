@@ -27,6 +27,7 @@
     const options = {
       width: place.clientWidth,
       height: 320,
+      padding: [null, 32, null, null],
       scales: { x: { time: false } },
       axes: [
         {

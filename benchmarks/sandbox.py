@@ -12,9 +12,8 @@ from time import process_time
 from typing import Any
 
 from asyncfin.sandbox import Account, Dialect, Publication
-from asyncfin.sandbox.accounts import PERMISSIONS, Token
+from asyncfin.sandbox.accounts import PERMISSIONS, Meter, Token
 from asyncfin.sandbox.generate import generate
-from asyncfin.sandbox.meter import Meter
 from asyncfin.sandbox.request import Request
 from asyncfin.sandbox.rules import Service, answer
 from asyncfin.sandbox.store import Store

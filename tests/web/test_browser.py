@@ -40,7 +40,7 @@ async def explored() -> AsyncIterator[tuple[str, Client, tuple[str, ...]]]:
         )
         server = uvicorn.Server(config)
         serving = asyncio.ensure_future(server.serve())
-        while not server.started:  # uvicorn has no event for it
+        while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
             await asyncio.sleep(0)
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}", client, sandbox.entities

@@ -3,7 +3,7 @@
 import pytest
 
 from asyncfin import Annual, Client, DatasetChangedError, FiscalRange, Panel, Select, SelectionError
-from asyncfin.sandbox import Sandbox, Status, Switch
+from asyncfin.sandbox import Dialect, Sandbox, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.sandbox.generate import generate
 from tests.properties.test_answers import content, expected, texts
@@ -26,17 +26,38 @@ OLD_TABLE, NEW_TABLE = whole(OLD), whole(NEW)
 OLD_ID, NEW_ID = (publication.dataset_id for publication in BOTH.publications)
 
 
+# What is checked first in a stale request, and when the metadata name a new publication, is the service's to say.
+DIALECTS = pytest.mark.parametrize(
+    "dialect",
+    [
+        Dialect(),
+        Dialect(ids_before_pin=True),
+        Dialect(cursor_before_pin=True),
+        Dialect(ids_before_pin=True, cursor_before_pin=True),
+        Dialect(metadata_lag=1),
+        Dialect(metadata_lag=2),
+    ],
+    ids=["pin first", "ids first", "cursor first", "both first", "lag of one", "lag of two"],
+)
+
+
 async def requests_of_a_read() -> int:
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         return (await client.query(BOTH.entity_id, Select(), FiscalRange())).requests
 
 
-async def test_the_panel_is_wholly_old_or_wholly_new_whenever_the_publication_changes() -> None:
+@DIALECTS
+async def test_the_panel_is_wholly_old_or_wholly_new_whenever_the_publication_changes(
+    dialect: Dialect,
+) -> None:
     """The change may come before any request of the read: nothing is ever mixed."""
     seen = set()
     for nth in range(1, await requests_of_a_read() + 2):
         fault = Switch(nth=nth, publication=NEW)
-        async with Sandbox(OLD, faults=[fault]) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        async with (
+            Sandbox(OLD, dialect=dialect, faults=[fault]) as sandbox,
+            Client(sandbox.base_url, sandbox.token) as client,
+        ):
             panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
             assert panel.requests == len(sandbox.log)
         seen.add(panel.dataset.dataset_id)
@@ -45,13 +66,14 @@ async def test_the_panel_is_wholly_old_or_wholly_new_whenever_the_publication_ch
     assert seen == {OLD_ID, NEW_ID}
 
 
-async def test_a_stream_is_of_one_publication_or_says_that_it_changed() -> None:
+@DIALECTS
+async def test_a_stream_is_of_one_publication_or_says_that_it_changed(dialect: Dialect) -> None:
     """Before the first piece it starts over; after it, the change is an error and no piece follows."""
     outcomes = set()
     for nth in range(1, await requests_of_a_read() + 2):
         fault = Switch(nth=nth, publication=NEW)
         async with (
-            Sandbox(OLD, faults=[fault]) as sandbox,
+            Sandbox(OLD, dialect=dialect, faults=[fault]) as sandbox,
             Client(sandbox.base_url, sandbox.token, max_in_flight=1) as client,
         ):
             pieces: list[Panel] = []
@@ -112,9 +134,10 @@ async def test_with_a_catalogue_a_change_is_an_error_at_once() -> None:
         assert {served.operation for served in list(sandbox.log)[spent:]} == {"query"}
 
 
-async def test_a_rule_is_resolved_anew_for_the_new_publication() -> None:
+@DIALECTS
+async def test_a_rule_is_resolved_anew_for_the_new_publication(dialect: Dialect) -> None:
     """After a restart, the last fiscal year is that of the new catalogue."""
-    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+    async with Sandbox(OLD, dialect=dialect) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         before = await client.query(BOTH.entity_id, Select(), Annual(last=1))
         sandbox.publish(NEW)
         after = await client.query(BOTH.entity_id, Select(), Annual(last=1))

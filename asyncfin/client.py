@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import date, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
-from asyncfin.errors import SelectionError
+from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.fanout.plan import Plan
 from asyncfin.fanout.publications import Publications
@@ -36,6 +36,19 @@ from asyncfin.wire.transport import Transport
 from asyncfin.wire.values import QueryPage
 
 
+class ClientOptions(TypedDict, total=False):
+    """The keyword arguments of `Client`, for those who pass them on."""
+
+    bucket: Bucket | None
+    retry: Retry
+    timeouts: Timeouts
+    max_in_flight: int
+    lane: Lane
+    ssl: tls.SSLContext | None
+    trust_env: bool
+    observers: Iterable[Observer]
+
+
 class Client:
     """A session with the service.
 
@@ -58,7 +71,7 @@ class Client:
         observers: what is called with each event of `asyncfin.events`.
 
     Raises:
-        SelectionError: an argument is not as said.
+        ArgumentError: an argument is not as described.
     """
 
     def __init__(
@@ -87,15 +100,17 @@ class Client:
         self._publications = Publications()
 
     @classmethod
-    def from_env(cls, **options: Any) -> Self:
+    def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
         """Return a client for the base URL and token in ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN.
 
+        Options are the keyword arguments of `Client`.
+
         Raises:
-            SelectionError: one of them is not set.
+            ArgumentError: one of them is not set, or an option is not as described.
         """
         missing = [name for name in ("ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN") if not os.environ.get(name)]
         if missing:
-            raise SelectionError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
+            raise ArgumentError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
         return cls(os.environ["ASYNCFIN_BASE_URL"], os.environ["ASYNCFIN_TOKEN"], **options)
 
     def __repr__(self) -> str:
@@ -314,7 +329,7 @@ class Client:
             operation: what the `Restarted` events call it.
         """
         check_entity_id(entity_id)
-        return Read(self._sender, self._publications, entity_id, operation, max_in_flight=self._max_in_flight)
+        return Read(self._sender, self._publications, entity_id, operation, limit=self._max_in_flight)
 
     def _read(self, question: Question, operation: str) -> Read:
         read = self.whole_read(question.entity_id, operation)

@@ -26,7 +26,7 @@ OLD_TABLE, NEW_TABLE = whole(OLD), whole(NEW)
 OLD_ID, NEW_ID = (publication.dataset_id for publication in BOTH.publications)
 
 
-# What is checked first in a stale request, and when the metadata name a new publication, is the service's to say.
+# The spec leaves open what is checked first, and when the metadata name a new publication.
 DIALECTS = pytest.mark.parametrize(
     "dialect",
     [

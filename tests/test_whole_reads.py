@@ -71,6 +71,7 @@ async def test_a_question_asked_again_is_not_planned_again() -> None:
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         plan = await client.plan(ENTITY_ID, Select(), Annual())
         assert await client.plan(ENTITY_ID, Select(), Annual()) is plan
+        assert (await client.plan(plan.catalogue, Select(), Annual())).question.pinned
         assert await client.plan(ENTITY_ID, Select(metric_ids="Sales"), Annual()) is not plan
         assert await client.plan(ENTITY_ID, Select(), Annual(last=1)) is not plan
         other = await client.plan(ENTITY_ID, Select(), Annual(), value_version="latest_restated")
@@ -80,9 +81,6 @@ async def test_a_question_asked_again_is_not_planned_again() -> None:
         assert len((await client.plan(ENTITY_ID, select, Annual())).series) == 1
         chosen.clear()
         assert len((await client.plan(ENTITY_ID, select, Annual())).series) == 0
-        with_catalogue = await client.plan(plan.catalogue, Select(), Annual())
-        assert with_catalogue.question.pinned
-        assert not plan.question.pinned
 
 
 @pytest.mark.parametrize(
@@ -115,7 +113,7 @@ async def test_the_waits_between_restarts_grow() -> None:
         assert [served.operation for served in sandbox.log].count("query") == 4
     waits = [later - earlier for earlier, later in pairwise(begun) if later - earlier > 0.01]
     assert len(waits) == 3
-    assert waits == sorted(set(waits))
+    assert all(later > 2 * earlier for earlier, later in pairwise(waits))
     assert sum(waits) < 10
 
 

@@ -65,9 +65,10 @@ class Read:
 
     Args:
         operation: what events call it, e.g. ``"query"``.
-        pinned: whether only the first publication will do, so that a change is an error at once.
+        limit: how many of its pages may be under way, or wait to be taken.
 
     Attributes:
+        pinned: whether only the first publication will do, so that a change is an error at once.
         final: set by those who have given away a part of the answer: from then on a change is an error.
         stats: what it has cost.
     """
@@ -79,15 +80,14 @@ class Read:
         entity_id: str,
         operation: str,
         *,
-        max_in_flight: int,
-        pinned: bool = False,
+        limit: int,
     ) -> None:
         self._sender = sender
         self._publications = publications
         self.entity_id = entity_id
         self.operation = operation
-        self.max_in_flight = max_in_flight
-        self.pinned = pinned
+        self.limit = limit
+        self.pinned = False
         self.final = False
         self.stats = ReadStats()
         self._confirmed: Dataset | None = None

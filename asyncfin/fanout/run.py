@@ -92,7 +92,7 @@ def _arrivals(
     read: Read, stitch: Stitch, batches: Sequence[Batch]
 ) -> AbstractAsyncContextManager[AsyncIterator[Arrival]]:
     """Give what each page of the batches brings, whichever comes first."""
-    return merged([partial(_read_batch, read, stitch, batch) for batch in batches], read.max_in_flight)
+    return merged([partial(_read_batch, read, stitch, batch) for batch in batches], read.limit)
 
 
 async def _read_batch(read: Read, stitch: Stitch, batch: Batch) -> AsyncGenerator[Arrival, None]:

@@ -2,6 +2,7 @@
 
 TYPE_CHECKING = False  # `typing` is slow to import; type checkers take this name for its own
 if TYPE_CHECKING:
+    from asyncfin.cache.file import FileCache
     from asyncfin.cache.memory import MemoryCache
     from asyncfin.cache.store import Cache, CacheStats
     from asyncfin.client import Client
@@ -69,6 +70,7 @@ __all__ = [
     "ExtractCost",
     "ExtractProgress",
     "ExtractReport",
+    "FileCache",
     "FiscalRange",
     "IncompleteResultError",
     "MalformedAnswerError",
@@ -136,6 +138,7 @@ _MODULES = {
     "ExtractCost": "asyncfin.extraction.cost",
     "ExtractProgress": "asyncfin.extraction.progress",
     "ExtractReport": "asyncfin.extraction.report",
+    "FileCache": "asyncfin.cache.file",
     "FiscalRange": "asyncfin.model.period",
     "IncompleteResultError": "asyncfin.errors",
     "MalformedAnswerError": "asyncfin.errors",

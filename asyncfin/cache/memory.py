@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
+from threading import Lock
 from typing import Any, TypeAlias
 
 from attrs import Factory, define
@@ -42,51 +43,67 @@ class _Kept:
     catalogue: Catalogue | None = None
     blocks: tuple[Block, ...] = ()
     series_ids: set[str] = Factory(set)
+    parts: set[int] = Factory(set)  # which parts of a file the blocks are from
 
 
 class Memory:
-    """Catalogues and blocks by key, within a bound. When it is full, publications that are no longer the
-    current ones go first, then the least recently used.
+    """Catalogues and blocks by key, within a bound; for any number of threads.
+
+    When it is full, publications that are no longer the current ones go first, then the least recently used.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._bytes = 0
+        self._lock = Lock()
         self.pointers: dict[tuple[bytes, str], Pointer] = {}
 
     def catalogue(self, key: Key) -> Catalogue | None:
-        kept = self._used(key)
-        return kept.catalogue if kept else None
+        with self._lock:
+            kept = self._used(key)
+            return kept.catalogue if kept else None
 
     def blocks(self, key: Key) -> tuple[Block, ...]:
-        kept = self._used(key)
-        return kept.blocks if kept else ()
+        with self._lock:
+            kept = self._used(key)
+            return kept.blocks if kept else ()
+
+    def parts(self, key: Key) -> frozenset[int]:
+        """Return which parts of a file the blocks of a key are from."""
+        with self._lock:
+            return frozenset(self._kept[key].parts) if key in self._kept else frozenset()
 
     def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
-        self._drop(key)
-        self._kept[key] = _Kept(_catalogue_bytes(catalogue), catalogue)
-        self._bytes += self._kept[key].bytes
-        self._evict()
+        size = _catalogue_bytes(catalogue)
+        with self._lock:
+            self._drop(key)
+            self._kept[key] = _Kept(size, catalogue)
+            self._bytes += size
+            self._evict()
 
-    def put_blocks(self, key: Key, blocks: Iterable[Block]) -> None:
-        kept = self._kept.setdefault(key, _Kept())
-        for block in distinct(blocks, kept.series_ids):
-            kept.blocks += (block,)
-            kept.bytes += block.nbytes
-            self._bytes += block.nbytes
-        self._kept.move_to_end(key)
-        self._evict()
+    def put_blocks(self, key: Key, blocks: Iterable[Block], parts: Iterable[int] = ()) -> None:
+        with self._lock:
+            kept = self._kept.setdefault(key, _Kept())
+            kept.parts.update(parts)
+            for block in distinct(blocks, kept.series_ids):
+                kept.blocks += (block,)
+                kept.bytes += block.nbytes
+                self._bytes += block.nbytes
+            self._kept.move_to_end(key)
+            self._evict()
 
     def clear(self, entity_id: str | None) -> None:
-        for key in [key for key in self._kept if entity_id in (None, key[1])]:
-            self._drop(key)
-        for account, entity in [each for each in self.pointers if entity_id in (None, each[1])]:
-            del self.pointers[account, entity]
+        with self._lock:
+            for key in [key for key in self._kept if entity_id in (None, key[1])]:
+                self._drop(key)
+            for account, entity in [each for each in self.pointers if entity_id in (None, each[1])]:
+                del self.pointers[account, entity]
 
     def held(self) -> tuple[int, int]:
         """Return the number of series, and the bytes."""
-        return sum(len(kept.series_ids) for kept in self._kept.values()), self._bytes
+        with self._lock:
+            return sum(len(kept.series_ids) for kept in self._kept.values()), self._bytes
 
     def _used(self, key: Key) -> _Kept | None:
         if key in self._kept:
@@ -125,7 +142,7 @@ def distinct(blocks: Iterable[Block], known: set[str]) -> list[Block]:
 class MemoryCache:
     """Keeps publications in memory. Clients of one process that are given the same one share it.
 
-    Not bound to an event loop or a thread's loop, but to one thread at a time.
+    Clients of any event loops and threads may share it.
 
     Args:
         max_bytes: how much is kept; about 33 bytes a value. What is no longer current goes first, then the

@@ -1,0 +1,85 @@
+"""Catalogues and blocks <-> bytes: msgpack of their declared fields, arrays as the bytes they are.
+
+Nothing of it can run code when it is read, as a pickle can. Whether the bytes are those that were written is
+for the cache to check: here they are believed.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+import msgspec
+from attrs import fields
+
+from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
+from asyncfin.model.period import Period
+from asyncfin.table.block import Axis, Block
+
+# Part of the names under which bytes are kept: others are not read. Arrays are in the machine's byte order.
+FORMAT = f"1{sys.byteorder[0]}"
+
+_CATALOGUE = tuple[
+    str, str, str, datetime, tuple[Period, ...], tuple[ScopeGroup, ...], tuple[ReportingGroup, ...]
+]
+_catalogue_decoder = msgspec.msgpack.Decoder(_CATALOGUE)
+_FIELDS = [field.name for field in fields(Catalogue)]
+_BLOCK_FIELDS = [field.name for field in fields(Block) if field.name != "axis"]
+
+
+def encode_catalogue(catalogue: Catalogue) -> bytes:
+    """Return a catalogue as bytes; the indexes it has made for itself are left out."""
+    return msgspec.msgpack.encode([getattr(catalogue, name) for name in _FIELDS])
+
+
+def decode_catalogue(body: bytes) -> Catalogue:
+    """Return the catalogue that bytes hold."""
+    return Catalogue(*_catalogue_decoder.decode(body))
+
+
+def encode_blocks(blocks: Iterable[Block]) -> bytes:
+    """Return blocks as bytes; periods that blocks share stand there once."""
+    axes: dict[Axis, int] = {}
+    rows = [
+        [axes.setdefault(block.axis, len(axes)), *(getattr(block, name) for name in _BLOCK_FIELDS)]
+        for block in blocks
+    ]
+    flat = [
+        (array("q", chain.from_iterable(map(msgspec.structs.astuple, axis.periods))), axis.rank)
+        for axis in axes
+    ]
+    return _encoder.encode([flat, rows])
+
+
+def decode_blocks(body: bytes) -> tuple[Block, ...]:
+    """Return the blocks that bytes hold."""
+    flat, rows = _decoder.decode(body)
+    axes = [
+        Axis(tuple(map(Period, every[::3], every[1::3], every[2::3])), rank and tuple(rank))
+        for every, rank in flat
+    ]
+    return tuple(Block(axes[axis], *map(_tupled, rest)) for axis, *rest in rows)
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _extended(value: Any) -> msgspec.msgpack.Ext:
+    if isinstance(value, array):
+        return msgspec.msgpack.Ext(ord(value.typecode), value.tobytes())
+    raise TypeError(f"a block holds a {type(value).__name__}, which can't be stored")
+
+
+def _restored(code: int, data: memoryview) -> Any:
+    restored = array(chr(code))
+    restored.frombytes(data)
+    return restored
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_extended)
+_decoder = msgspec.msgpack.Decoder(ext_hook=_restored)

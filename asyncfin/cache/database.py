@@ -1,0 +1,289 @@
+"""The SQLite database of a FileCache, used by one thread of one process.
+
+Kept are pointers, and parts: a catalogue, or the blocks of one put. Each row carries a checksum over its key
+and content, so a row that the disk has spoilt is dropped, not believed. A database that SQLite can't read is
+begun anew by whoever is alone with it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TypeAlias
+
+from asyncfin.cache import folder as folders
+from asyncfin.cache.codec import FORMAT
+from asyncfin.cache.store import Pointer, publication_id
+
+Sql: TypeAlias = str | bytes | int | float | None
+
+_BUSY_SECONDS = 10.0
+# Eight writers let the write-ahead log grow to 265 MiB where it is truncated by nobody.
+_PUTS_PER_CHECKPOINT = 16
+_LOG_BYTES = 8 * 1024 * 1024
+_TOUCHED_EVERY = 3_600
+# What is evicted to: a put that evicts makes room for several.
+_EVICTED_TO = 0.9
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS pointer (
+    account BLOB NOT NULL, entity TEXT NOT NULL, dataset TEXT NOT NULL, confirmed REAL NOT NULL,
+    publication TEXT NOT NULL, checksum BLOB NOT NULL, PRIMARY KEY (account, entity)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS part (
+    id INTEGER PRIMARY KEY, account BLOB NOT NULL, entity TEXT NOT NULL, publication TEXT NOT NULL,
+    kind TEXT NOT NULL, series INTEGER NOT NULL, bytes INTEGER NOT NULL, used INTEGER NOT NULL,
+    checksum BLOB NOT NULL, body BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS part_of ON part (account, entity, publication, kind);
+CREATE INDEX IF NOT EXISTS part_used ON part (used, bytes, series);
+"""
+
+
+class Database:
+    """A connection, and the lock that says that this process has the file open."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        folders.prepare(folder)
+        self._path = folder / f"publications-{FORMAT}.sqlite"
+        self._max_bytes = max_bytes
+        self._puts = 0
+        self.broken = 0
+        self._lock = folders.open_private(folder / f"publications-{FORMAT}.lock")
+        try:
+            folders.take_lock(self._lock, exclusive=False, seconds=_BUSY_SECONDS)
+            try:
+                self._connection = self._opened()
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    raise
+                self._delete_file()
+                self._connection = self._opened()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _opened(self) -> sqlite3.Connection:
+        until = monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                return self._connected()
+            except sqlite3.OperationalError as error:
+                # Where several processes make the file at once, SQLite does not wait by itself.
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() > until:
+                    raise
+            sleep(0.02)
+
+    def _connected(self) -> sqlite3.Connection:
+        os.close(folders.open_private(self._path))  # SQLite gives its other files the mode of this one
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # The first of these read the header: on a spoilt one they fail.
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+            for table in ("pointer", "part"):  # tables of that name may be somebody else's
+                connection.execute(f"SELECT checksum FROM {table} LIMIT 1")  # noqa: S608  a fixed name
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _delete_file(self) -> None:
+        """Delete a damaged database, if no other process has it open.
+
+        With others it would go wrong: on closing they delete the log by name, which is then the new one's.
+
+        Raises:
+            BlockingIOError: another process has it open.
+        """
+        folders.take_lock(self._lock, exclusive=True)
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                os.unlink(f"{self._path}{suffix}")
+        self.broken += 1
+        folders.take_lock(self._lock, exclusive=False)
+
+    def close(self) -> None:
+        """Close the connection, and give the lock up."""
+        self._connection.close()
+        os.close(self._lock)
+
+    def pointer(self, account: bytes, entity_id: str) -> Pointer | None:
+        row = self._connection.execute(
+            "SELECT dataset, confirmed, checksum FROM pointer WHERE account = ? AND entity = ?",
+            (account, entity_id),
+        ).fetchone()
+        if row is None:
+            return None
+        dataset_id, confirmed, checksum = row
+        if checksum != _checksum(account, entity_id, dataset_id, confirmed):
+            self.forget(account, entity_id)
+            self.broken += 1
+            return None
+        return Pointer(dataset_id, datetime.fromtimestamp(confirmed, UTC))
+
+    def put_pointer(self, account: bytes, entity_id: str, pointer: Pointer, now: datetime) -> None:
+        with self._transaction():
+            if pointer.replaces(self.pointer(account, entity_id), now):
+                confirmed = pointer.confirmed.timestamp()
+                checksum = _checksum(account, entity_id, pointer.dataset_id, confirmed)
+                publication = publication_id(pointer.dataset_id)
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO pointer VALUES (?, ?, ?, ?, ?, ?)",
+                    (account, entity_id, pointer.dataset_id, confirmed, publication, checksum),
+                )
+
+    def forget(self, account: bytes, entity_id: str) -> None:
+        self._connection.execute("DELETE FROM pointer WHERE account = ? AND entity = ?", (account, entity_id))
+
+    def bodies(self, key: tuple[Sql, ...], known: Iterable[int], now: datetime) -> dict[int, bytes]:
+        """Return the parts under a key that are not known, by id. Damaged ones are deleted."""
+        rows = self._connection.execute(
+            "SELECT id, CAST(used AS INTEGER) FROM part"
+            " WHERE account = ? AND entity = ? AND publication = ? AND kind = ?",
+            key,
+        ).fetchall()
+        known = set(known)
+        found = {}
+        for part, _ in rows:
+            if part not in known and (body := self._body(key, part)) is not None:
+                found[part] = body
+        stamp = int(now.timestamp())
+        if old := [part for part, used in rows if used < stamp - _TOUCHED_EVERY]:
+            with suppress(sqlite3.OperationalError):  # that it was used is worth no wait and no error
+                self._touch(old, stamp)
+        return found
+
+    def _body(self, key: tuple[Sql, ...], part: int) -> bytes | None:
+        row = self._connection.execute("SELECT checksum, body FROM part WHERE id = ?", (part,)).fetchone()
+        if row is None:  # evicted by another process meanwhile
+            return None
+        checksum, body = row
+        if isinstance(body, bytes) and checksum == _checksum(*key, body):
+            return body
+        self.drop(part)
+        return None
+
+    def drop(self, part: int) -> None:
+        """Delete a damaged part."""
+        self.broken += 1
+        self._connection.execute("DELETE FROM part WHERE id = ?", (part,))
+
+    def _touch(self, parts: Iterable[int], stamp: int) -> None:
+        with self._transaction():
+            self._connection.executemany(
+                "UPDATE part SET used = ? WHERE id = ?", [(stamp, part) for part in parts]
+            )
+
+    def put(
+        self, key: tuple[Sql, ...], body: bytes, series: int, now: datetime, *, alone: bool = False
+    ) -> int | None:
+        """Store a part, in place of others under its key where it is to be `alone`, and return its id.
+
+        None where it is larger than the cache.
+        """
+        if len(body) > self._max_bytes:
+            return None
+        # Never used twice, also not after the file was begun anew: who has read a part knows it by its id.
+        part = secrets.randbits(63)
+        row = (part, *key, series, len(body), int(now.timestamp()), _checksum(*key, body), body)
+        with self._transaction():
+            if alone:
+                self._connection.execute(
+                    "DELETE FROM part WHERE account = ? AND entity = ? AND publication = ? AND kind = ?", key
+                )
+            self._connection.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._evict(part)
+        self._puts += 1
+        if self._puts % _PUTS_PER_CHECKPOINT == 0:
+            self._truncate_log()
+        return part
+
+    def _evict(self, newest: int) -> None:
+        """Delete parts where there are too many bytes: superseded, then the least recently used."""
+        total = self._connection.execute("SELECT sum(bytes) FROM part").fetchone()[0]
+        if total <= self._max_bytes:
+            return
+        ordered = self._connection.execute(
+            "SELECT id, bytes FROM part LEFT JOIN pointer USING (account, entity) WHERE id != ? ORDER BY"
+            " (pointer.publication IS NOT NULL AND pointer.publication != part.publication) DESC, used, id",
+            (newest,),
+        ).fetchall()
+        evicted = []
+        for part, size in ordered:
+            if total <= self._max_bytes * _EVICTED_TO:
+                break
+            evicted.append((part,))
+            total -= size
+        self._connection.executemany("DELETE FROM part WHERE id = ?", evicted)
+
+    def _truncate_log(self) -> None:
+        # Not worth a wait for those who read just now: the next one will do it.
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            with suppress(sqlite3.OperationalError):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {round(_BUSY_SECONDS * 1_000)}")
+
+    def clear(self, entity_id: str | None) -> None:
+        """Delete what is kept of an entity, or everything, of all accounts, and give the space back."""
+        with self._transaction():
+            for table in ("pointer", "part"):
+                where = "" if entity_id is None else " WHERE entity = ?"
+                self._connection.execute(
+                    f"DELETE FROM {table}{where}",  # noqa: S608  fixed names
+                    () if entity_id is None else (entity_id,),
+                )
+        if entity_id is None:
+            with suppress(sqlite3.OperationalError):  # somebody reads: the pages are used again later
+                self._connection.execute("VACUUM")
+                self._truncate_log()
+
+    def held(self) -> tuple[int, int]:
+        """Return the number of series, and the bytes."""
+        series, size = self._connection.execute(
+            "SELECT coalesce(sum(series), 0), coalesce(sum(bytes), 0) FROM part"
+        ).fetchone()
+        return series, size
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Return whether an error says that the file is not the database that it was."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    # SQLITE_ERROR: tables or columns are not those of the schema. IOERR_SHORT_READ: the file is cut off.
+    damaged = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+    return code & 0xFF in damaged or code == sqlite3.SQLITE_IOERR_SHORT_READ
+
+
+def _checksum(*content: Sql) -> bytes:
+    digest = blake2b(digest_size=16)
+    for each in content:
+        part = each if isinstance(each, bytes) else repr(each).encode("utf-8", "surrogatepass")
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.digest()

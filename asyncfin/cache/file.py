@@ -1,0 +1,414 @@
+"""Publications kept in a folder that the processes of a machine share.
+
+All that touches the disk runs in one thread of its own, opened at first use and again in a child process:
+neither SQLite's connections nor locks may cross a fork. What was read from the file stays in memory too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import sqlite3
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from functools import partial
+from hashlib import blake2b, scrypt
+from pathlib import Path
+from threading import RLock
+from typing import Any, TypeVar
+from zlib import crc32
+
+from asyncfin.cache import folder as folders
+from asyncfin.cache.codec import (
+    FORMAT,
+    decode_blocks,
+    decode_catalogue,
+    encode_blocks,
+    encode_catalogue,
+)
+from asyncfin.cache.database import Database, is_damage
+from asyncfin.cache.memory import CATALOGUE, Key, Memory, MiB, distinct, utc_now
+from asyncfin.cache.store import (
+    CacheStats,
+    Partition,
+    Pointer,
+    TokenSource,
+    partition_key,
+    publication_id,
+)
+from asyncfin.errors import ArgumentError, printable
+from asyncfin.model import checks
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.table.block import Block
+
+_log = logging.getLogger("asyncfin.cache")
+
+# What was read from the file, or put into it, is kept decoded up to this much.
+_MEMORY_BYTES = 64 * MiB
+_CLAIM_SECONDS = 10.0
+_CLAIM_POLL_SECONDS = 0.02
+
+T = TypeVar("T")
+
+
+class FileCache:
+    """Keeps publications in a folder that the processes of a machine share.
+
+    The folder is this user's alone (mode 0700, files 0600); it tells which entities are looked at, and no
+    token. It must be on a local disk: SQLite and `flock` are not reliable over NFS. Faults of the disk are
+    never errors: what can't be read is asked for, what can't be stored is passed over, logged once and
+    counted in `stats().broken`.
+
+    Args:
+        folder: where; made at first use.
+        account: names the account whose token a client has. Clients of equal base URL and account share what
+            is read. None: clients of an equal fixed token do; a token callable needs a name.
+        max_bytes: how much is kept; about 33 bytes a value. What is no longer current goes first, then the
+            least recently used.
+
+    Raises:
+        ArgumentError: an argument is not as described, or the system has no `flock` (Windows). At first use:
+            the folder or a file in it is another user's, open to others, or something else in its place.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        account: str | None = None,
+        max_bytes: int = 1024 * MiB,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        if not folders.SUPPORTED:
+            raise ArgumentError("FileCache needs file locks that this system does not have: use MemoryCache")
+        self._folder = _checked_folder(folder)
+        self._account = checks.text().or_none()("account", account)
+        self._max_bytes = checks.positive_int("max_bytes", max_bytes)
+        self._clock = checks.plain_callable("clock", clock)
+        self._secret = secrets.token_bytes(32)
+        self._partitions: dict[bytes, _FilePartition] = {}
+        self._memory = Memory(min(_MEMORY_BYTES, max_bytes))
+        self._hits = self._misses = self._broken = 0
+        self._warned = False
+        self._pid = os.getpid()
+        self._thread: ThreadPoolExecutor | None = None
+        self._open = _Open()
+        # Where nobody closes it, an abandoned connection would warn.
+        weakref.finalize(self, self._open.close)
+
+    def __repr__(self) -> str:
+        return f"FileCache({str(self._folder)!r})"
+
+    def __reduce__(self) -> Any:
+        return partial(FileCache, account=self._account, max_bytes=self._max_bytes), (str(self._folder),)
+
+    def partition(self, base_url: str, token: TokenSource) -> Partition:
+        """Return the part of the cache that a client sees; the same object for the same account.
+
+        Raises:
+            ArgumentError: the token is a callable, and the cache has no `account`.
+        """
+        if self._account is not None:
+            whose = self._account.encode()
+        elif isinstance(token, str):
+            whose = token.encode()
+        else:
+            raise ArgumentError(
+                "account must name the account of a token callable, whose tokens may change:"
+                f" FileCache({str(self._folder)!r}, account=...)"
+            )
+        # Keyed by what only this process knows: the digest gives no token away where it is printed.
+        digest = blake2b(partition_key(base_url, "", whose), key=self._secret).digest()
+        if digest not in self._partitions:
+            derive = partial(_named_key if self._account is not None else _token_key, base_url, whose)
+            self._partitions[digest] = _FilePartition(self, digest, _Derivation(derive))
+        return self._partitions[digest]
+
+    def stats(self) -> CacheStats:
+        """Return what the cache holds, for all accounts and processes, and what it has done in this one.
+
+        Reads the file, about a millisecond.
+
+        Raises:
+            ArgumentError: the folder is not one that may be used.
+        """
+        series = size = 0
+        if (self._folder / f"publications-{FORMAT}.sqlite").is_file():
+            with suppress(sqlite3.Error, OSError):
+                database = Database(self._folder, self._max_bytes)
+                try:
+                    series, size = database.held()
+                finally:
+                    database.close()
+        return CacheStats(series, size, self._hits, self._misses, self._broken)
+
+    async def clear(self, entity_id: str | None = None) -> None:
+        """Delete what is kept of an entity, or everything, of all accounts.
+
+        Raises:
+            ArgumentError: the folder is not one that may be used.
+        """
+        await self.run(partial(self._clear, entity_id), None)
+
+    def _clear(self, entity_id: str | None, database: Database) -> None:
+        self._memory.clear(entity_id)
+        database.clear(entity_id)
+
+    async def aclose(self) -> None:
+        """Close the file; it opens again when the cache is used."""
+        if self._thread is not None and self._pid == os.getpid():
+            thread, self._thread = self._thread, None
+            await asyncio.get_running_loop().run_in_executor(thread, self._open.close)
+            thread.shutdown(wait=False)
+
+    async def run(self, work: Callable[[Database], T], otherwise: T) -> T:
+        """Return what a piece of work with the database brings; `otherwise` if the cache can't do it.
+
+        Raises:
+            ArgumentError: the folder is not one that may be used.
+        """
+        if self._thread is None or self._pid != os.getpid():
+            self._start()
+        assert self._thread is not None
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._tried, work, otherwise)
+
+    def _start(self) -> None:
+        if self._pid != os.getpid():  # a fork: what is open is the parent's, and its thread is not here
+            self._pid = os.getpid()
+            self._open.abandon()
+        self._thread = ThreadPoolExecutor(1, "asyncfin-cache")
+
+    def _tried(self, work: Callable[[Database], T], otherwise: T) -> T:
+        try:
+            with self._open.lock:
+                return work(self._open.database(self._folder, self._max_bytes))
+        except ArgumentError:
+            raise
+        except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
+            if isinstance(error, sqlite3.Error) and is_damage(error):
+                self._open.close()  # opening it again finds out whether it can be begun anew
+            self.failed(error)
+            return otherwise
+        finally:
+            self._broken += self._open.take_broken()
+
+    def failed(self, error: Exception) -> None:
+        """Count a fault, and log the first."""
+        self._broken += 1
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "the cache in %s can't be used just now, and is passed over: %s: %s",
+                self._folder,
+                type(error).__name__,
+                printable(str(error)),
+            )
+
+
+class _Open:
+    """The open database of a process, apart from the cache so that it can be closed without it."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._database: Database | None = None
+        # For whoever has the cache in several threads, or uses it while it is closed.
+        self.lock = RLock()
+
+    def database(self, folder: Path, max_bytes: int) -> Database:
+        if self._database is None:
+            self._database = Database(folder, max_bytes)
+        return self._database
+
+    def take_broken(self) -> int:
+        """Return how many damaged parts were found since this was last asked."""
+        if self._database is None:
+            return 0
+        broken, self._database.broken = self._database.broken, 0
+        return broken
+
+    def close(self) -> None:
+        if self._pid != os.getpid():
+            return
+        with self.lock:
+            database, self._database = self._database, None
+            if database is not None:
+                with suppress(sqlite3.Error):
+                    database.close()
+
+    def abandon(self) -> None:
+        """Leave the parent's database alone: even closing it here would give up locks of the parent."""
+        if self._database is not None:
+            _abandoned.append(self._database)
+            self._database = None
+        self._pid, self.lock = os.getpid(), RLock()  # a thread of the parent may have held the old one
+
+
+_abandoned: list[Database] = []
+
+
+class _Derivation:
+    """The key of a partition, made once in a process; it hides the token that it is made from."""
+
+    def __init__(self, derive: Callable[[Path], bytes]) -> None:
+        self._derive: Callable[[Path], bytes] | None = derive
+        self._key = b""
+
+    def key(self, folder: Path) -> bytes:
+        if self._derive is not None:
+            self._key = self._derive(folder)
+            self._derive = None
+        return self._key
+
+    def __repr__(self) -> str:
+        return "<the key of a partition>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("the key of a partition cannot be pickled")
+
+
+def _named_key(base_url: str, account: bytes, _: Path) -> bytes:
+    return partition_key(base_url, "account", account)
+
+
+def _token_key(base_url: str, token: bytes, folder: Path) -> bytes:
+    """Return the key of a token's account: slow on purpose, so that no token can be guessed from it."""
+    return partition_key(base_url, "token", scrypt(token, salt=folders.salt(folder), n=2**14, r=8, p=1))
+
+
+class _FilePartition:
+    """The part of one account. What it asks of the file, and what it has of it in memory, is one piece of
+    work for the cache's thread.
+    """
+
+    def __init__(self, cache: FileCache, digest: bytes, derivation: _Derivation) -> None:
+        self._cache = cache
+        self._digest = digest
+        self._derivation = derivation
+
+    async def pointer(self, entity_id: str) -> Pointer | None:
+        known = self._cache._memory.pointers.get((self._digest, entity_id))
+        return await self._cache.run(partial(self._pointer, entity_id), known)
+
+    def _pointer(self, entity_id: str, database: Database) -> Pointer | None:
+        pointer = database.pointer(self._key, entity_id)
+        if pointer is None:  # another process may have found that it has changed
+            self._cache._memory.pointers.pop((self._digest, entity_id), None)
+        else:
+            self._cache._memory.pointers[self._digest, entity_id] = pointer
+        return pointer
+
+    async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
+        await self._cache.run(partial(self._put_pointer, entity_id, pointer), None)
+
+    def _put_pointer(self, entity_id: str, pointer: Pointer, database: Database) -> None:
+        pointers, now = self._cache._memory.pointers, self._cache._clock()
+        if pointer.replaces(pointers.get((self._digest, entity_id)), now):
+            pointers[self._digest, entity_id] = pointer
+        database.put_pointer(self._key, entity_id, pointer, now)
+
+    async def forget(self, entity_id: str) -> None:
+        self._cache._memory.pointers.pop((self._digest, entity_id), None)
+        await self._cache.run(lambda database: database.forget(self._key, entity_id), None)
+
+    async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
+        key = (self._digest, entity_id, publication_id(dataset_id), CATALOGUE)
+        if (kept := self._cache._memory.catalogue(key)) is not None:
+            return kept
+        return await self._cache.run(partial(self._catalogue, key), None)
+
+    def _catalogue(self, key: Key, database: Database) -> Catalogue | None:
+        bodies = database.bodies((self._key, *key[1:]), (), self._cache._clock())
+        for part, body in bodies.items():
+            if (catalogue := self._decoded(decode_catalogue, part, body, database)) is not None:
+                self._cache._memory.put_catalogue(key, catalogue)
+                return catalogue
+        return None
+
+    async def put_catalogue(self, catalogue: Catalogue) -> None:
+        key = (self._digest, catalogue.entity_id, publication_id(catalogue.dataset_id), CATALOGUE)
+        self._cache._memory.put_catalogue(key, catalogue)
+        await self._cache.run(partial(self._put_catalogue, key, catalogue), None)
+
+    def _put_catalogue(self, key: Key, catalogue: Catalogue, database: Database) -> None:
+        body = encode_catalogue(catalogue)
+        database.put((self._key, *key[1:]), body, 0, self._cache._clock(), alone=True)
+
+    async def blocks(self, entity_id: str, dataset_id: str, value_version: str) -> tuple[Block, ...]:
+        key = (self._digest, entity_id, publication_id(dataset_id), value_version)
+        return await self._cache.run(partial(self._blocks, key), self._cache._memory.blocks(key))
+
+    def _blocks(self, key: Key, database: Database) -> tuple[Block, ...]:
+        """Return what is in memory, and of the file what is not: of another process, or evicted here."""
+        memory = self._cache._memory
+        found, parts = memory.blocks(key), memory.parts(key)
+        known = {series_id for block in found for series_id in block.series_ids}
+        bodies = database.bodies((self._key, *key[1:]), parts, self._cache._clock())
+        for part, body in bodies.items():
+            new = distinct(self._decoded(decode_blocks, part, body, database) or (), known)
+            memory.put_blocks(key, new, (part,))
+            found += tuple(new)
+        return found
+
+    async def put_blocks(
+        self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
+    ) -> None:
+        key = (self._digest, entity_id, publication_id(dataset_id), value_version)
+        given = tuple(blocks)
+        await self._cache.run(partial(self._put_blocks, key, given), None)
+        self._cache._memory.put_blocks(key, given)
+
+    def _put_blocks(self, key: Key, blocks: tuple[Block, ...], database: Database) -> None:
+        memory = self._cache._memory
+        known = {series_id for block in memory.blocks(key) for series_id in block.series_ids}
+        if new := distinct(blocks, known):
+            series = sum(len(block.series_ids) for block in new)
+            part = database.put((self._key, *key[1:]), encode_blocks(new), series, self._cache._clock())
+            memory.put_blocks(key, new, () if part is None else (part,))
+
+    def _decoded(self, decode: Callable[[bytes], T], part: int, body: bytes, database: Database) -> T | None:
+        try:
+            return decode(body)
+        except Exception:  # noqa: BLE001  whole, but not of this format
+            database.drop(part)
+            return None
+
+    @property
+    def _key(self) -> bytes:
+        return self._derivation.key(self._cache._folder)
+
+    @asynccontextmanager
+    async def claim(self, entity_id: str) -> AsyncIterator[None]:
+        claim = folders.Claim(self._cache._folder, crc32(entity_id.encode()))
+        try:
+            await self._claimed(claim)
+            yield
+        finally:
+            claim.release()
+
+    async def _claimed(self, claim: folders.Claim) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _CLAIM_SECONDS
+        try:
+            while not claim.take() and loop.time() < until:  # noqa: ASYNC110  between processes
+                await asyncio.sleep(_CLAIM_POLL_SECONDS)
+        except OSError as error:
+            self._cache.failed(error)
+
+    def count(self, *, hits: int, misses: int) -> None:
+        self._cache._hits += hits
+        self._cache._misses += misses
+
+
+def _checked_folder(folder: object) -> Path:
+    if not isinstance(folder, (str, os.PathLike)) or not (text := os.fspath(folder)):
+        raise ArgumentError(f"folder must be the path of a folder, not {checks.shown(folder)}")
+    if not isinstance(text, str) or "\0" in text or "://" in text:
+        raise ArgumentError(
+            f"folder must be the path of a folder on this machine, not {checks.shown(folder)}"
+        )
+    return Path(os.path.abspath(os.path.expanduser(text)))

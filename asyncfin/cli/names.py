@@ -25,7 +25,7 @@ async def names(
     --names FILE, or ASYNCFIN_NAMES, every command then takes names for ids.
 
       asyncfin names --ids ids.txt > names.csv
-      ASYNCFIN_NAMES=names.csv asyncfin query apple --metric Revenue
+      ASYNCFIN_NAMES=names.csv asyncfin dataset apple
 
     Args:
         entity_ids: The entities, O- and 32 characters each.

@@ -7,9 +7,13 @@ import msgspec
 import pytest
 from attrs import evolve
 
+from asyncfin.client import Client
 from asyncfin.errors import SelectionError
+from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
 from asyncfin.model.period import Annual, Period
+from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel, concat
 from tests.answers import panel_of
 
@@ -100,6 +104,16 @@ def test_a_label_that_all_series_share_is_the_heading(panel: Panel) -> None:
     """It is not lost where the rows do not repeat it."""
     sales = panel.where(lambda series: series.metric_id == "sales")
     assert str(sales).splitlines()[1] == "Label of sales"
+
+
+def test_an_empty_panel_says_why(panel: Panel) -> None:
+    """No series, or series without a value in these periods: of which cadence, and what there is."""
+    assert "no values, because no series is selected" in str(panel.where(lambda series: False))
+    assert (
+        "no values, because no series has one in 1 period, FY2023: the cadence of their groups is quarterly, and\n"
+        "  the catalogue has 5 periods, FY2023 to FY2024"
+    ) in str(panel.where(lambda series: series.reporting_group_id == "quarterly").during("FY2023"))
+    assert panel.why_empty() is None
 
 
 def test_the_unlisted_series_are_named(panel: Panel) -> None:
@@ -209,3 +223,32 @@ def test_concat_takes_a_single_panel_and_names_what_is_none(panel: Panel) -> Non
     wrong: Any = [panel, panel["sales.annual"]]
     with pytest.raises(SelectionError, match="panels must be Panels, not Series"):
         concat(wrong)
+
+
+async def test_a_series_and_a_value_are_a_line_each(panel: Panel) -> None:
+    """Label, id, how many values, their span and the latest; a value is its text."""
+    sales = panel["sales.annual"]
+    assert str(sales) == "Label of sales (sales.annual): 2 values, FY2023 to FY2024; in FY2024 0"
+    assert str(panel["empty.annual"]) == "Label of empty (empty.annual): 0 values"
+    assert str(sales["FY2023"]) == "1,234"
+    evil = relabelled(panel, sales="Sales\n\x1b[31m")
+    assert "Sales\\n\\x1b[31m (sales.annual)" in str(evil["sales.annual"])
+
+
+async def test_series_plans_stats_and_reports_show_themselves_in_notebooks() -> None:
+    """Each is a table whose texts are escaped, below the lines of its `str`."""
+    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        catalogue = await client.catalogue(sandbox.entities[0])
+        plan = await client.plan(catalogue, Select(), Annual())
+        panel = await client.run(plan)
+        stats = client.stats()._repr_html_()
+    assert "<td>annual</td>" in catalogue._repr_html_() or ">annual</th>" in catalogue._repr_html_()
+    assert plan._repr_html_().count("<tr>") == len(plan.batches) + 1
+    series = panel["Revenue/annual"]._repr_html_()
+    assert "<td>416,161,000,000</td>" in series
+    assert ">query</th>" in stats
+    assert ">total</th>" in stats
+    failed = EntityReport("O-<b>", "failed", failure=Failure("ServiceError", "<script>"))
+    report = ExtractReport((EntityReport("O-1", "done", rows=3), failed), 1.0, 0.0)._repr_html_()
+    assert report.index("O-&lt;b&gt;") < report.index("O-1")
+    assert "<script>" not in report

@@ -107,9 +107,17 @@ async def query(
         _plot(panels, plot)
     else:
         print_panels(panels, screen(), latest=periods == Periods(), empty=all, unit=unit)
+    _say_what_is_missing(answers, table=form is None)
+
+
+def _say_what_is_missing(answers: Sequence[EntityAnswer], *, table: bool) -> None:
+    """Say on standard error what an entity lacks, and why it has no value, which a table says itself."""
     for each in answers:
+        name = each.panel.dataset.name
         if each.lacking:
-            say(f"asyncfin: {each.panel.dataset.name} has no {named(each.lacking)}")
+            say(f"asyncfin: {name} has no {named(each.lacking)}")
+        if not table and (why := each.panel.why_empty()):
+            say(f"asyncfin: {name}: {why}")
 
 
 async def _plan(client: Client, entity_id: str, question: Question) -> Plan:

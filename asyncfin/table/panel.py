@@ -387,6 +387,8 @@ class Panel:
             f"{len(self):,} series by {_span(self.periods)}",
             counted(count, "value") + (f", {count / cells:.0%} of the cells" if cells else ""),
         ]
+        if why := self.why_empty():
+            lines.append(why)
         if self.anchor is not None:
             by = f", set by {_listed(self.anchored_by)}" if self.anchored_by else ""
             lines.append(f"the window ends at {self.anchor}{by}")
@@ -394,6 +396,21 @@ class Panel:
             count = len(self.unlisted)
             lines.append(f"{count:,} series were left out by the service: {_listed(self.unlisted)}")
         return list(map(printable, lines))
+
+
+    def why_empty(self) -> str | None:
+        """Return why there is no value, as far as the catalogue tells; None where there is one."""
+        if self.value_count:
+            return None
+        if not len(self):
+            return "no values, because no series is selected"
+        groups = self.catalogue.by_group
+        cadences = dict.fromkeys(groups[series.reporting_group_id].cadence for series in self._grid.series)
+        when = _span(self.periods) if self.periods else "the periods asked for"
+        return (
+            f"no values, because no series has one in {when}: the cadence of their groups is"
+            f" {_listed(tuple(cadences))}, and the catalogue has {_span(self.catalogue.periods)}"
+        )
 
 
 def concat(panels: Panel | Iterable[Panel], *, columns: Iterable[str] | None = None) -> "pyarrow.Table":

@@ -100,6 +100,34 @@ def test_standard_input_is_not_both_the_ids_and_the_token(service: Sandbox, nigh
     assert "--ids and --token-file can't both be standard input" in result.line
 
 
+def test_a_dry_run_finds_an_unknown_id(command: Command, night: str) -> None:
+    """It has read the catalogues, so it knows; the folder stays free for the question corrected."""
+    asked = ("extract", ENTITY, LONG_ENTITY, "--into", night, "--dry-run", "--read-catalogues")
+    result = command(*asked, "--metric", "Revenu")
+    assert (result.code, result.out) == (2, "")
+    assert "Revenu" in result.line
+    assert command(*asked, "--metric", "Revenue").code == 0
+
+
+def test_a_budget_that_suffices_for_no_entity_says_so(command: Command, night: str) -> None:
+    """Running it again tomorrow would end in the same way, for ever."""
+    result = command("extract", ENTITY, "--into", night, "--daily-budget", "1")
+    assert result.code == 2
+    assert "no entity could be finished within --daily-budget 1: give more" in result.line
+
+
+@pytest.mark.parametrize("into", ["s3://bucket/night", "gs://bucket"])
+def test_an_address_is_no_local_folder(
+    command: Command, service: Sandbox, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written beside, and no request is spent."""
+    monkeypatch.chdir(tmp_path)
+    before = len(service.log)
+    result = command("extract", ENTITY, "--into", into)
+    assert result.code == 2
+    assert (len(service.log), list(tmp_path.iterdir())) == (before, [])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

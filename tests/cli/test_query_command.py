@@ -78,11 +78,21 @@ def test_series_without_a_value_are_left_out_of_the_table(command: Command) -> N
     assert len(command(*asked, "--csv", "--all").out.splitlines()) == 4
 
 
-def test_an_answer_without_any_value_is_said_to_be_one(command: Command) -> None:
-    """There is no table then."""
-    out = command("query", ENTITY, "--metric", "Debt", "--exact", "FY2023").out
-    assert "1 series without a value left out" in out
-    assert "─" not in out
+WHY = (
+    "no values, because no series has one in 1 period, FY2023: the cadence of their groups is annual,"
+    " and the catalogue has 4 periods, FY2022 to FY2024"
+)
+
+
+def test_an_answer_without_any_value_says_why(command: Command) -> None:
+    """Which periods were asked for, and what there is; beside CSV and JSON on standard error."""
+    asked = ("query", ENTITY, "--metric", "Debt", "--exact", "FY2023")
+    table = command(*asked)
+    assert "1 series without a value left out" in table.out
+    assert "─" not in table.out
+    assert (WHY in table.out, table.err) == (True, "")
+    for option in ("--csv", "--json"):
+        assert command(*asked, option).line == f"asyncfin: Example [AG]: {WHY}"
 
 
 @pytest.mark.parametrize(

@@ -397,7 +397,6 @@ class Panel:
             lines.append(f"{count:,} series were left out by the service: {_listed(self.unlisted)}")
         return list(map(printable, lines))
 
-
     def why_empty(self) -> str | None:
         """Return why there is no value, as far as the catalogue tells; None where there is one."""
         if self.value_count:

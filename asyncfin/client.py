@@ -68,6 +68,7 @@ class Client:
             shared bucket.
         ssl: how the service's certificate is verified. None: by the system's authorities.
         trust_env: whether to go through the proxies that the environment names.
+        allow_http: whether to take an http URL of another machine: with a warning, and through no proxy.
         observers: what is called with each event of `asyncfin.events`.
 
     Raises:
@@ -86,10 +87,16 @@ class Client:
         lane: Lane = "interactive",
         ssl: tls.SSLContext | None = None,
         trust_env: bool = False,
+        allow_http: bool = False,
         observers: Iterable[Observer] = (),
     ) -> None:
         self._transport = Transport(
-            base_url, timeouts=timeouts, max_in_flight=max_in_flight, ssl=ssl, trust_env=trust_env
+            base_url,
+            timeouts=timeouts,
+            max_in_flight=max_in_flight,
+            ssl=ssl,
+            trust_env=trust_env,
+            allow_http=allow_http,
         )
         self._bucket: Bucket = TokenBucket() if bucket is None else bucket
         checks.instance_of(Bucket)("bucket", self._bucket)

@@ -67,12 +67,30 @@ class RequestFailed(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class Waiting(msgspec.Struct, frozen=True):
+    """A request has been waiting for a second, and still is; again after 2, 4, 8, ... seconds.
+
+    Attributes:
+        reason: what for: ``"token"``: the token callable; ``"connection"``: one of the client's
+            `max_in_flight`; ``"bucket"``: the bucket's pace, and those before it; ``"pause"``: the end of the
+            bucket's pause after a 429; ``"retry"``: its own next attempt.
+        seconds: how long so far.
+        until: when this ends at the earliest, aware UTC; None where that is not known.
+    """
+
+    operation: str
+    entity_id: str | None
+    reason: str
+    seconds: float
+    until: datetime | None
+
+
 class Waited(msgspec.Struct, frozen=True):
-    """A request has waited.
+    """A request has waited, and goes on.
 
     Attributes:
         reason: ``"turn"``: for the token, a free connection and the bucket, shared pauses included;
-            ``"retry"``: before trying again.
+            ``"retry"``: before its next attempt.
         seconds: how long.
     """
 
@@ -113,7 +131,7 @@ class Restarted(msgspec.Struct, frozen=True):
     restart: int
 
 
-Event: TypeAlias = RequestStarted | RequestAnswered | RequestFailed | Waited | Retrying | Restarted
+Event: TypeAlias = RequestStarted | RequestAnswered | RequestFailed | Waiting | Waited | Retrying | Restarted
 
 
 class Observer(Protocol):

@@ -18,6 +18,7 @@ from asyncfin.events import (
     Restarted,
     Retrying,
     Waited,
+    Waiting,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class OpenTelemetryObserver:
     """An observer for `Client(observers=[...])`, of one client or several.
 
     Each attempt is a client span ``asyncfin <operation>``, a child of the span in which the request is
-    made, to which retries and restarts are added as span events. The counters are
+    made, to which long waits, retries and restarts are added as span events. The counters are
     ``asyncfin.requests``, ``asyncfin.retries``, ``asyncfin.refused``, ``asyncfin.restarts``,
     ``asyncfin.waits`` (seconds) and ``asyncfin.received`` (bytes), each by ``asyncfin.operation``.
 
@@ -57,7 +58,7 @@ class OpenTelemetryObserver:
         self._spans: dict[int, Span] = {}
 
     def __call__(self, event: Event) -> None:
-        """Take in one event."""
+        """Record one event."""
         by_operation = {"asyncfin.operation": event.operation}
         match event:
             case RequestStarted():
@@ -70,6 +71,14 @@ class OpenTelemetryObserver:
                 self._answer(event)
             case RequestFailed():
                 self._end(event.serial, {}, event.failure)
+            case Waiting():
+                facts: dict[str, str | float] = {
+                    "asyncfin.reason": event.reason,
+                    "asyncfin.wait": event.seconds,
+                }
+                if event.until is not None:
+                    facts["asyncfin.until"] = event.until.isoformat()
+                trace.get_current_span().add_event("asyncfin.waiting", {**by_operation, **facts})
             case Waited():
                 self._waits.add(event.seconds, by_operation)
             case Retrying():

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
@@ -40,6 +40,8 @@ from asyncfin.events import (
     RequestStarted,
     Retrying,
     Stats,
+    Waited,
+    Waiting,
 )
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.protocol import Request, Response, limits_request, read_dataset, usage_request
@@ -98,23 +100,35 @@ LASTING = [
 
 
 @given(retry=retries, attempt=st.integers(1, 500) | st.just(5000), seed=st.integers())
-def test_a_wait_of_our_own_is_drawn_from_nought_to_a_doubling_bound(
+def test_a_wait_of_our_own_is_drawn_from_the_upper_half_of_a_doubling_bound(
     retry: Retry, attempt: int, seed: int
 ) -> None:
-    """Full jitter; however many attempts, the bound is never above wait_max."""
+    """However many attempts there were, the bound is never above wait_max."""
     bound = retry.wait_initial
     for _ in range(attempt - 1):
         bound = min(bound * 2, retry.wait_max)
+    bound = min(bound, retry.wait_max)
     wait = retry.wait(attempt, None, random.Random(seed))
-    assert wait == random.Random(seed).uniform(0, min(bound, retry.wait_max))
+    assert wait == random.Random(seed).uniform(bound / 2, bound)
+
+
+@given(retry=retries, seed=st.integers())
+def test_waits_lengthen_until_they_are_as_long_as_may_be(retry: Retry, seed: int) -> None:
+    """No wait is shorter than the one before (spec 7), as long as their bound doubles."""
+    source = random.Random(seed)
+    waits = [retry.wait(attempt, None, source) or 0.0 for attempt in range(1, 10)]
+    doubling = [
+        wait for attempt, wait in enumerate(waits) if retry.wait_initial * 2**attempt <= retry.wait_max
+    ]
+    assert doubling == sorted(doubling)
 
 
 def test_waits_of_our_own_fill_their_range() -> None:
     """Neither end is avoided: many clients spread over all of it."""
     source = random.Random(7)
-    waits = [Retry(wait_initial=1, wait_max=4).wait(9, None, source) for _ in range(1000)]
-    assert all(wait is not None and 0 <= wait <= 4 for wait in waits)
-    counts = [sum(quarter <= (wait or 0) < quarter + 1 for wait in waits) for quarter in range(4)]
+    waits = [Retry(wait_initial=1, wait_max=8).wait(9, None, source) or 0 for _ in range(1000)]
+    assert all(4 <= wait <= 8 for wait in waits)
+    counts = [sum(quarter <= wait < quarter + 1 for wait in waits) for quarter in range(4, 8)]
     assert min(counts) > 200
 
 
@@ -217,7 +231,7 @@ async def sending(
     """A sender to a scripted server, and the events it announces."""
     events: list[Event] = []
     async with judged(judge) if judge else scripted(*steps) as server:
-        transport = Transport(server.base_url, clock=lambda: NOON, **options)
+        transport = Transport(server.base_url, **{"clock": lambda: NOON, **options})
         sender = Sender(
             transport,
             token,
@@ -636,6 +650,68 @@ async def test_the_log_tells_facts_as_extras(caplog: pytest.LogCaptureFixture) -
     ]
 
 
+@pytest.mark.virtual
+async def test_a_long_pause_is_heard_of_with_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    """After 1, 2, 4, ... seconds each waiting request says that it waits for the pause, and until when."""
+    loop, bucket = asyncio.get_running_loop(), TokenBucket(clock=lambda: NOON)
+    caplog.set_level("INFO", logger="asyncfin")
+
+    def clock() -> datetime:
+        return NOON + timedelta(seconds=loop.time())
+
+    async with sending(answer(), bucket=bucket, clock=clock) as (_, sender, events):
+        began = loop.time()
+        bucket.pause_until(began + 20)
+        await sender.send(READ)
+        await sender.send(READ)
+    waits = of_kind(events, Waiting)
+    assert [(each.operation, each.entity_id, each.reason) for each in waits] == [
+        ("dataset", "O-1", "pause")
+    ] * 5
+    assert [round(each.seconds) for each in waits] == [1, 2, 4, 8, 16]
+    ends = [(each.until - NOON).total_seconds() - began for each in waits]
+    assert ends == pytest.approx([20] * 5, abs=0.01)
+    (first, *_) = [record for record in caplog.records if record.message.startswith("Waiting")]
+    assert (first.levelname, first.__dict__["reason"], first.__dict__["until"]) == (
+        "INFO",
+        "pause",
+        waits[0].until,
+    )
+
+
+@pytest.mark.virtual
+async def test_a_long_wait_says_what_for() -> None:
+    """For the token callable, a connection, the bucket's pace, and the next attempt."""
+
+    async def slow() -> str:
+        await asyncio.sleep(3)
+        return "token"
+
+    steps = [refusal(503, retry_after="10"), answer()]
+    bucket = TokenBucket(rate=0.1, clock=lambda: NOON)
+    async with sending(*steps, token=slow, bucket=bucket, max_in_flight=1) as (_, sender, events):
+        await asyncio.gather(*(sender.send(READ) for _ in range(3)))
+    waits = of_kind(events, Waiting)
+    assert {each.reason for each in waits} == {"token", "connection", "bucket", "retry"}
+    assert {each.reason for each in waits if each.until is not None} == {"retry"}
+    assert waits[0].reason == "token"
+    assert sum(each.seconds for each in of_kind(events, Waited) if each.reason == "retry") == pytest.approx(
+        10, abs=1
+    )
+
+
+@pytest.mark.virtual
+async def test_a_short_wait_is_not_heard_of_while_it_lasts() -> None:
+    """Neither is one whose request is cancelled, once it is."""
+    async with sending(refusal(503), answer(), hanging()) as (_, sender, events):
+        await sender.send(READ)
+        leaving = asyncio.ensure_future(sender.send(READ))
+        await asyncio.sleep(0.5)
+        leaving.cancel()
+        await asyncio.sleep(100)
+    assert of_kind(events, Waiting) == []
+
+
 class Listening:
     """An observer that equals every other of its kind."""
 
@@ -905,6 +981,41 @@ async def test_an_error_that_breaks_off_within_its_body_is_asked_for_again(way: 
         assert server.requests[1].at - server.requests[0].at >= 30
     else:
         assert failed[0] in ("TruncatedAnswerError", "RequestTimeoutError")
+
+
+UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\nX-Y: z\r\n\r\n"
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("body", [b"", b"{", b'{"a": 1', b'{"a": "x', b"\xef\xbb\xbf[1, 2", b'[{"a": tru'])
+async def test_an_answer_without_a_length_that_ends_within_its_json_is_asked_for_again(body: bytes) -> None:
+    """It ends with its connection, so nothing but its JSON says that it is not whole."""
+    steps = [dropping(UNTIL_CLOSED + body), dropping(UNTIL_CLOSED + b'{"a": 1}')]
+    async with sending(*steps) as (_, sender, events):
+        got = await sender.send(READ)
+    assert (got.body, got.attempts) == (b'{"a": 1}', 2)
+    assert [each.failure for each in of_kind(events, RequestFailed)] == ["TruncatedAnswerError"]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    "raw",
+    [
+        UNTIL_CLOSED + b"<html>",
+        UNTIL_CLOSED + b'{"a": 1}x',
+        UNTIL_CLOSED + b'{"a": "\xff"}',
+        UNTIL_CLOSED + b"[" * 100_000,
+        UNTIL_CLOSED.replace(b"200", b"404") + b"{",
+        answer(body=b"{"),
+    ],
+    ids=["no JSON", "more than JSON", "no UTF-8", "too deep", "an error", "with a length"],
+)
+async def test_an_answer_that_is_whole_and_wrong_is_not_asked_for_again(raw: bytes) -> None:
+    """Of an error without whole JSON the status decides."""
+    async with sending(dropping(raw)) as (server, sender, _):
+        with suppress(NotFoundError):
+            await sender.send(READ)
+    assert len(server.requests) == 1
 
 
 @pytest.mark.virtual

@@ -1,9 +1,10 @@
 """Bounded jobs, single-flight calls and resumable iteration: nothing is lost, and no task is left behind."""
 
 import asyncio
+import gc
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncfin.client import Client
+from asyncfin.model.period import Annual
+from asyncfin.model.select import Select
 from asyncfin.wire.tasks import SingleFlight, bounded, merged, resumable
 from tests.conftest import VirtualTimeLoop
 
@@ -521,3 +525,38 @@ def test_callers_that_come_and_go_share_one_call_at_a_time(visits: list[tuple[in
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(scene())
+
+
+# Without an asyncio loop
+
+
+def _step(awaitable: Any) -> None:
+    """Run a coroutine up to its first wait in no asyncio loop, as trio does."""
+    awaitable.send(None)
+
+
+ENTITY_ID = "O-" + "1" * 32
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda client: client.dataset(ENTITY_ID),
+        lambda client: client.catalogue(ENTITY_ID),
+        lambda client: client.query(ENTITY_ID, Select(), Annual()),
+        lambda client: client.usage("2024-01-01", "2024-12-31"),
+        lambda client: client.limits(),
+        lambda client: client.catalogue_pages(ENTITY_ID).__anext__(),
+        lambda client: client.stream(ENTITY_ID, Select(), Annual()).__aenter__(),
+    ],
+    ids=["dataset", "catalogue", "query", "usage", "limits", "pages", "stream"],
+)
+def test_without_an_asyncio_loop_a_client_says_that_it_needs_one(use: Callable[[Client], Any]) -> None:
+    """As under trio: one clear line, and no warning about a coroutine that was never awaited."""
+    client = Client("https://example.com", "a-token")
+    with pytest.raises(RuntimeError, match="asyncfin runs on asyncio only"):
+        _step(use(client))
+    with suppress(StopIteration):
+        _step(client.aclose())
+    gc.collect()

@@ -7,6 +7,7 @@ import pickle
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -109,11 +110,24 @@ async def test_each_attempt_is_a_span_within_the_caller_s(recorder: Recorder) ->
         StatusCode.ERROR,
         StatusCode.UNSET,
     ]
-    assert [event.name for event in job.events] == ["asyncfin.retrying"] * 2
-    assert [event.attributes["error.type"] for event in job.events] == [
+    retries = [event for event in job.events if event.name == "asyncfin.retrying"]
+    assert [event.attributes["error.type"] for event in retries] == [
         "RateLimitedError",
         "ConnectionFailedError",
     ]
+
+
+async def test_a_long_wait_is_an_event_of_the_caller_s_span(recorder: Recorder) -> None:
+    """It says what the request waits for, how long so far, and until when."""
+    async with sending(recorder, refusal(429, retry_after="3"), answer()) as sender:
+        with recorder.tracers.get_tracer("application").start_as_current_span("job"):
+            await sender.send(READ)
+    waits = [event.attributes for event in recorder.spans[-1].events if event.name == "asyncfin.waiting"]
+    assert [(each["asyncfin.reason"], round(each["asyncfin.wait"])) for each in waits] == [
+        ("pause", 1),
+        ("pause", 2),
+    ]
+    assert all(datetime.fromisoformat(each["asyncfin.until"]).tzinfo for each in waits)
 
 
 async def test_the_counters_are_the_client_s_own_figures(recorder: Recorder) -> None:

@@ -11,7 +11,7 @@ import pytest
 from asyncfin.errors import AuthenticationError, SelectionError
 from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.protocol import Request
-from asyncfin.wire.retry import Retry
+from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import Tokens
 from asyncfin.wire.transport import Transport
@@ -37,11 +37,11 @@ class Issuer:
 
 @asynccontextmanager
 async def sending(
-    token: Any, judge: Callable[[Received], bytes], **options: Any
+    token: Any, judge: Callable[[Received], bytes], *, total: float = 60, **options: Any
 ) -> AsyncIterator[tuple[Scripted, Sender]]:
     """A sender, and a server that answers by what it is sent."""
     async with judged(judge) as server:
-        transport = Transport(server.base_url, max_in_flight=50)
+        transport = Transport(server.base_url, max_in_flight=50, timeouts=Timeouts(total=total))
         sender = Sender(transport, token, bucket=TokenBucket(rate=1e6, burst=1e3), **options)
         try:
             yield server, sender
@@ -203,6 +203,28 @@ async def test_a_callable_that_fails_is_an_authentication_error_that_quotes_noth
         assert end.__cause__ is None
         assert end.__context__ is None
         assert (end.operation, end.attempts) == ("dataset", 0)
+
+
+async def test_a_callable_that_hangs_is_given_up_after_the_total_timeout() -> None:
+    """All who wait for it are told so, and the next request asks again."""
+    asked: list[int] = []
+
+    async def hanging() -> str:
+        asked.append(1)
+        if len(asked) == 1:
+            await asyncio.Event().wait()
+        return "good"
+
+    async with sending(hanging, accepting("good"), total=45) as (server, sender):
+        loop = asyncio.get_running_loop()
+        ends = await asyncio.gather(*(sender.send(READ) for _ in range(3)), return_exceptions=True)
+        assert loop.time() == pytest.approx(45, abs=0.1)
+        assert server.requests == []
+        for end in ends:
+            assert isinstance(end, AuthenticationError)
+            assert end.message == "the token callable returned nothing within 45 s"
+            assert (end.answered, end.__cause__, end.__context__) == (False, None, None)
+        assert (await sender.send(READ)).status == 200
 
 
 async def test_a_callable_may_succeed_after_it_failed() -> None:

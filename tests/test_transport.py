@@ -27,7 +27,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
+from asyncfin.client import Client
 from asyncfin.errors import (
+    ArgumentError,
     ConnectionFailedError,
     MalformedAnswerError,
     RequestTimeoutError,
@@ -298,6 +300,77 @@ async def test_speaking_tls_to_a_plain_port_is_a_failed_connection() -> None:
         port = server.sockets[0].getsockname()[1]
         async with connected(f"https://127.0.0.1:{port}") as transport:
             assert isinstance(await failure_of(transport), ConnectionFailedError)
+
+
+async def test_somebody_who_speaks_before_he_is_asked_is_not_the_service() -> None:
+    """As mail servers do; no connection after the other is opened for that."""
+    opened = 0
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        writer.write(b"220 some mail server\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with connected(f"http://127.0.0.1:{port}", max_in_flight=3) as transport:
+            assert isinstance(await failure_of(transport), ConnectionFailedError)
+    assert opened <= 4
+
+
+@pytest.mark.parametrize("unasked", [answer(body=b"[1]"), answer(408, b""), b"no HTTP\r\n\r\n"])
+async def test_what_comes_on_an_idle_connection_is_not_taken_for_a_response(unasked: bytes) -> None:
+    """The request goes out on another connection, once, and gets its own response."""
+    idle = asyncio.Event()
+
+    async def more(writer: asyncio.StreamWriter) -> bool:
+        writer.write(answer(body=b"[0]"))
+        await idle.wait()
+        writer.write(unasked)
+        await writer.drain()
+        return True
+
+    async with scripted(more, answer(body=b"[2]")) as server, connected(server.base_url) as transport:
+        assert (await attempted(transport, READ)).body == b"[0]"
+        idle.set()
+        await asyncio.sleep(0.05)
+        assert (await attempted(transport, READ)).body == b"[2]"
+        assert (len(server.requests), server.opened) == (2, 2)
+
+
+@pytest.mark.parametrize("way", ["no shared version", "closed", "a proxy that closes"])
+async def test_a_connection_that_fails_without_a_reason_says_what_is_known(
+    way: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system gives no reason, so the message says where it was closed, never None."""
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate)
+    tls.minimum_version = ssl.TLSVersion.TLSv1_3
+    old = ssl.create_default_context(cafile=str(certificate))
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.close()
+
+    server = await asyncio.start_server(
+        close, "127.0.0.1", 0, ssl=tls if way == "no shared version" else None
+    )
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        base_url, options = f"https://127.0.0.1:{port}", {"ssl": old}
+        if way == "a proxy that closes":
+            monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+            base_url, options = "https://service.invalid", {"trust_env": True}
+        async with connected(base_url, **options) as transport:
+            error = await failure_of(transport)
+    assert isinstance(error, ConnectionFailedError)
+    assert base_url in str(error)
+    assert "None" not in str(error)
+    assert "closed" in str(error)
 
 
 @st.composite
@@ -638,6 +711,30 @@ def test_a_base_url_that_will_not_do_is_refused_by_name(base_url: str) -> None:
     with pytest.raises(SelectionError, match="base_url") as caught:
         Transport(base_url)
     assert repr(base_url) in str(caught.value)
+
+
+async def test_http_to_another_machine_is_taken_on_request_with_a_warning_and_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One warning, at the line that asks for it; a proxy would be sent the token in the clear."""
+    async with scripted(answer()) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.base_url)
+        with pytest.warns(UserWarning, match="http://service.invalid is not encrypted") as warned:
+            client = Client("http://service.invalid", TOKEN, allow_http=True, trust_env=True)
+        assert [each.filename for each in warned] == [__file__]
+        assert TOKEN not in str(warned[0].message)
+        with pytest.raises(ConnectionFailedError, match=r"no connection to http://service\.invalid"):
+            await client.dataset("O-" + "1" * 32)
+        await client.aclose()
+    assert proxy.requests == []
+
+
+def test_http_to_this_machine_needs_no_warning() -> None:
+    """Nobody else is on the way, whether or not `allow_http` is given."""
+    assert Transport("http://127.0.0.1:1", allow_http=True).base_url == "http://127.0.0.1:1"
+    assert Transport("https://example.com", allow_http=True).base_url == "https://example.com"
+    with pytest.raises(ArgumentError, match="allow_http"):
+        Transport("http://example.com", allow_http="yes")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from ipaddress import ip_address
 from urllib.request import getproxies, proxy_bypass
 
@@ -14,8 +15,11 @@ _HARMLESS = r"(?a:([a-z]+:)?//([\w.\-]*|\[[\da-f:]*\])(:\d*)?(/[\w.\-/]*)?)?"
 _STRANGE = r"[\s\x00-\x1f?#]"
 
 
-def checked_base_url(base_url: str) -> str:
+def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
     """Return `base_url` without its trailing slash.
+
+    Args:
+        allow_http: whether to take http to another machine, with a warning, instead of refusing it.
 
     Raises:
         ArgumentError: it is not https, nor http to this machine; or it holds credentials, a query, a
@@ -31,7 +35,12 @@ def checked_base_url(base_url: str) -> str:
     if url is None or url.scheme not in ("http", "https") or not url.host or re.search(_STRANGE, base_url):
         raise ArgumentError(f"base_url must be https://host, with a port and a path at most{not_this}")
     if url.scheme == "http" and not _is_loopback(url.host):
-        raise ArgumentError(f"base_url must be https unless the host is this machine{not_this}")
+        if not allow_http:
+            raise ArgumentError(
+                f"base_url must be https, unless the host is this machine or allow_http=True{not_this}"
+            )
+        # The level of the warning is that of the code which made the client.
+        warnings.warn(f"{url} is not encrypted: whoever is on the way can read the token", stacklevel=4)
     return str(url).rstrip("/")
 
 

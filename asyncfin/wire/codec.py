@@ -77,6 +77,17 @@ def _problem(text: str, at: str) -> str:
     return f"{message.replace('`', '')} @ {path}"
 
 
+def is_truncated(body: bytes) -> bool:
+    """Return whether the JSON in a body is valid as far as it goes, and not whole."""
+    try:
+        msgspec.json.decode(body.removeprefix(BOM_UTF8), type=msgspec.Raw)
+    except msgspec.DecodeError as error:
+        return str(error) == "Input data was truncated"
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
 _any = msgspec.json.Decoder()
 
 

@@ -21,6 +21,7 @@ from asyncfin.events import (
     Retrying,
     Stats,
     Waited,
+    Waiting,
 )
 from asyncfin.model import checks
 
@@ -54,13 +55,13 @@ class Announcer:
             self._observers = self._observers[:last] + self._observers[last + 1 :]
 
 
-_INFORMATIVE = (Retrying, Restarted)
+_INFORMATIVE = (Retrying, Restarted, Waiting)
 
 
 def log(event: Event) -> None:
     """Write an event to the logger ``asyncfin``, its fields as extras of the record.
 
-    Retries and restarts are of level INFO, all else of DEBUG.
+    Retries, restarts and long waits are of level INFO, all else of DEBUG.
     """
     level = logging.INFO if isinstance(event, _INFORMATIVE) else logging.DEBUG
     if _log.isEnabledFor(level):

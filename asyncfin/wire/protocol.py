@@ -135,6 +135,16 @@ def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date
         yield date.fromordinal(first), date.fromordinal(last)
 
 
+def ends_within_json(response: Response) -> bool:
+    """Return whether a 2xx response ended, with its connection, within its JSON.
+
+    Where no header says how long a body is, it ends with the connection (RFC 9112, section 6.3), and only the
+    body itself can say that it is not whole.
+    """
+    known = response.headers.keys() & {"content-length", "transfer-encoding"}
+    return not known and 200 <= response.status < 300 and codec.is_truncated(response.body)
+
+
 def read_dataset(request: Request, response: Response) -> Dataset:
     """Return the metadata that a response holds (spec 2.2).
 

@@ -25,7 +25,7 @@ class Retry:
         max_elapsed: seconds from the first sending after which no more is tried. Waiting for a
             connection, for the bucket and for the end of shared pauses is left out.
         wait_initial: the longest wait before the second attempt, in seconds. It doubles with each
-            attempt; the wait is drawn evenly from nought to that.
+            attempt; the wait is drawn evenly from its upper half, so that waits lengthen (spec 7).
         wait_max: where the doubling ends, in seconds.
         max_retry_after: the longest Retry-After to sit out, in seconds. A longer one is
             `AllowanceExhaustedError` after a 429, and the end of trying after a 5xx.
@@ -46,7 +46,8 @@ class Retry:
         Where the service `asked` for a time it is that and a little more, never less.
         """
         if asked is None:
-            return source.uniform(0, min(self.wait_max, self.wait_initial * 2.0 ** min(attempt - 1, 1000)))
+            longest = min(self.wait_max, self.wait_initial * 2.0 ** min(attempt - 1, 1000))
+            return source.uniform(longest / 2, longest)
         return None if asked > self.max_retry_after else asked + source.uniform(0, self.wait_initial)
 
     def gives_up(self, error: Exception, *, attempt: int, elapsed: float, wait: float) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from itertools import count
+from typing import Self
 
 from attrs import evolve
 
@@ -17,6 +18,7 @@ from asyncfin.errors import (
     RateLimitedError,
     ServiceError,
     TransportError,
+    TruncatedAnswerError,
 )
 from asyncfin.events import (
     Observer,
@@ -26,19 +28,22 @@ from asyncfin.events import (
     Retrying,
     Stats,
     Waited,
+    Waiting,
 )
 from asyncfin.model import checks
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.wire import codec
 from asyncfin.wire.bucket import Bucket, later
 from asyncfin.wire.observers import Announcer, Tally, log
-from asyncfin.wire.protocol import Request, Response, failure, retry_after
+from asyncfin.wire.protocol import Request, Response, ends_within_json, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
 from asyncfin.wire.token import AskToken, Secret, Tokens
 from asyncfin.wire.transport import CLOSED, Transport
 
 # Seconds. A shorter wait is only the loop's own switching between tasks.
 _NOTICEABLE = 0.001
+# Seconds of waiting after which observers first hear of it.
+_LONG = 1.0
 # Of the whole process, so that one observer may watch several clients.
 _serials = count(1)
 
@@ -85,6 +90,46 @@ class _Shared:
         self.exhausted = asyncio.Event()
 
 
+class _Wait:
+    """A wait of one request: announced while it is long, and at its end.
+
+    Attributes:
+        reason: what the request waits for now, as `Waiting` has it.
+        ends_at: the loop time at which that ends, if it is known.
+    """
+
+    def __init__(
+        self, announce: Announcer, clock: Callable[[], datetime], bucket: Bucket, request: Request
+    ) -> None:
+        self.reason = ""
+        self.ends_at: float | None = None
+        self._announce, self._clock, self._bucket, self._request = announce, clock, bucket, request
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._began_at = self._loop.time()
+        self._timer = self._loop.call_later(_LONG, self._is_long)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._timer.cancel()
+        seconds = self._loop.time() - self._began_at
+        if error is None and seconds >= _NOTICEABLE:
+            reason = "retry" if self.reason == "retry" else "turn"
+            self._announce(Waited(self._request.operation, self._request.entity_id, reason, seconds))
+
+    def _is_long(self) -> None:
+        now = self._loop.time()
+        seconds = now - self._began_at
+        # The intervals double: observers hear of a long wait soon, and a log is not filled by it.
+        self._timer = self._loop.call_later(seconds, self._is_long)
+        reason, ends_at = self.reason, self.ends_at
+        if reason == "bucket" and (paused_until := self._bucket.stats().paused_until) is not None:
+            reason, ends_at = "pause", paused_until
+        until = None if ends_at is None else later(self._clock(), ends_at - now)
+        self._announce(Waiting(self._request.operation, self._request.entity_id, reason, seconds, until))
+
+
 class Sender:
     """Sends a client's requests, each until it is answered or given up.
 
@@ -115,7 +160,7 @@ class Sender:
         checks.instance_of(Retry)("retry", retry)
         check_lane(lane)
         self._transport = transport
-        self.tokens = Tokens(token)
+        self.tokens = Tokens(token, timeout=transport.timeouts.total)
         self._bucket = bucket
         self._retry = retry
         self._lane = lane
@@ -218,6 +263,8 @@ class Sender:
             self.announce(RequestStarted(*attempt))
             try:
                 response = await self._transport.send(request, {"Authorization": token.bearer})
+                if ends_within_json(response):
+                    raise TruncatedAnswerError("the response ended within its JSON")
             except BaseException as failed:
                 seconds = time() - progress.sent_at
                 self.announce(RequestFailed(*attempt, type(failed).__name__, seconds))
@@ -242,25 +289,33 @@ class Sender:
     @asynccontextmanager
     async def _turn(self, request: Request, progress: _Progress) -> AsyncIterator[Secret]:
         """Wait for a token, a slot and the bucket's grant, and give the token; hold the slot meanwhile."""
-        loop = asyncio.get_running_loop()
-        queued_at = loop.time()
-        # Before the slots: however few there are, all who wait for a token share one call for it.
-        await self.tokens.current()
         async with AsyncExitStack() as held:
-            await held.enter_async_context(self._loop_shared().slots)
-            while True:
+            with self._waiting(request) as wait:
+                # Before the slots: however few there are, all who wait for a token share one call for it.
+                wait.reason = "token"
                 await self.tokens.current()
-                # The grant comes last, so that what is granted is sent at once: the pace is that of the
-                # requests, not only of the grants.
-                progress.sent_at = await self._bucket.acquire(lane=self._lane, counts=request.counts)
-                if (token := self.tokens.held) is not None:
-                    break
-                # The token was refused meanwhile. A grant that does not count is left used: giving it
-                # back would take one off the day's spending.
-                if request.counts:
-                    await self._bucket.give_back()
-            self._announce_wait(request, "turn", loop.time() - queued_at)
+                wait.reason = "connection"
+                await held.enter_async_context(self._loop_shared().slots)
+                token = await self._granted(request, progress, wait)
             yield token
+
+    async def _granted(self, request: Request, progress: _Progress, wait: _Wait) -> Secret:
+        """Return the token once the bucket grants the attempt.
+
+        The grant comes last, so that what is granted is sent at once: the pace is that of the requests, not
+        only of the grants.
+        """
+        while True:
+            wait.reason = "token"
+            await self.tokens.current()
+            wait.reason = "bucket"
+            progress.sent_at = await self._bucket.acquire(lane=self._lane, counts=request.counts)
+            if (token := self.tokens.held) is not None:
+                return token
+            # The token was refused meanwhile. A grant that does not count is left used: giving it back would
+            # take one off the day's spending.
+            if request.counts:
+                await self._bucket.give_back()
 
     async def _exhausted(
         self, request: Request, progress: _Progress, error: RateLimitedError
@@ -287,13 +342,16 @@ class Sender:
             attempts=error.attempts,
         )
 
-    async def _back_off(self, request: Request, wait: float) -> None:
+    async def _back_off(self, request: Request, seconds: float) -> None:
         """Wait, but no longer than until the allowance is used up: then the next attempt says so."""
-        exhausted = self._loop_shared().exhausted
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait):
-                await (exhausted.wait() if request.counts else asyncio.Event().wait())
-        self._announce_wait(request, "retry", wait)
+        exhausted = self._loop_shared().exhausted if request.counts else asyncio.Event()
+        with self._waiting(request) as wait, suppress(TimeoutError):
+            wait.reason, wait.ends_at = "retry", asyncio.get_running_loop().time() + seconds
+            async with asyncio.timeout_at(wait.ends_at):
+                await exhausted.wait()
+
+    def _waiting(self, request: Request) -> _Wait:
+        return _Wait(self.announce, self._transport.clock, self._bucket, request)
 
     def _loop_shared(self) -> _Shared:
         """Return what the requests of the running loop share; the last loop's is of no use here."""
@@ -309,7 +367,3 @@ class Sender:
         self.announce(
             Retrying(request.operation, request.entity_id, progress.attempts, kind, wait, error.request_id)
         )
-
-    def _announce_wait(self, request: Request, reason: str, seconds: float) -> None:
-        if seconds >= _NOTICEABLE:
-            self.announce(Waited(request.operation, request.entity_id, reason, seconds))

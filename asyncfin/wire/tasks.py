@@ -28,6 +28,19 @@ Job = Callable[[], Awaitable[T]]
 Source = Callable[[], AsyncGenerator[T, None]]
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the running event loop.
+
+    Raises:
+        RuntimeError: there is none, as under trio.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    raise RuntimeError("asyncfin runs on asyncio only, and no asyncio event loop is running here")
+
+
 async def cancel_and_wait(tasks: "Collection[asyncio.Task[Any]]") -> None:
     """Cancel tasks and wait until all have ended, even if the caller is itself cancelled meanwhile.
 
@@ -67,6 +80,7 @@ async def merged(generators: Sequence[Source[T]], limit: int) -> AsyncIterator[A
     taken. The first failure cancels the other generators and is raised, as itself, at the consumer's next
     step; items not yet taken are dropped. Leaving the block cancels what still runs and waits for its end.
     """
+    running_loop()
     items = _Merged(generators, limit)
     try:
         yield items
@@ -137,9 +151,9 @@ class SingleFlight(Generic[K, T]):
 
     async def share(self, key: K, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of the call under way for `key`; start `function` if there is none."""
-        call = self._calls.get(key)
-        if call is None or call.task.get_loop() is not asyncio.get_running_loop():
-            call = self._calls[key] = _Call(asyncio.create_task(function()))
+        call, loop = self._calls.get(key), running_loop()
+        if call is None or call.task.get_loop() is not loop:
+            call = self._calls[key] = _Call(loop.create_task(function()))
         call.waiting += 1
         try:
             return await asyncio.shield(call.task)
@@ -164,6 +178,7 @@ async def resumable(generator: AsyncGenerator[T, None]) -> AsyncIterator[AsyncIt
     Cancelling `anext()` (a timeout, say) does not cancel the generator, which would then seem to have no more
     items; the next `anext()` returns the item that was awaited.
     """
+    running_loop()
     items = _Resumable(generator)
     try:
         yield items

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable
+from math import inf, isinf
 from typing import NoReturn, TypeAlias
 
 from attrs import evolve
@@ -71,11 +72,15 @@ class Tokens:
     A token of any length is sent. One of less than 8 characters is not struck out where the service echoes
     it: it may be a word, and the texts and data of responses are not to be spoiled.
 
+    Args:
+        timeout: seconds that the callable may take.
+
     Raises:
         ArgumentError: `token` is neither printable ASCII without spaces nor an async callable.
     """
 
-    def __init__(self, token: str | AskToken) -> None:
+    def __init__(self, token: str | AskToken, *, timeout: float = inf) -> None:
+        self._timeout = timeout
         self._ask = None if isinstance(token, str) else _checked_callable(token)
         self._known: deque[Secret] = deque(maxlen=_REMEMBERED)
         self._current: Secret | None = None
@@ -133,11 +138,15 @@ class Tokens:
     async def _renewed(self) -> Secret | str:
         """Ask for a token; what came instead of one is told without its text, which may hold a secret."""
         assert self._ask is not None
+        timeout = asyncio.timeout(None if isinf(self._timeout) else self._timeout)
         try:
-            text = await self._ask()
+            async with timeout:
+                text = await self._ask()
         except (Exception, asyncio.CancelledError) as error:
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
+            if timeout.expired():
+                return f"the token callable returned nothing within {self._timeout:g} s"
             return f"the token callable raised {type(error).__name__}"
         if not _is_token(text):
             return f"the token callable must return a str of {_WANTED}; what it returned is not shown"

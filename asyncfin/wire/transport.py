@@ -42,6 +42,7 @@ from asyncfin.wire.inflate import (
 )
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
+from asyncfin.wire.tasks import running_loop
 
 HeaderValue: TypeAlias = str | Callable[[], str]
 
@@ -60,6 +61,7 @@ class Transport:
 
     Args:
         base_url: where the service is. https, or http to this machine; a path may follow the host.
+        allow_http: whether to take http to any other host too: with a warning, and through no proxy.
         timeouts: of one attempt.
         max_in_flight: connections at most.
         ssl: how to verify the service. None: by the system's authorities.
@@ -79,13 +81,15 @@ class Transport:
         max_in_flight: int = 8,
         ssl: tls.SSLContext | None = None,
         trust_env: bool = False,
+        allow_http: bool = False,
         max_body_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:
-        self.base_url = checked_base_url(base_url)
+        checks.instance_of(bool)("allow_http", allow_http)
+        self.base_url = checked_base_url(base_url, allow_http=allow_http)
         self.max_in_flight = checks.positive_int("max_in_flight", max_in_flight)
         self.clock = clock
-        self._timeouts = checks.instance_of(Timeouts)("timeouts", timeouts)
+        self.timeouts = checks.instance_of(Timeouts)("timeouts", timeouts)
         self._max_body_bytes = checks.positive_int("max_body_bytes", max_body_bytes)
         self._ssl = checks.instance_of(tls.SSLContext).or_none()("ssl", ssl)
         self._trust_env = trust_env
@@ -153,19 +157,20 @@ class Transport:
             await opened.life.aclose()
 
     async def _opened(self) -> _Open:
+        loop = running_loop()
         await self._settled()
         if self._closed:
             raise RuntimeError(CLOSED)
         if self._open is None:
             session = self._new_session()
-            self._open = _Open(asyncio.get_running_loop(), session, _kept(session), set())
+            self._open = _Open(loop, session, _kept(session), set())
             await anext(self._open.life)
         return self._open
 
     async def _settled(self) -> _Open | None:
         """Return what is open in this loop, after closing what a loop that has ended left open."""
         opened = self._open
-        if opened is None or opened.loop is asyncio.get_running_loop():
+        if opened is None or opened.loop is running_loop():
             return opened
         if not opened.loop.is_closed():
             raise RuntimeError(
@@ -190,8 +195,8 @@ class Transport:
             proxy=environment_proxy(self.base_url) if self._trust_env else None,
             timeout=aiohttp.ClientTimeout(
                 total=None,
-                connect=self._timeouts.connect,
-                sock_read=self._timeouts.read,
+                connect=self.timeouts.connect,
+                sock_read=self.timeouts.read,
                 ceil_threshold=inf,
             ),
         )
@@ -204,7 +209,7 @@ class Transport:
         content_type = {} if request.body is None else {"Content-Type": "application/json"}
         head: Response | None = None
         try:
-            async with asyncio.timeout(self._timeouts.total):
+            async with asyncio.timeout(self.timeouts.total):
                 async with session.request(
                     request.method,
                     URL(f"{self.base_url}{request.path}{query}", encoded=True),
@@ -239,7 +244,7 @@ class Transport:
 
     def _failure(self, error: Exception) -> Exception:
         """Say in our own words what went wrong; the text of `error` may hold headers."""
-        limits = self._timeouts
+        limits = self.timeouts
         match error:
             case OversizedError():
                 return MalformedAnswerError(f"the body is larger than {self._max_body_bytes} bytes")
@@ -266,7 +271,7 @@ class Transport:
                     "the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else self.base_url
                 )
                 return ConnectionFailedError(
-                    f"no connection to {where}: {error.os_error.strerror}", sent=False
+                    f"no connection to {where}: {_reason(error.os_error)}", sent=False
                 )
             case aiohttp.ClientHttpProxyError():
                 return ConnectionFailedError(
@@ -276,7 +281,14 @@ class Transport:
                 )
             case aiohttp.ClientResponseError():
                 return ConnectionFailedError(f"what came from {self.base_url} is not HTTP")
-        return ConnectionFailedError(f"{self.base_url} closed the connection before it answered")
+        return ConnectionFailedError(f"the connection to {self.base_url} was closed before an answer began")
+
+
+def _reason(error: OSError) -> str:
+    """Return what is known of why a connection was not made."""
+    if isinstance(error, tls.SSLError) and error.reason:
+        return f"TLS failed ({error.reason.replace('_', ' ').lower()})"
+    return error.strerror or str(error) or "it was closed during the TLS handshake"
 
 
 class _Dropped(Exception):  # noqa: N818  never seen outside
@@ -300,10 +312,18 @@ async def _kept(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
         await session.close()
 
 
+class _Stale(Exception):  # noqa: N818  never seen outside
+    """A kept connection brought bytes while it was idle: they would pass for the next response."""
+
+
 class _Request(aiohttp.ClientRequest):
     """A request whose header values may be functions, which are called as the headers are written."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        # aiohttp shows whole messages and what is not HTTP. A part of a response, or one that is still on the
+        # way when the next request is sent, can't be told from that one's.
+        if conn.protocol is None or conn.protocol.should_close:
+            raise _Stale
         secret = {name: value for name, value in self.headers.items() if callable(value)}
         self._reveal(secret)
         try:
@@ -318,9 +338,16 @@ class _Request(aiohttp.ClientRequest):
 
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """Send once. Of a dropped GET aiohttp hides the first drop, unless the error is not one of its own."""
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-        raise _Dropped from None
+    assert request.session.connector is not None
+    # Nothing was sent on a stale connection, and aiohttp has closed it: take another. Beside the kept ones it
+    # can be a new one on which somebody speaks first, who does not speak HTTP.
+    for _ in range(request.session.connector.limit + 1):
+        try:
+            return await handler(request)
+        except _Stale:
+            continue
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+            raise _Dropped from None
+    raise _Dropped

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Parameter
 
 from asyncfin.cli.exits import EntitiesFailedError, Exit, Failure, UsageError, ending
-from asyncfin.cli.output import nowhere, say
+from asyncfin.cli.output import open_devnull, print_error
 from asyncfin.errors import AsyncfinError, own_version
 
 # A new command: a module with a function, and its line here. It is imported when it is called.
@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _failed(failure: Failure) -> int:
     code, line = ending(failure)
-    say(line)
+    print_error(line)
     try:
         sys.stdout.flush()
     except OSError:
@@ -87,7 +87,7 @@ def _use_utf8() -> None:
 
     Where standard output or error is closed, what is written there is lost.
     """
-    sys.stdout, sys.stderr = sys.stdout or nowhere(), sys.stderr or nowhere()
+    sys.stdout, sys.stderr = sys.stdout or open_devnull(), sys.stderr or open_devnull()
     for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
         if stream.isatty():
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]

@@ -24,7 +24,7 @@ from asyncfin.cli.options import (
     refuse_bytes,
     require,
 )
-from asyncfin.cli.output import print_json, say, screen
+from asyncfin.cli.output import print_error, print_json, screen
 from asyncfin.cli.session import Progress, progress
 from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError
@@ -191,7 +191,7 @@ async def _interruptible() -> AsyncIterator[asyncio.Event]:
             task.cancel()
         else:
             stop.set()
-            say("asyncfin: finishing what is in progress; Ctrl-C again ends at once")
+            print_error("asyncfin: finishing what is in progress; Ctrl-C again ends at once")
 
     with suppress(NotImplementedError):  # on Windows the first Ctrl-C ends it
         loop.add_signal_handler(signal.SIGINT, interrupt)
@@ -216,7 +216,7 @@ def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:
         _refuse_too_small_budget(report, pace)
         raise report.stopped
     if report.left and not report.unknown:
-        say("asyncfin: ended by Ctrl-C; the same command goes on from there")
+        print_error("asyncfin: ended by Ctrl-C; the same command goes on from there")
         raise KeyboardInterrupt
     _check_failed(report.failed, len(report.entities))
     report.raise_for_unknown()

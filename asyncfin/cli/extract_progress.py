@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from asyncfin.cli.entities import Names
-from asyncfin.cli.output import aside
+from asyncfin.cli.output import progress_console
 from asyncfin.extraction.progress import ExtractProgress, OnProgress
 from asyncfin.model.words import counted
 
@@ -19,7 +19,7 @@ _LINE_SECONDS = 10.0
 @contextmanager
 def shown_progress(names: Names, *, quiet: bool) -> Iterator[OnProgress | None]:
     """Give what a run's progress is told to; it is written to standard error."""
-    console = aside()
+    console = progress_console()
     if quiet:
         yield None
     elif not console.is_terminal:

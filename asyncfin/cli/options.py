@@ -2,6 +2,7 @@
 
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,9 @@ from attrs import asdict, field, frozen
 from cyclopts import Group, Parameter
 
 from asyncfin.cli.exits import UsageError, naming
+from asyncfin.cli.output import print_error
 from asyncfin.client import Client
+from asyncfin.errors import ArgumentError
 from asyncfin.model.period import (
     Annual,
     Exact,
@@ -52,6 +55,9 @@ class Service:
 
     base_url: Annotated[str | None, _BASE_URL] = None
     token_file: Annotated[Path | None, _TOKEN_FILE] = None
+    allow_http: Annotated[
+        bool, Parameter(help="Take an http address of another machine: the token is sent unencrypted.")
+    ] = False
     _token: str | None = field(init=False, repr=False)
 
     @_token.default
@@ -66,7 +72,19 @@ class Service:
 
     def client(self, **options: Any) -> Client:
         """Return a client of the service; the options are those of `Client`."""
-        return Client(self._address(), self._checked_token(), **options)
+        address, token = self._address(), self._checked_token()
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                client = Client(address, token, allow_http=self.allow_http, **options)
+        except ArgumentError as error:
+            complaint = str(error)
+        else:
+            for warning in caught:
+                print_error(f"asyncfin: {warning.message}")
+            return client
+        # The library knows no options.
+        raise UsageError(complaint.replace("allow_http=True", "--allow-http is given"))
 
     def _address(self) -> str:
         if not self.base_url:

@@ -78,18 +78,18 @@ class _Lossy:
         return getattr(self._stream, name)
 
 
-def aside() -> Console:
+def progress_console() -> Console:
     """Return standard error for progress, on which no command depends."""
     return _Screen(file=cast(TextIO, _Lossy(sys.stderr)))
 
 
-def say(line: str) -> None:
+def print_error(line: str) -> None:
     """Write a line to standard error, if that can be done."""
     with suppress(OSError):
         print(printable(line), file=sys.stderr, flush=True)  # noqa: T201
 
 
-def nowhere() -> TextIO:
+def open_devnull() -> TextIO:
     """Return what takes the place of a closed standard output or error."""
     return Path(os.devnull).open("w")
 

@@ -98,8 +98,8 @@ def print_panels(
     if len(panels) > 1:
         notes.append("the same fiscal period of two entities can be different months")
     for panel in panels:
-        notes += [f"{panel.dataset.name}:"] if len(panels) > 1 else []
-        notes += [*panel.facts(), counted(panel.requests, "request")]
+        facts = [*panel.facts(), counted(panel.requests, "request")]
+        notes += facts if len(panels) == 1 else [f"{panel.dataset.name}: {'; '.join(facts)}"]
     console.print("\n".join(notes), style="dim")
 
 

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsJson, Periods, Selection, Service, choose_one, require
-from asyncfin.cli.output import print_json, say, screen
+from asyncfin.cli.output import print_error, print_json, screen
 from asyncfin.cli.panel import Unit, print_panels, print_panels_csv, print_panels_json
 from asyncfin.cli.session import Progress, connected, progress
 from asyncfin.client import Client
@@ -115,9 +115,9 @@ def _say_what_is_missing(answers: Sequence[EntityAnswer], *, table: bool) -> Non
     for each in answers:
         name = each.panel.dataset.name
         if each.lacking:
-            say(f"asyncfin: {name} has no {named(each.lacking)}")
+            print_error(f"asyncfin: {name} has no {named(each.lacking)}")
         if not table and (why := each.panel.why_empty()):
-            say(f"asyncfin: {name}: {why}")
+            print_error(f"asyncfin: {name}: {why}")
 
 
 async def _plan(client: Client, entity_id: str, question: Question) -> Plan:

@@ -13,7 +13,7 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.output import aside, screen
+from asyncfin.cli.output import progress_console, screen
 from asyncfin.sandbox import (
     BrokenDatasetError,
     Dialect,
@@ -92,7 +92,7 @@ async def sandbox(
             port=port,
         )
         async with service:
-            console = aside()
+            console = progress_console()
             _announce(service, {each.entity_id: each.name for each in files}, console)
             await _interrupted()
             console.print("\nThe sandbox has ended.", style="dim")

@@ -8,7 +8,7 @@ from rich.status import Status
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.options import Service
-from asyncfin.cli.output import aside
+from asyncfin.cli.output import progress_console
 from asyncfin.client import Client
 from asyncfin.events import Event, RequestStarted, Retrying
 from asyncfin.model.words import counted, lasting
@@ -55,7 +55,7 @@ async def connected(service: Service, title: str, names: Names | None = None) ->
 @contextmanager
 def progress(title: str) -> Iterator[Progress]:
     """Give the observer that counts requests, and shows them if standard error is a terminal."""
-    console = aside()
+    console = progress_console()
     if not console.is_terminal:
         yield Progress(title)
         return

@@ -54,7 +54,10 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
         ),
         (["usage", "--from", "yesterday"], "--from"),
         (["limits", "--token-file", "/nonexistent"], "--token-file"),
-        (["limits", "--base-url", "http://example.org"], "https"),
+        (
+            ["limits", "--base-url", "http://example.org"],
+            "https, unless the host is this machine or --allow",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_that_names_it_before_any_query(
@@ -231,3 +234,12 @@ def test_a_token_in_a_wrong_form_is_refused_before_a_request(
     assert (result.code, len(service.log)) == (2, before)
     assert said in result.line
     assert "abc" not in result.err
+
+
+def test_http_to_another_machine_needs_an_option_and_is_warned_of(command: Command, service: Sandbox) -> None:
+    """0.0.0.0 is no name of this machine for certain, though it leads there."""
+    address = service.base_url.replace("127.0.0.1", "0.0.0.0")
+    assert command("dataset", ENTITY, "--base-url", address).code == 2
+    result = command("dataset", ENTITY, "--base-url", address, "--allow-http")
+    assert (result.code, ENTITY in result.out) == (0, True)
+    assert result.line == f"asyncfin: {address} is not encrypted: whoever is on the way can read the token"

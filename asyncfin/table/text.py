@@ -51,7 +51,8 @@ class _Columns:
         texts = (names.texts[row] for row in section.rows)
         self._left = [list(map(printable, column)) for column in zip(names.heads, *texts, strict=True)]
         widest = [max(map(cells, column)) for column in self._left]
-        self._left_widths = _shrunk(widest, width // (3 if clip else 2))
+        share = width // (3 if clip else 2)
+        self._left_widths = _shrunk(widest, share)
         self._room = max(1, width - sum(self._left_widths) - len(_COLUMN_GAP) * len(self._left))
         values = [row.values() for row in section.rows]
         self._right = [
@@ -59,6 +60,10 @@ class _Columns:
             for period in section.periods
         ]
         self._right_widths = [max(map(cells, column)) for column in self._right]
+        # What the periods leave over goes to the names.
+        used = sum(self._right_widths) + len(_COLUMN_GAP) * (len(self._right) - 1)
+        if used < self._room:
+            self._left_widths = _shrunk(widest, share + self._room - used)
 
     def _cell(self, value: Value | None, text: Text) -> str:
         # Only a single figure that is wider than the whole table is cut.

@@ -148,9 +148,10 @@ def chaos(session: nox.Session) -> None:
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Kill extractions at random moments and resume them: `nox -s crash -- 200`."""
+    """Kill extractions and writers of a cache at random moments: `nox -s crash -- 200`."""
     install(session, "test")
     session.run("python", "-m", "tests.crash", *session.posargs)
+    session.run("python", "-m", "tests.cache.processes", *session.posargs[:1])
 
 
 @nox.session

@@ -303,13 +303,10 @@ class _FilePartition:
         return pointer
 
     async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
-        await self._cache.run(partial(self._put_pointer, entity_id, pointer), None)
-
-    def _put_pointer(self, entity_id: str, pointer: Pointer, database: Database) -> None:
         pointers, now = self._cache._memory.pointers, self._cache._clock()
         if pointer.replaces(pointers.get((self._digest, entity_id)), now):
             pointers[self._digest, entity_id] = pointer
-        database.put_pointer(self._key, entity_id, pointer, now)
+        await self._cache.run(lambda database: database.put_pointer(self._key, entity_id, pointer, now), None)
 
     async def forget(self, entity_id: str) -> None:
         self._cache._memory.pointers.pop((self._digest, entity_id), None)

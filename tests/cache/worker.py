@@ -1,0 +1,141 @@
+"""What other processes do with a FileCache: `python -m tests.cache.worker COMMAND FOLDER ...`."""
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+import warnings
+
+from asyncfin.cache.file import FileCache
+from asyncfin.cache.store import Pointer
+from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content
+
+TOKEN = "a-token"
+NOBODY = 65534
+
+
+async def fill(folder: str, first: str, count: str) -> None:
+    """Store everything of a publication, its series one by one."""
+    cache = FileCache(folder)
+    part = cache.partition(URL, TOKEN)
+    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.put_catalogue(catalogue(100))
+    for number in range(int(first), int(first) + int(count)):
+        await part.put_blocks(ENTITY, DATASET, "original", blocks(number))
+    print(cache.stats().broken)
+    await cache.aclose()
+
+
+async def fill_for_ever(folder: str) -> None:
+    """Store publications, one after the other, until killed; say so before each put."""
+    part = FileCache(folder, max_bytes=200_000).partition(URL, TOKEN)
+    number = 0
+    while True:
+        dataset_id = DATASET if number % 2 else NEXT
+        print(number, flush=True)
+        await part.put_blocks(ENTITY, dataset_id, "original", blocks(*range(number, number + 50)))
+        await part.put_catalogue(catalogue(50, dataset_id=dataset_id))
+        await part.put_pointer(ENTITY, Pointer(dataset_id, AT))
+        number += 1
+
+
+async def hold(folder: str) -> None:
+    """Keep the file open until standard input ends."""
+    cache = FileCache(folder)
+    print(await cache.partition(URL, TOKEN).pointer(ENTITY) is not None, flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await cache.aclose()
+
+
+async def claim(folder: str) -> None:
+    """Hold the claim on the entity until standard input ends."""
+    async with FileCache(folder).partition(URL, TOKEN).claim(ENTITY):
+        print("claimed", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+async def use(folder: str) -> None:
+    """Store and read, whatever the folder is like, and print what was found and what was counted."""
+    cache = FileCache(folder)
+    part = cache.partition(URL, TOKEN)
+    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.put_catalogue(catalogue())
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
+    kept = content(await part.blocks(ENTITY, DATASET, "original"))
+    assert kept == content(blocks(1, 2))
+    assert await part.catalogue(ENTITY, DATASET) == catalogue()
+    # What could not be stored is not believed by this process alone: it costs a request to confirm.
+    assert await part.pointer(ENTITY) in (None, Pointer(DATASET, AT))
+    print(len(kept), cache.stats().broken)
+    await cache.aclose()
+
+
+async def look(folder: str) -> None:
+    """Read everything, and print how much is right, wrong and broken; store something, and find it."""
+    cache = FileCache(folder)
+    part = cache.partition(URL, TOKEN)
+    right = wrong = 0
+    for dataset_id in (DATASET, NEXT):
+        found = content(await part.blocks(ENTITY, dataset_id, "original"))
+        for series_id, values in found.items():
+            expected = content(blocks(int(series_id.removeprefix("S-"))))[series_id]
+            right, wrong = right + (values == expected), wrong + (values != expected)
+        wrong += await part.catalogue(ENTITY, dataset_id) not in (None, catalogue(50, dataset_id=dataset_id))
+    await part.put_blocks(OTHER, DATASET, "original", blocks(1))
+    await cache.aclose()
+    assert content(await part.blocks(OTHER, DATASET, "original")) == content(blocks(1))
+    print(right, wrong, cache.stats().broken)
+    await cache.aclose()
+
+
+async def use_on_a_full_disk(folder: str) -> None:
+    """No file may grow."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["LIMIT"]), resource.RLIM_INFINITY))
+    await use(folder)
+
+
+async def use_as_nobody(folder: str) -> None:
+    """As a user who may read the folder, and not write to it."""
+    import asyncfin.wire.values  # noqa: F401  what is imported later can't be read by that user
+
+    warm = FileCache(f"{folder}-warm")  # imports what is imported at first use
+    await use(f"{folder}-warm")
+    await warm.aclose()
+    os.seteuid(NOBODY)
+    await use(folder)
+
+
+async def use_after_a_fork(folder: str) -> None:
+    """Parent and child go on with the one cache, which the parent had open."""
+    warnings.simplefilter("ignore")
+    cache = FileCache(folder)
+    part = cache.partition(URL, TOKEN)
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(0))
+    if (child := os.fork()) == 0:
+        code = 1
+        try:
+            asyncio._set_running_loop(None)  # the loop is the parent's
+            code = asyncio.run(_in_child(cache))
+        finally:
+            os._exit(code)
+    for number in range(100, 130):
+        await part.put_blocks(ENTITY, DATASET, "original", blocks(number))
+    status = await asyncio.to_thread(os.waitpid, child, 0)
+    found = len(content(await part.blocks(ENTITY, DATASET, "original")))
+    print(os.waitstatus_to_exitcode(status[1]), found, cache.stats().broken)
+    await cache.aclose()
+
+
+async def _in_child(cache: FileCache) -> int:
+    part = cache.partition(URL, TOKEN)
+    for number in range(200, 230):
+        await part.put_blocks(ENTITY, DATASET, "original", blocks(number))
+    found = content(await part.blocks(ENTITY, DATASET, "original"))
+    await cache.aclose()
+    return 0 if {"S-0", "S-200", "S-229"} <= set(found) and cache.stats().broken == 0 else 3
+
+
+if __name__ == "__main__":
+    asyncio.run(globals()[sys.argv[1]](*sys.argv[2:]))

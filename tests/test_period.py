@@ -15,6 +15,7 @@ from asyncfin.model.period import (
     Period,
     Quarterly,
     Trailing,
+    check_period_selection,
     describe,
     resolve,
 )
@@ -122,6 +123,31 @@ def test_a_field_that_is_no_whole_number_in_range_is_refused(field: str, value: 
     """Nothing is coerced, and the error names the field and the value."""
     with pytest.raises(SelectionError, match=rf"^{field} must be .*, not {re.escape(repr(value))}$"):
         Period(**{"year": 2024, "end_month": 12, "duration_months": 12, field: value})
+
+
+def test_the_repr_of_a_period_is_short_and_can_be_pasted() -> None:
+    """It stands many times over in what is printed."""
+    assert repr(Period(2024, 9, 3)) == "Period(2024, 9, 3)"
+    assert repr(Exact("FY2024")) == "Exact(periods=(Period(2024, 12, 12),))"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("FY2024", r"; write Exact\('FY2024'\)$"),
+        (Period(2024, 3, 3), r"; write Exact\('2024-Q1'\)$"),
+        (["FY2023", Period(2024, 12, 12)], r"; write Exact\(\['FY2023', 'FY2024'\]\)$"),
+        (2024, r"; write Exact\('FY2024'\)$"),
+        ("annual", "not 'annual'$"),
+        (None, "not None$"),
+        ([], r"not \[\]$"),
+        (["FY2024", "annual"], r"'annual'\]$"),
+    ],
+)
+def test_periods_given_without_a_mode_are_told_the_one_that_takes_them(given: object, told: str) -> None:
+    """Whoever writes a label where a selection belongs means exactly that period."""
+    with pytest.raises(SelectionError, match=told):
+        check_period_selection(given)
 
 
 def test_a_period_of_any_length_is_taken_and_has_a_label() -> None:

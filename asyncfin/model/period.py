@@ -35,7 +35,7 @@ class Period(Struct, frozen=True, order=True, gc=False):
     >>> Period(2024, 9, 3).label
     '2024-Q3'
     >>> Period.parse("FY2024")
-    Period(year=2024, end_month=12, duration_months=12)
+    Period(2024, 12, 12)
     """
 
     year: Annotated[int, Meta(ge=1, le=9_999)]
@@ -76,6 +76,9 @@ class Period(Struct, frozen=True, order=True, gc=False):
 
     def __str__(self) -> str:
         return self.label
+
+    def __repr__(self) -> str:
+        return f"Period({self.year}, {self.end_month}, {self.duration_months})"
 
     @classmethod
     def parse(cls, label: str) -> "Period":
@@ -138,7 +141,8 @@ def _bound(name: str, value: Bound | None, month: int) -> Period | None:
                 raise SelectionError(f"{name} is the year {value}; for the latest {value} write last={value}")
             return Period(value, month, 0)
     raise SelectionError(
-        f"{name} must be a Period or its label, a pair (year, end_month) or a year, not {value!r}"
+        f"{name} must be a Period or its label (FY2024, 2024-Q3), a pair (year, end_month) of fiscal months"
+        f" or a year, not {checks.shown(value)}"
     )
 
 
@@ -228,7 +232,7 @@ class Trailing:
     months: int = field(validator=_whole(1, 120_000).field)
 
     def reaches(self, period: Period, anchor: Period) -> bool:
-        """Say whether a period is in the window that ends at the anchor, whatever its duration.
+        """Return whether a period is in the window that ends at the anchor, whatever its duration.
 
         The spec names no bounds. Our reading: its fiscal end is one of the `months` months that end
         with the anchor's.
@@ -248,7 +252,7 @@ class _Rule:
         _check_order(self.start, self.end)
 
     def admits(self, period: Period) -> bool:
-        """Say whether a period is of this kind, wherever it lies."""
+        """Return whether a period is of this kind, wherever it lies."""
         raise NotImplementedError
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
@@ -298,12 +302,25 @@ def check_period_selection(selection: object) -> None:
     """
     if isinstance(selection, (Exact, FiscalRange, Trailing, Annual, Quarterly)):
         return
-    one = isinstance(selection, Period) or (isinstance(selection, str) and _parsed(selection))
-    hint = f'; for just this one write Exact("{selection}")' if one else ""
     raise SelectionError(
         "periods must be Exact, FiscalRange, Trailing, Annual or Quarterly,"
-        f" not {checks.shown(selection)}{hint}"
+        f" not {checks.shown(selection)}{_exact_hint(selection)}"
     )
+
+
+def _exact_hint(selection: object) -> str:
+    """Return how periods or their labels, or years, are asked for; nothing where it is none of these."""
+    given = selection if isinstance(selection, (list, tuple, set, frozenset)) else (selection,)
+    labels = [label for each in given if (label := _label_of(each))]
+    if not labels or len(labels) < len(given):
+        return ""
+    return f"; write Exact({labels if len(labels) > 1 else labels[0]!r})"
+
+
+def _label_of(value: object) -> str | None:
+    if isinstance(value, Period) or (isinstance(value, str) and _parsed(value)):
+        return str(value)
+    return f"FY{value}" if type(value) is int and _LEAST_BARE_YEAR <= value <= 9_999 else None
 
 
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:

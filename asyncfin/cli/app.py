@@ -1,4 +1,4 @@
-"""The list of commands, and how one is run: from arguments to an exit code."""
+"""The commands, and running one: from arguments to an exit code."""
 
 import os
 import sys
@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; a failure is one line on standard error."""
     _use_utf8()
     if not arguments or arguments[0] in ("--help", "-h"):
-        app.resolved_commands()  # else the list of commands would lack what they are for
+        app.resolved_commands()  # else the list of commands has no descriptions
     try:
         app(arguments)
         sys.stdout.flush()
@@ -83,18 +83,18 @@ def _failed(failure: Failure) -> int:
 
 
 def _use_utf8() -> None:
-    """Write UTF-8 into files and pipes whatever the locale; a terminal that can't show a sign shows "?".
+    """Write UTF-8 into files and pipes, whatever the locale; a terminal shows "?" for what it cannot encode.
 
-    Where standard output or error is closed, what is written there is lost.
+    What is written to a closed standard output or error is discarded.
     """
     sys.stdout, sys.stderr = sys.stdout or open_devnull(), sys.stderr or open_devnull()
     for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
         if stream.isatty():
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-        else:  # a complaint may quote bytes of an argument that are no text
+        else:  # an error may quote bytes of an argument that are not text
             stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]
 
 
 def _discard_output() -> None:
-    """Let the interpreter flush what is left to nowhere, so that it does not complain."""
+    """Redirect standard output to the null device, so that the interpreter's last flush does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

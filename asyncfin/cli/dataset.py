@@ -1,4 +1,4 @@
-"""`asyncfin dataset` and `asyncfin catalogue`: what there is to ask for."""
+"""`asyncfin dataset` and `asyncfin catalogue`: the current publication, and its series."""
 
 from attrs import asdict, evolve
 from rich.console import Console

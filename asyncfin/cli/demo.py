@@ -1,4 +1,4 @@
-"""`asyncfin demo`: the stranger's first look, real figures over HTTP from the sandbox."""
+"""`asyncfin demo`: a first look at real figures, read over HTTP from the sandbox."""
 
 import os
 import shutil
@@ -109,7 +109,7 @@ def print_next(console: Console) -> None:
     """Print what can be run after the demo."""
     console.print()
     console.print(Text("Next", "bold"))
-    # Within nox the command is found in an environment of the session's own, which ends with it.
+    # nox puts an environment of its own on the path, which the user's shell does not have.
     if shutil.which("asyncfin") is None or "NOX_CURRENT_SESSION" in os.environ:
         console.print('  python -m pip install -e ".[all]"   install the command `asyncfin`, then:')
     console.print(

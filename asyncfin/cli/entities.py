@@ -1,4 +1,4 @@
-"""Which entities are meant: ids, or names that a CSV file gives to ids (docs/cli.md)."""
+"""Entities on the command line: ids, or names that a CSV file gives to ids (docs/cli.md)."""
 
 import csv
 import re
@@ -26,7 +26,7 @@ _ID = re.compile(r"O-\w{32}", re.ASCII)
 @Parameter(name="*", group=entity_group)
 @frozen(kw_only=True)
 class Names:
-    """Which names stand for which entity ids."""
+    """The names of entity ids."""
 
     names: Annotated[
         Path | None,
@@ -39,7 +39,7 @@ class Names:
     _ids: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
-        # Here, since in the loop Ctrl-C would not end a wait for a file that is a pipe.
+        # Read here and not in the event loop, where Ctrl-C would not end a wait for a pipe.
         rows = [] if self.names is None else list(_rows(self.names))
         ids: dict[str, dict[str, None]] = {}
         for entity_id, names in rows:
@@ -49,10 +49,10 @@ class Names:
         object.__setattr__(self, "_ids", {name: tuple(found) for name, found in ids.items()})
 
     def entity_id(self, text: str, where: str = "") -> str:
-        """Return the entity id that a text names, or is; `where` says in errors where it stands.
+        """Return the entity id for a name or an id; errors begin with `where`.
 
         Raises:
-            UsageError: it is neither an id nor a name, or a name of several entities.
+            UsageError: the text is neither an id nor a name, or it is the name of several entities.
         """
         found = self._ids.get(_folded(text), ())
         if len(found) == 1:
@@ -72,17 +72,17 @@ class Names:
         raise UsageError(f"{where}{self.names} has no name {quoted(text, self._ids)}, and it is no id")
 
     def in_text(self, text: str) -> str:
-        """Return a text with the names before the entity ids in it."""
+        """Return a text with names added to the entity ids in it."""
         return _ID.sub(lambda found: self.named(found[0]), text)
 
     def named(self, entity_id: str) -> str:
-        """Return an entity id with its name before it, if it has one."""
+        """Return an entity id, preceded by its name if it has one."""
         name = self._by_id.get(entity_id)
         return entity_id if name is None else f"{name} ({entity_id})"
 
     @contextmanager
     def in_errors(self) -> Iterator[None]:
-        """Let errors raised within say the names of entities; `exits.ending` prints such notes."""
+        """Add the entity's name as a note to errors raised within; `exits.ending` prints notes."""
         try:
             yield
         except AsyncfinError as error:
@@ -92,7 +92,7 @@ class Names:
 
 
 def _folded(name: str) -> str:
-    """Return a name as it is compared: in whatever case, and however many blanks are in it."""
+    """Return a name in the form in which names are compared: case and runs of blanks do not count."""
     return " ".join(name.split()).casefold()
 
 
@@ -118,7 +118,7 @@ def _rows(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def listed(path: Path, names: Names) -> list[str]:
-    """Return the ids of a file of ids or names, one a line; empty lines and those after # are skipped."""
+    """Return the entity ids of a file of ids or names, one a line; # begins a comment."""
     with opened(path, f"--ids {path}", "name a file of entity ids, one a line") as file:
         return [
             names.entity_id(text, f"--ids {path}, line {number}: ")

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and the one line that says what went wrong and what to do."""
+"""Exit codes, and the one line that says what went wrong and what to do."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ class EntitiesFailedError(Exception):
 
 @contextmanager
 def naming(option: str) -> Iterator[None]:
-    """Let a wrong selection be said of the option that it came from: the library knows no options."""
+    """Name the option in a SelectionError: the library does not know the options."""
     try:
         yield
     except SelectionError as error:
@@ -71,7 +71,7 @@ def naming(option: str) -> Iterator[None]:
 
 Failure = CycloptsError | UsageError | EntitiesFailedError | AsyncfinError | OSError
 
-# For unknown ids and words; all other selection errors say themselves what would be right.
+# For unknown ids and words. The messages of other selection errors say what would be right.
 _SEE_CATALOGUE = "`asyncfin catalogue` shows what can be asked for"
 
 # The options that take ids, by the field of a Select: each option takes one.
@@ -84,7 +84,7 @@ _OPTIONS = {
     "cadence": "--cadence",
 }
 
-# The first class that fits decides.
+# The first class that matches decides.
 _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
     (UsageError, Exit.USAGE, ""),
     (CycloptsError, Exit.USAGE, "see --help"),
@@ -106,7 +106,7 @@ _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
 
 
 def ending(failure: Failure) -> tuple[Exit, str]:
-    """Return a failed command's exit code and its line for standard error."""
+    """Return the exit code of a failure and its line for standard error."""
     if isinstance(failure, EntitiesFailedError):
         return _ending_of_several(failure)
     code, advice = _verdict(type(failure))
@@ -116,7 +116,7 @@ def ending(failure: Failure) -> tuple[Exit, str]:
 
 
 def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:
-    """Return what to do where an unknown id is a list of ids; nothing else."""
+    """Return the advice for an unknown id that is a comma-separated list; "" for other ids."""
     for field, ids in missing.items():
         for each in ids:
             if "," in each and (option := _OPTIONS.get(field)):
@@ -143,5 +143,5 @@ def _line(failure: Failure, advice: str) -> str:
     # Notes are the names of the entities that it is about.
     said = " ".join(": ".join([*getattr(failure, "__notes__", ()), str(failure)]).split()).rstrip(".")
     if isinstance(failure, MissingArgumentError) and failure.argument and failure.keyword is None:
-        said = f"{failure.argument.name} is missing"  # cyclopts says that it requires an argument
+        said = f"{failure.argument.name} is missing"  # cyclopts would say "requires an argument"
     return f"asyncfin: {said}; {advice}" if advice else f"asyncfin: {said}"

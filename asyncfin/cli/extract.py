@@ -1,4 +1,4 @@
-"""`asyncfin extract`: many entities to Parquet, watched, and what that will cost."""
+"""`asyncfin extract`: many entities to Parquet files, with progress, or an estimate of the requests."""
 
 import asyncio
 import signal
@@ -132,7 +132,7 @@ def extract(
         raise UsageError("--ids and --token-file can't both be standard input: name a file for one of them")
     value_version: ValueVersion = "latest_restated" if restated else "original"
     question = Question(selection.select(), periods.selection(), value_version)
-    # Before the loop runs: in it, Ctrl-C would not end a wait for standard input.
+    # Read before the event loop runs, where Ctrl-C would not end a wait for standard input.
     entities = [*map(names.entity_id, entity_ids), *(listed(ids, names) if ids else ())]
     if not entities:
         raise UsageError(
@@ -180,7 +180,7 @@ async def _cost(asked: dict[str, Any], pace: Pace, service: Service, quiet: bool
 
 @asynccontextmanager
 async def _interruptible() -> AsyncIterator[asyncio.Event]:
-    """Give the event that the first Ctrl-C sets; the second ends the command."""
+    """Return the event that the first Ctrl-C sets; the second Ctrl-C ends the command."""
     stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
     ended = False
 
@@ -207,7 +207,7 @@ async def _interruptible() -> AsyncIterator[asyncio.Event]:
 
 
 def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:
-    """Print the report, and raise what the exit code comes from."""
+    """Print the report, and raise the error that decides the exit code."""
     if json:
         print_json(_document(report))
     else:
@@ -223,7 +223,7 @@ def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:
 
 
 def _refuse_too_small_budget(report: ExtractReport, pace: Pace) -> None:
-    """Say that a daily budget does not suffice for a single entity: the same command would never end."""
+    """Refuse a daily budget that is too small for any entity: repeating the command would never finish."""
     stopped = report.stopped
     own = isinstance(stopped, AllowanceExhaustedError) and not stopped.answered
     if own and pace.daily_budget is not None and not report.done and not report.unchanged:

@@ -1,4 +1,4 @@
-"""How a running extraction is shown: a bar on a terminal, else a line now and then."""
+"""Progress of an extraction on standard error: a bar on a terminal, otherwise a line every ten seconds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ _LINE_SECONDS = 10.0
 
 @contextmanager
 def shown_progress(names: Names, *, quiet: bool) -> Iterator[OnProgress | None]:
-    """Give what a run's progress is told to; it is written to standard error."""
+    """Return the callback that shows progress; None if it is to be quiet."""
     console = progress_console()
     if quiet:
         yield None
@@ -32,7 +32,7 @@ def shown_progress(names: Names, *, quiet: bool) -> Iterator[OnProgress | None]:
 
 
 def _failure(progress: ExtractProgress, names: Names) -> str | None:
-    """Return the line for an entity that has just failed."""
+    """Return the line for the entity that has just failed; None for others."""
     ended = progress.ended
     if ended is None or ended.failure is None:
         return None
@@ -73,7 +73,7 @@ class _Lines:
 
 
 class _Bar:
-    """Shows a bar of the entities, and below it the requests, and what is waited for."""
+    """Shows a bar of the entities, and below it the requests and the reason for waiting."""
 
     def __init__(self, console: Console, names: Names) -> None:
         self._console, self._names = console, names

@@ -1,4 +1,4 @@
-"""The options that commands share, and what they mean: the service, the selection, the periods."""
+"""The options that commands share: the service, the selection of series, the periods."""
 
 import os
 import re
@@ -62,16 +62,16 @@ class Service:
 
     @_token.default
     def _read(self) -> str | None:
-        # Here, since in the loop Ctrl-C would not end a wait for standard input.
+        # Read here and not in the event loop, where Ctrl-C would not end a wait for standard input.
         if self.token_file is None:
             return None
-        # The path is not shown: it may be the token itself, given in the wrong place.
+        # The path is not printed: it may be the token itself, given in the wrong place.
         option = "--token-file -" if self.token_file == STDIN else "--token-file"
         with opened(self.token_file, option, "name a file that holds the token") as file:
             return file.readline().strip()
 
     def client(self, **options: Any) -> Client:
-        """Return a client of the service; the options are those of `Client`."""
+        """Return a client of the service, with further options of `Client`."""
         address, token = self._address(), self._checked_token()
         try:
             with warnings.catch_warnings(record=True) as caught:
@@ -83,7 +83,7 @@ class Service:
             for warning in caught:
                 print_error(f"asyncfin: {warning.message}")
             return client
-        # The library knows no options.
+        # The library does not know the options of the command line.
         raise UsageError(complaint.replace("allow_http=True", "--allow-http is given"))
 
     def _address(self) -> str:
@@ -93,7 +93,7 @@ class Service:
                 " (`asyncfin sandbox` starts one here)"
             )
         if re.search(r"/v1/*$", self.base_url):
-            # The service would answer 404, as for an unknown entity.
+            # The service would answer 404, which reads like an unknown entity.
             raise UsageError("the base URL must not end in /v1, with which every path begins: leave it out")
         return self.base_url
 
@@ -110,9 +110,9 @@ class Service:
 
 @contextmanager
 def opened(path: Path, what: str, advice: str) -> Iterator[TextIO]:
-    """Give a text file, or standard input; errors call it `what`. Reading it blocks: not for the loop."""
+    """Open a text file or standard input, which errors call `what`. Reading blocks."""
     try:
-        # Not sys.stdin: that goes by the locale, and is None where standard input is closed.
+        # Not sys.stdin, which decodes by the locale, and is None if standard input is closed.
         source = 0 if path == STDIN else path
         with open(source, encoding="utf-8-sig", closefd=source != 0) as file:
             yield file
@@ -136,14 +136,14 @@ class Selection:
     ] = ()
     basis: Annotated[Several, _option("basis", "A reporting basis, such as segment.")] = ()
     cadence: Annotated[Several, _option("cadence", "A reporting cadence, such as annual.")] = ()
-    period_meaning: Annotated[Several, _option("period-meaning", "How a value's period is to be read.")] = ()
+    period_meaning: Annotated[Several, _option("period-meaning", "A period meaning.")] = ()
     series: Annotated[
         Several, _option("series", "A series id, as `catalogue --csv` and answers have it.")
     ] = ()
     label: Annotated[str | None, _option("label", "A part of the series' label, in whatever case.")] = None
 
     def select(self) -> Select:
-        """Return what is selected."""
+        """Return the Select that the options describe."""
         for name, given in asdict(self).items():
             refuse_bytes(f"--{name.replace('_', '-')}", given)
         return Select(
@@ -160,7 +160,7 @@ class Selection:
 
 
 def require(name: str, extra: str, what: str) -> None:
-    """Refuse, before requests are spent, what can't be done without a module of an extra."""
+    """Refuse, before a request is spent, what needs a module that is not installed."""
     try:
         library(name, extra)
     except ImportError as error:
@@ -179,7 +179,7 @@ def choose_one(options: Mapping[str, bool]) -> str | None:
 
 
 def refuse_bytes(option: str, given: Several | str | None) -> None:
-    """Refuse bytes of the command line that are not UTF-8: they come as text that can't be written."""
+    """Refuse arguments that are not UTF-8: Python decodes them to text that cannot be encoded."""
     for text in (given,) if isinstance(given, str) else given or ():
         if any(0xD800 <= ord(sign) <= 0xDFFF for sign in text):
             raise UsageError(f"{option} must be text in UTF-8, not {text!r}")
@@ -195,17 +195,17 @@ class Periods:
     exact: Annotated[
         Several, _option("exact", "A period: FY2024, 2024-Q3, 2024-H1, 2024-9M; repeatable.")
     ] = ()
-    trailing: Annotated[int | None, _option("trailing", "So many months up to the latest value.")] = None
+    trailing: Annotated[int | None, _option("trailing", "This many months, up to the latest value.")] = None
     first: Annotated[str | None, _option("from", "The first fiscal end: a year, 2024-03, or a period.")] = (
         None
     )
-    final: Annotated[str | None, _option("to", "The last fiscal end, written likewise.")] = None
-    last: Annotated[int | None, _option("last", "Only the latest so many, with --annual or --quarterly.")] = (
-        None
-    )
+    final: Annotated[str | None, _option("to", "The last fiscal end, in the same forms.")] = None
+    last: Annotated[
+        int | None, _option("last", "Only this many, the latest ones, with --annual or --quarterly.")
+    ] = None
 
     def selection(self) -> PeriodSelection:
-        """Return the period selection that the options come to."""
+        """Return the period selection that the options describe."""
         modes = {
             "--annual": self.annual,
             "--quarterly": self.quarterly,
@@ -230,7 +230,7 @@ class Periods:
             return FiscalRange(start, end)
 
     def _refuse_stray_ends(self, mode: str) -> None:
-        """Refuse options that would have no meaning in this mode."""
+        """Refuse options that have no meaning in this mode."""
         if self.last is not None and mode not in ("--annual", "--quarterly"):
             raise UsageError("--last goes with --annual or --quarterly: add one of them")
         if mode in ("--exact", "--trailing") and (self.first or self.final):
@@ -238,7 +238,7 @@ class Periods:
 
 
 def _bound(option: str, text: str | None, month: int) -> Period | None:
-    """Return the fiscal end that an option names; `month` completes a bare year."""
+    """Return the fiscal end that an option names; `month` completes a year."""
     if text is None:
         return None
     day = re.fullmatch(r"(\d{4}-\d\d)-\d\d", text, re.ASCII)

@@ -1,4 +1,4 @@
-"""How results are written to standard output, as tables, JSON or CSV; and how things are said aside."""
+"""Tables, JSON and CSV on standard output; errors and progress on standard error."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 class _Screen(Console):
-    """A console on which texts, which may be the service's, do nothing but stand there."""
+    """A console that escapes control characters: texts may be the service's."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, highlight=False, emoji=False, **options)
@@ -37,7 +37,7 @@ class _Screen(Console):
 
 
 class _Table(Table):
-    """A table whose cells are shown as they are."""
+    """A table that escapes control characters in its cells."""
 
     def add_row(self, *cells: Any, **options: Any) -> None:
         super().add_row(*(printable(each) if isinstance(each, str) else each for each in cells), **options)
@@ -48,10 +48,10 @@ def _lines(text: str) -> str:
 
 
 def screen(width: int | None = None) -> Console:
-    """Return standard output for people: as wide as the terminal; files and pipes get whole lines.
+    """Return standard output for people, as wide as the terminal.
 
     Args:
-        width: the width in files and pipes, where it matters.
+        width: the width in files and pipes. None: lines are not wrapped there.
     """
     console = _Screen()
     if not console.is_terminal:
@@ -60,7 +60,7 @@ def screen(width: int | None = None) -> Console:
 
 
 class _Lossy:
-    """A stream that loses what it can't write: the terminal or the reader may have gone."""
+    """A stream that drops what cannot be written: the terminal or the reader may be gone."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -79,23 +79,23 @@ class _Lossy:
 
 
 def progress_console() -> Console:
-    """Return standard error for progress, on which no command depends."""
+    """Return standard error for progress; a command goes on if writing there fails."""
     return _Screen(file=cast(TextIO, _Lossy(sys.stderr)))
 
 
 def print_error(line: str) -> None:
-    """Write a line to standard error, if that can be done."""
+    """Write a line to standard error, if it is open."""
     with suppress(OSError):
         print(printable(line), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def open_devnull() -> TextIO:
-    """Return what takes the place of a closed standard output or error."""
+    """Return a replacement for a closed standard output or error."""
     return Path(os.devnull).open("w")
 
 
 def bare_table(*left: str, right: Sequence[str] = ()) -> Table:
-    """Return an empty table with a line under its head and no other; columns are left and right aligned."""
+    """Return an empty table with a rule under its head; `left` and `right` name the columns."""
     table = _Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
     )
@@ -112,9 +112,9 @@ def print_json(value: Any) -> None:
 
 
 def print_text(document: str) -> None:
-    """Print a JSON document. Signs that do something to a terminal are escaped, as JSON allows anywhere."""
+    """Print a JSON document, with control characters escaped, which changes nothing of its meaning."""
     escaped = re.sub(r"[^ -~]", _escaped, document)
-    # In pieces: one large write to an unbuffered pipe is cut short in silence when the reader leaves.
+    # Line by line: one large write to an unbuffered pipe is truncated silently when the reader leaves.
     sys.stdout.writelines(f"{escaped}\n".splitlines(keepends=True))
 
 
@@ -127,8 +127,8 @@ def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) 
     """Print lines of comma-separated values; None is an empty field, and zero is 0.
 
     Args:
-        raw: leave texts as they are. False: a text that a spreadsheet would take for a formula begins
-            with an apostrophe, and on a terminal signs that do something to it are escaped.
+        raw: write texts as they are. False: put an apostrophe before texts that a spreadsheet would take
+            for formulas, and escape control characters on a terminal.
     """
     writer = csv.writer(sys.stdout, lineterminator="\n")
     text = _identity if raw else (_terminal_text if sys.stdout.isatty() else plain_text)
@@ -145,7 +145,7 @@ def _terminal_text(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula: with an apostrophe before it where one would.
+    """Return a text with an apostrophe before it if a spreadsheet would take it for a formula.
 
     >>> plain_text("=1+1"), plain_text("-1.5"), plain_text("- none")
     ("'=1+1", '-1.5', "'- none")
@@ -156,7 +156,7 @@ def plain_text(text: str) -> str:
 
 
 def spark(numbers: Sequence[float | None]) -> str:
-    """Return a line of bars, one a number, from the least to the greatest; a gap where there is none.
+    """Return a bar for each number, scaled from the least to the greatest; a dot for None.
 
     >>> spark([1, None, 2, 4.5])
     '▁·▃█'

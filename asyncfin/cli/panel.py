@@ -39,7 +39,7 @@ def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool) -> None
     """
     periods = sorted({period for panel in panels for period in panel.periods})
     entity_heads = _ENTITY_HEADS if len(panels) > 1 else ()
-    # All rows first: a value that breaks the spec must not leave half a file behind.
+    # All rows first: a value that breaks the spec must not leave half a file.
     rows = [
         [*(getattr(panel.dataset, name) for name in entity_heads), *_csv_row(series, periods)]
         for panel in panels
@@ -67,7 +67,7 @@ def print_panels(
     empty: bool = False,
     unit: Unit | None = None,
 ) -> None:
-    """Print titles, tables one below the other, what these leave out, and what is known about each panel.
+    """Print titles, tables, what the tables leave out, and the facts of each panel.
 
     Args:
         latest: of more than 12 periods, only the latest that fit into one table.
@@ -104,7 +104,7 @@ def print_panels(
 
 
 def _in_unit(unit: Unit | None) -> Callable[[Value], str]:
-    """Return the function from a value to its text: in a unit, but for zeros, decimals and percentages."""
+    """Return the function from a value to its text; zeros, decimals and percentages are not scaled."""
     if unit is None:
         return attrgetter("text")
 

@@ -97,7 +97,7 @@ async def query(
                     *(_one_of_several(client, each, question) for each in entities)
                 )
     _refuse_unknown(answers)
-    # What was spent on metadata, catalogue and planning is a part of the answer's price.
+    # The count includes metadata, catalogue and planning.
     panels = [evolve(each.panel, requests=shown.by_entity[each.panel.dataset.entity_id]) for each in answers]
     if json:
         print_panels_json(panels)
@@ -111,7 +111,7 @@ async def query(
 
 
 def _say_what_is_missing(answers: Sequence[EntityAnswer], *, table: bool) -> None:
-    """Say on standard error what an entity lacks, and why it has no value, which a table says itself."""
+    """Print to standard error what an entity lacks, and why it has no value if no table says so."""
     for each in answers:
         name = each.panel.dataset.name
         if each.lacking:
@@ -127,14 +127,14 @@ async def _plan(client: Client, entity_id: str, question: Question) -> Plan:
 
 
 async def _only(client: Client, entity_id: str, question: Question, shown: Progress) -> EntityAnswer:
-    """Return the answer of the only entity: what it lacks is an error."""
+    """Return the answer of a single entity; unknown ids are an error."""
     plan = await _plan(client, entity_id, question)
     shown.expected = plan.requests
     return EntityAnswer(await client.run(plan), {})
 
 
 async def _one_of_several(client: Client, entity_id: str, question: Question) -> EntityAnswer:
-    """Return the answer of one of the entities that are compared: it may lack what others have."""
+    """Return the answer of one of several entities; ids that it does not have are reported."""
     return await read_entity(
         client, entity_id, question.select, question.periods, value_version=question.value_version
     )
@@ -167,7 +167,7 @@ def _plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def _check_picture(file: Path) -> None:
-    """Refuse, before a request is spent, a picture that could not be drawn or written."""
+    """Refuse, before a request is spent, a file that could not be written."""
     require("matplotlib", "plot", "--plot")
     from matplotlib.backend_bases import FigureCanvasBase
 

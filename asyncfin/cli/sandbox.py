@@ -109,7 +109,7 @@ def _announce(service: Sandbox, names: dict[str, str], console: Console) -> None
 
 
 async def _interrupted() -> None:
-    """Return at Ctrl-C, which cancels the task, or at a termination signal."""
+    """Wait for Ctrl-C, which cancels the task, or for a termination signal."""
     ended = asyncio.Event()
     with suppress(NotImplementedError):  # on Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
@@ -139,7 +139,7 @@ def _fault(text: str) -> Fault:
 
 
 def _misnamed(kind: type[Fault], values: dict[str, str]) -> str:
-    """Say which names a fault does not have, or lacks; nothing if all is well."""
+    """Return what is wrong with the names of a fault's values; "" if nothing is."""
     known = fields_dict(kind)
     if unknown := [name for name in values if name not in known]:
         return f"it has no name {unknown[0]!r}"

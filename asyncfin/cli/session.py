@@ -1,4 +1,4 @@
-"""A client for the length of a command, with its progress on standard error where a person looks on."""
+"""A client for the duration of a command, with progress on standard error if that is a terminal."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -15,11 +15,11 @@ from asyncfin.model.words import counted, lasting
 
 
 class Progress:
-    """Counts the requests sent, and shows them on a terminal: how many, of how many, and what delays them.
+    """Counts the requests, and shows on a terminal how many were sent and which one is retried.
 
     Attributes:
         by_entity: the requests sent, by entity id.
-        expected: how many queries the command is going to send; None: not known yet.
+        expected: the number of queries that the command will send. None: not known yet.
     """
 
     def __init__(self, title: str, status: Status | None = None) -> None:
@@ -46,7 +46,7 @@ class Progress:
 
 @asynccontextmanager
 async def connected(service: Service, title: str, names: Names | None = None) -> AsyncIterator[Client]:
-    """Give a client of the service; its progress stands under a title, and errors say names."""
+    """Open a client that shows progress under a title, and whose errors carry the names of entities."""
     with progress(title) as shown, names.in_errors() if names else nullcontext():
         async with service.client(observers=[shown]) as client:
             yield client
@@ -54,7 +54,7 @@ async def connected(service: Service, title: str, names: Names | None = None) ->
 
 @contextmanager
 def progress(title: str) -> Iterator[Progress]:
-    """Give the observer that counts requests, and shows them if standard error is a terminal."""
+    """Return the observer that counts requests, and shows them if standard error is a terminal."""
     console = progress_console()
     if not console.is_terminal:
         yield Progress(title)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import or_
+from operator import itemgetter, or_
 
 from attrs import frozen
 from msgspec import UNSET
@@ -205,24 +205,23 @@ def _joined(
     dialect: Dialect,
 ) -> bytes:
     """Return a query result (spec 2.4), in one join: its megabytes are copied once."""
-    places: list[int] | None = [-1 if index is None else index for _, index in columns]
-    if places == list(range(len(current.periods))):
-        places = None
+    places = [-1 if index is None else index for _, index in columns]
+    as_stored = places == list(range(len(current.periods)))
+    pick = _picker(places)
     periods = encode([period_object(period) for period, _ in columns])
     parts = [current.head, b',"periods":', periods, b',"series":[']
     for at, stored in enumerate(series):
-        values = _labelled(_values(stored.cells, places), value_version, dialect)
+        # At place -1, of a period that the dataset does not have, there is no value.
+        values = stored.cells if as_stored else b",".join(pick([*stored.cells.split(BETWEEN), NULL]))
+        values = _labelled(values, value_version, dialect)
         parts += (b"," if at else b"", stored.head, b',"values":[', values, b"]}")
     parts += (b"]", cursor_member(cursor, dialect), b"}")
     return b"".join(parts)
 
 
-def _values(cells: bytes, places: Sequence[int] | None) -> bytes:
-    """Return the cells at these places, joined (None: all as stored); at place -1 there is no value."""
-    if places is None:
-        return cells
-    lines = [*cells.split(BETWEEN), NULL]
-    return b",".join([lines[place] for place in places])
+def _picker(places: list[int]) -> Callable[[list[bytes]], Sequence[bytes]]:
+    """Return what picks the entries at these places: itemgetter is fastest, and returns one entry bare."""
+    return itemgetter(*places) if len(places) > 1 else lambda lines: [lines[place] for place in places]
 
 
 def _labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:

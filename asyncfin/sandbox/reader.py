@@ -10,6 +10,7 @@ import difflib
 import json
 import re
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -91,15 +92,21 @@ def read_fields(given: Mapping[str, Any], kind: type[T]) -> T:
     Raises:
         RefusedError: 400, with an issue for each wrong field.
     """
-    fields = msgspec.structs.fields(kind)  # type: ignore[arg-type]
+    fields = _fields(kind)  # type: ignore[arg-type]
     known = [field.encode_name for field in fields]
     issues = [(name, _unknown(name, known)) for name in given if name not in known]
     values = {}
+    try:
+        msgspec.json.encode(given)
+        check = False
+    except (UnicodeEncodeError, RecursionError):
+        check = True
     for field in fields:
         name = field.encode_name
         if name in given:
             try:
-                _refuse_half_characters(given[name], name)
+                if check:
+                    _refuse_half_characters(given[name], name)
                 values[field.name] = read(given[name], field.type, name)
             except WrongPlaceError as wrong:
                 issues.append((wrong.place, wrong.problem))
@@ -110,6 +117,11 @@ def read_fields(given: Mapping[str, Any], kind: type[T]) -> T:
     if issues:
         raise invalid(issues)
     return kind(**values)
+
+
+@cache
+def _fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)  # evaluates the annotations each time
 
 
 def _refuse_half_characters(value: Any, place: str) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from asyncfin.sandbox.accounts import PERMISSIONS, Account, Meter, Token
-from asyncfin.sandbox.dataset import DatasetFile, Publication, publication_of
+from asyncfin.sandbox.dataset import DatasetFile, publication_of
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.errors import PortInUseError, RefusedError, SandboxError
 from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver
@@ -154,8 +154,7 @@ class Sandbox:
         """
         if self._runner is not None:
             raise SandboxError("the sandbox runs already: start it once")
-        datasets = [publication_of(source) for source in self._datasets]
-        self._store = self._filled(datasets)
+        self._store = self._filled()
         self._meter = Meter(self._store, self._clock, asyncio.get_running_loop().time)
         try:
             self._runner = await self._listening()
@@ -163,13 +162,14 @@ class Sandbox:
             self._store.close()
             raise
 
-    def _filled(self, datasets: list[Publication]) -> Store:
+    def _filled(self) -> Store:
         """Return the store with the datasets, the account, and a token of it."""
         try:
             store = Store(self._store_name)
             try:
-                for publication in datasets:
-                    store.publish(publication)
+                with store.transaction():
+                    for source in self._datasets:  # one after the other: loaded, they take much memory
+                        store.publish(publication_of(source))
                 store.put_account(self._account)
                 self._token = _new_token(store, Token(DEFAULT_ACCOUNT, PERMISSIONS, "rest"))
             except BaseException:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -45,18 +46,20 @@ CREATE TABLE IF NOT EXISTS request_count (
 
 # Lists of ids come as JSON arrays, so that every statement is constant.
 _KNOWN_METRICS = """
-SELECT DISTINCT metric_id FROM series WHERE publication = ? AND metric_id IN (SELECT value FROM json_each(?))
+SELECT value FROM json_each(?2) WHERE EXISTS (
+    SELECT 1 FROM series WHERE publication = ?1 AND metric_id = value)
 """
 _KNOWN_PATHS = """
-SELECT DISTINCT path FROM series WHERE publication = ? AND path IN (SELECT value FROM json_each(?))
+SELECT value FROM json_each(?2) WHERE EXISTS (SELECT 1 FROM series WHERE publication = ?1 AND path = value)
 """
+# The plus keeps the order from choosing the index by position, which would scan the whole publication.
 _MATCHING = """
 SELECT id, CASE :version WHEN 'original' THEN populated ELSE coalesce(populated_latest, populated) END
 FROM series
 WHERE publication = :publication AND metric_id IN (SELECT value FROM json_each(:metrics))
     AND path IN (SELECT value FROM json_each(:paths))
     AND (:groups IS NULL OR reporting_group_id IN (SELECT value FROM json_each(:groups)))
-ORDER BY position
+ORDER BY +position
 """
 _ENCODED = """
 SELECT head, CASE :version WHEN 'original' THEN original ELSE coalesce(latest, original) END FROM encoded
@@ -134,6 +137,22 @@ class Store:
         """Close the connection."""
         self._db.close()
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Keep everything that is done inside, or nothing; one inside another is part of it."""
+        if self._db.in_transaction:
+            yield
+            return
+        current = dict(self._current)
+        self._db.execute("BEGIN")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            self._current = current
+            raise
+        self._db.execute("COMMIT")
+
     # publications
 
     def publish(self, publication: Publication) -> None:
@@ -150,8 +169,7 @@ class Store:
                 f"dataset_id {before.dataset_id} of {before.entity_id} stands for other content already:"
                 " give it a new dataset_id"
             )
-        with self._db:
-            self._db.execute("BEGIN")
+        with self.transaction():
             if before is not None:
                 self._discard(before.number)
             current = self._insert(publication)

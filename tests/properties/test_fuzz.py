@@ -197,7 +197,7 @@ def shown(panel: Panel) -> dict[str, dict[tuple[int, int, int], tuple[Any, str]]
     }
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600 + CASES // 10)
 @settings(max_examples=CASES)
 @given(st.sampled_from(OPERATIONS), st.sampled_from(sorted(CHANGES)), st.integers(0, 2**32))
 def test_a_changed_answer_is_an_error_or_is_read_as_it_says(operation: str, way: str, seed: int) -> None:

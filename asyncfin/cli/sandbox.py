@@ -1,9 +1,12 @@
 """`asyncfin sandbox`: the local service as a process of its own."""
 
 import asyncio
+import ipaddress
 import json
 import signal
+import socket
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +32,6 @@ from asyncfin.sandbox import (
     Truncate,
     load,
 )
-from asyncfin.sandbox.demo import demo_datasets
 
 _DIALECT = Group("What the service description leaves open", sort_key=1)
 _FAULTS: dict[str, type[Fault]] = {
@@ -39,6 +41,8 @@ _FAULTS: dict[str, type[Fault]] = {
 
 async def sandbox(
     *datasets: Path,
+    host: Annotated[str, Parameter(show_default=True)] = "127.0.0.1",
+    public_url: str | None = None,
     port: Annotated[int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))] = 8765,
     store: str = ":memory:",
     allowance: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
@@ -56,6 +60,7 @@ async def sandbox(
       asyncfin sandbox
       asyncfin sandbox company.json.gz --port 0 --allowance 100
       asyncfin sandbox --fault status:status=503,share=0.1 --dialect.gzip
+      asyncfin sandbox --host 0.0.0.0 --public-url http://sandbox:8765
 
     Faults, and the names of their own:
 
@@ -72,6 +77,8 @@ async def sandbox(
 
     Args:
         datasets: Dataset files, JSON or gzipped JSON, of the format asyncfin-dataset/1.
+        host: The address to listen at; 0.0.0.0 or :: for all of this machine, so that others reach it.
+        public_url: Where others reach it, such as http://sandbox:8765; this machine if left out.
         port: The port of this machine; 0 for a free one.
         store: A database file that keeps publications, tokens and counts. [in memory if left out]
         allowance: Data requests a day that the account has; no limit if left out.
@@ -80,32 +87,51 @@ async def sandbox(
         fault: What goes wrong, as KIND:name=value,...; repeatable; see above.
     """
     try:
-        files = [load(path) for path in datasets] or demo_datasets()
-        service = Sandbox(
-            *files,
+        make = partial(Sandbox, *datasets) if datasets else Sandbox.demo
+        service = make(
             dialect=dialect,
             faults=[_fault(each) for each in fault],
             allowance=allowance,
             rate=rate,
             burst=burst,
             store=store,
+            host=host,
+            public_url=public_url,
             port=port,
         )
         async with service:
             console = progress_console()
-            _announce(service, {each.entity_id: each.name for each in files}, console)
+            _announce(service, service.base_url if public_url else _reachable(service, host), console)
             await _interrupted()
             console.print("\nThe sandbox has ended.", style="dim")
     except (SandboxError, BrokenDatasetError) as error:
         raise UsageError(str(error)) from None
 
 
-def _announce(service: Sandbox, names: dict[str, str], console: Console) -> None:
-    line = f"export ASYNCFIN_BASE_URL={service.base_url} ASYNCFIN_TOKEN={service.token}"
+def _reachable(service: Sandbox, host: str) -> str:
+    """Return where others reach a service that listens at this host."""
+    if host not in ("0.0.0.0", "::", ""):  # noqa: S104
+        return service.base_url
+    name = socket.gethostname()
+    with suppress(OSError):
+        found = [ipaddress.ip_address(each[4][0]) for each in socket.getaddrinfo(name, service.port)]
+        if any(not address.is_loopback for address in found):
+            return f"http://{name}:{service.port}"
+    raise UsageError(
+        f"--host {host} listens at all addresses, but {name!r} is not a name that others can look up:"
+        f" give --public-url http://NAME:{service.port} with one that is"
+    )
+
+
+def _announce(service: Sandbox, base_url: str, console: Console) -> None:
+    line = f"export ASYNCFIN_BASE_URL={base_url} ASYNCFIN_TOKEN={service.token}"
     screen().print(line, soft_wrap=True)  # wrapped, it could not be pasted
-    # A store may hold more entities than there are files.
-    entities = "\n".join(f"  {each}  {names.get(each, '')}".rstrip() for each in service.entities)
-    console.print(f"The sandbox serves at {service.base_url}:\n{entities}\nCtrl-C ends it.", style="dim")
+    entities = "\n".join(f"  {each}  {name}".rstrip() for each, name in service.names.items())
+    listens = "" if base_url.endswith(f":{service.port}") else f", and listens at port {service.port}"
+    console.print(f"The sandbox serves at {base_url}{listens}:\n{entities}", style="dim")
+    loopback = ("http://127.", "http://[::1]", "http://localhost", "https:")
+    hint = "" if base_url.startswith(loopback) else "Clients need --allow-http or allow_http=True. "
+    console.print(f"{hint}Ctrl-C ends it.", style="dim")
 
 
 async def _interrupted() -> None:

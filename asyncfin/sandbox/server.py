@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
 
@@ -66,16 +66,18 @@ class Sandbox:
     allowance, rate, burst: of the account that `token` belongs to (see Account); others by `put_account`.
     faults: set from the start, see `inject`.
     store: ":memory:", or the name of a SQLite file that keeps publications, tokens, accounts and counts.
-    port: 0 for a free one.
+    host, port: where to listen; host "0.0.0.0" or "::": on all addresses; port 0: a free one.
+    public_url: where clients reach it, if that is not where it listens (a container, a proxy).
     clock: aware UTC time; the day of the allowance and the Date header go by it. Waits go by the
         loop's clock.
 
-    While it runs: base_url, token, entities, publish, put_account, issue_token; else they raise SandboxError.
+    Only while it runs: base_url, port, token, entities, names, publish, put_account, issue_token.
     """
 
     _store: Store
     _meter: Meter
     _base_url: str
+    _listening_port: int
     _token: str
 
     def __init__(
@@ -89,6 +91,7 @@ class Sandbox:
         store: str | Path = ":memory:",
         host: str = "127.0.0.1",
         port: int = 0,
+        public_url: str | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.dialect = dialect
@@ -96,6 +99,7 @@ class Sandbox:
         self._account = Account(DEFAULT_ACCOUNT, allowance, rate, burst)
         self._store_name, self._clock = store, clock
         self._host, self._port = host, port
+        self._public_url = None if public_url is None else _checked_url(public_url)
         self._armed: list[Armed] = []
         self._log: deque[Served] = deque(maxlen=_LOG_LENGTH)
         # Other threads may publish or set a fault while the loop's thread answers.
@@ -113,9 +117,15 @@ class Sandbox:
 
     @property
     def base_url(self) -> str:
-        """Where it listens, without a slash at the end."""
+        """Where clients reach it, without a slash at the end: the public URL, or where it listens."""
         self._check_running()
         return self._base_url
+
+    @property
+    def port(self) -> int:
+        """The port at which it listens."""
+        self._check_running()
+        return self._listening_port
 
     @property
     def token(self) -> str:
@@ -193,8 +203,11 @@ class Sandbox:
             if isinstance(error, OSError | OverflowError | UnicodeError):
                 raise self._not_listening(error) from None
             raise
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        self._base_url = f"http://{host}:{runner.addresses[0][1]}"
+        # Nobody can connect to "all addresses", but this machine is one of those who reach them.
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self._host, self._host)  # noqa: S104
+        host = f"[{host}]" if ":" in host else host
+        self._listening_port = runner.addresses[0][1]
+        self._base_url = self._public_url or f"http://{host}:{self._listening_port}"
         return runner
 
     def _not_listening(self, error: Exception) -> SandboxError:
@@ -218,6 +231,12 @@ class Sandbox:
         """The ids of the entities with a publication."""
         self._check_running()
         return self._store.entities()
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of the entities, by id."""
+        self._check_running()
+        return {each: self._store.name(each) for each in self._store.entities()}
 
     @property
     def log(self) -> list[Served]:
@@ -303,6 +322,18 @@ class Sandbox:
             self._meter.count(*reply.charged)
         self._log.append(_served(request, reply, faults))
         return reply
+
+
+def _checked_url(url: str) -> str:
+    """Return a URL without a slash at its end, if requests can be sent to it."""
+    try:
+        parts = urlsplit(url)
+        right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number
+        right = False
+    if not right or parts.query or parts.fragment or parts.username is not None or parts.path.strip("/"):
+        raise SandboxError(f"public_url is {url!r}: it must be like http://name:8765")
+    return url.rstrip("/")
 
 
 class _Connection(web.RequestHandler):

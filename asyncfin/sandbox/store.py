@@ -233,6 +233,10 @@ class Store:
         """Return the current publication, or None."""
         return self._current.get(entity_id)
 
+    def name(self, entity_id: str) -> str:
+        """Return the name of an entity, as its current publication has it."""
+        return str(json.loads(self._current[entity_id].head + b"}")["name"])
+
     def metadata_head(self, entity_id: str, lag: int) -> bytes:
         """Return the head of the next answer with the metadata.
 

@@ -1,8 +1,10 @@
 """`asyncfin sandbox` as a process of its own."""
 
+import ipaddress
 import json
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,6 +81,31 @@ async def test_dialects_faults_and_a_database_file_are_set_by_options(
             await client.limits()
 
 
+async def test_the_sandbox_can_be_reached_under_another_name(serve: Callable[..., Served]) -> None:
+    """The printed line has the public URL, and the service listens at every address of the machine."""
+    process, base_url, token = serve("--host", "0.0.0.0", "--public-url", "http://sandbox.example:8765/")
+    assert base_url == "http://sandbox.example:8765"
+    assert process.stderr
+    said = ""
+    while "Ctrl-C" not in said:
+        said += process.stderr.readline()
+    port = re.search(r"listens at port (\d+)", said)
+    assert port
+    assert "--allow-http" in said
+    async with Client(f"http://127.0.0.1:{port[1]}", token) as client:
+        assert (await client.dataset(ENTITY)).entity_id == ENTITY
+
+
+def test_all_addresses_need_a_name_that_others_can_look_up(command: Command, dataset: str) -> None:
+    """A machine that only knows itself by a loopback name asks for the public URL."""
+    found = socket.getaddrinfo(socket.gethostname(), 0)
+    if any(not ipaddress.ip_address(each[4][0]).is_loopback for each in found):
+        pytest.skip("this machine has a name that others can look up")
+    result = command("sandbox", dataset, "--host", "0.0.0.0", "--port", "0")
+    assert (result.code, result.out) == (2, "")
+    assert "give --public-url http://NAME:" in result.line
+
+
 def test_a_port_in_use_is_one_line(command: Command, service: Sandbox, dataset: str) -> None:
     """The line names the port and says to choose another."""
     port = service.base_url.rpartition(":")[2]
@@ -103,6 +130,8 @@ def test_a_broken_dataset_file_is_one_line_with_the_place(command: Command, tmp_
         (["nowhere.json"], "nowhere.json"),
         (["--port", "70000"], "--port"),
         (["--burst", "0"], "--burst"),
+        (["--host", "192.0.2.1"], "192.0.2.1"),
+        (["--public-url", "sandbox:8765"], "it must be like http://name:8765"),
         (["--allowance", "-1"], "--allowance"),
         (["--store", "/nonexistent/store.db"], "/nonexistent/store.db"),
         (["--dialect.order", "random"], "oldest"),

@@ -229,6 +229,65 @@ async def test_a_store_that_another_program_holds_is_one_clear_error(
         assert sandbox.entities == (ENTITY,)
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+async def test_a_sandbox_at_all_addresses_has_one_that_this_machine_reaches(
+    publication: Publication, session: aiohttp.ClientSession, host: str
+) -> None:
+    """Nobody can connect to `http://0.0.0.0`."""
+    try:
+        async with Sandbox(publication, host=host) as sandbox:
+            assert await Caller(session, sandbox).statuses(1) == [200]
+            assert host not in sandbox.base_url.split("[::1]")
+    except SandboxError as error:
+        pytest.skip(f"no such address here: {error}")
+
+
+async def test_a_public_url_is_where_clients_are_told_to_go(
+    publication: Publication, session: aiohttp.ClientSession
+) -> None:
+    """The base URL, the OpenAPI document and full permission identifiers have it."""
+    async with Sandbox(publication) as sandbox:
+        port = sandbox.base_url.rpartition(":")[2]
+    async with Sandbox(publication, port=int(port), public_url="https://service.example/") as sandbox:
+        assert sandbox.base_url == "https://service.example"
+        async with session.get(f"http://127.0.0.1:{port}/openapi.json") as response:
+            assert (await response.json())["servers"] == [{"url": "https://service.example"}]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "service.example",
+        "ftp://a",
+        "http://",
+        "http://a:x",
+        "http://a/b",
+        "http://a?b",
+        "http://u@a",
+        "http://a#b",
+    ],
+)
+def test_a_public_url_that_no_request_can_be_sent_to_is_refused(wrong: str) -> None:
+    """Before anything listens."""
+    with pytest.raises(SandboxError, match="public_url is"):
+        Sandbox(public_url=wrong)
+
+
+async def test_nothing_that_is_served_changes_the_service(
+    sandbox: Sandbox, session: aiohttp.ClientSession
+) -> None:
+    """Whoever reaches the port can only read; a test changes the service in its own process."""
+    headers = {"Authorization": f"Bearer {sandbox.token}"}
+    for path in ("", "/", "/publish", "/v1", "/v1/publish", "/v1/faults", "/v1/tokens", "/admin", "/control"):
+        for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
+            async with session.request(method, sandbox.base_url + path, headers=headers) as response:
+                assert response.status == 404
+    for path in (f"/v1/entities/{ENTITY}/dataset", f"/v1/entities/{ENTITY}/dataset/catalogue", "/v1/limits"):
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            async with session.request(method, sandbox.base_url + path, headers=headers) as response:
+                assert response.status == 405
+
+
 async def test_a_token_needs_an_account(sandbox: Sandbox) -> None:
     """The error names the account."""
     with pytest.raises(SandboxError, match="nobody"):

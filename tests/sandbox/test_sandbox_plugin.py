@@ -37,13 +37,31 @@ async def test_an_asynchronous_test_has_one_too(asyncfin_sandbox: Sandbox) -> No
         assert response.status == 200
 
 
-def test_a_run_without_the_fixture_loads_no_sandbox() -> None:
-    """Every run of pytest loads the plugin where the package is installed."""
-    code = "import sys, asyncfin.pytest_plugin; print(*sys.modules)"
+def test_loading_the_plugin_imports_nothing_but_itself() -> None:
+    """Every run of pytest loads it where the package is installed, and few runs need a service."""
+    code = (
+        "import sys, pytest; known = {*sys.modules}; import asyncfin.pytest_plugin;"
+        " print(*{*sys.modules} - known)"
+    )
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(child.stdout.split())
-    assert "asyncfin.pytest_plugin" in loaded
-    assert not loaded & {"asyncfin.sandbox", "aiohttp.web", "sqlite3"}
+    assert set(child.stdout.split()) == {"asyncfin", "asyncfin.pytest_plugin"}
+
+
+def test_a_run_without_the_fixture_imports_no_sandbox(pytester: pytest.Pytester) -> None:
+    """Nor the client, nor aiohttp, which would take a third of a second."""
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_it(pytestconfig):
+            assert pytestconfig.pluginmanager.has_plugin("asyncfin")
+            packages = ("asyncfin", "aiohttp", "msgspec", "attrs")
+            ours = {name for name in sys.modules if name.partition(".")[0] in packages}
+            assert ours == {"asyncfin", "asyncfin.pytest_plugin"}
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)
 
 
 def test_the_fixture_comes_with_the_package(pytester: pytest.Pytester) -> None:

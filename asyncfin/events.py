@@ -135,10 +135,11 @@ Event: TypeAlias = RequestStarted | RequestAnswered | RequestFailed | Waiting | 
 
 
 class Observer(Protocol):
-    """Whatever can be called with an event: a function, or an object with ``__call__``.
+    """A function, or an object with ``__call__``, that is called with each event.
 
-    It is called on the event loop, in the task whose request the event is about, and must not block.
-    What it raises is logged, and disturbs neither the request nor the other observers.
+    It is called on the event loop and must not block: in the task whose request the event is about, and for
+    `Waiting` in that task's context. What it raises is logged, and disturbs neither the request nor the other
+    observers.
     """
 
     def __call__(self, event: Event, /) -> None: ...

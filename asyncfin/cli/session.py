@@ -10,7 +10,7 @@ from asyncfin.cli.entities import Names
 from asyncfin.cli.options import Service
 from asyncfin.cli.output import progress_console
 from asyncfin.client import Client
-from asyncfin.events import Event, RequestStarted, Retrying
+from asyncfin.events import Event, RequestStarted, Retrying, Waiting
 from asyncfin.model.words import counted, lasting
 
 
@@ -35,6 +35,13 @@ class Progress:
                 self._show(counted(self.by_entity.total(), "request") + self._of_expected())
             case Retrying():
                 self._show(f"retrying in {lasting(event.wait)}: {event.failure}")
+            case Waiting():
+                until = (
+                    f" until {event.until:%H:%M:%S} UTC"
+                    if event.until
+                    else f", {lasting(event.seconds)} so far"
+                )
+                self._show(f"waiting for the {event.reason}{until}")
 
     def _of_expected(self) -> str:
         return "" if self.expected is None else f", query {self._queries:,} of {self.expected:,}"

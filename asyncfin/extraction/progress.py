@@ -12,7 +12,7 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
-from asyncfin.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Waited
+from asyncfin.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Waited, Waiting
 from asyncfin.extraction.question import Lacking
 from asyncfin.extraction.report import EntityReport
 from asyncfin.model.words import lasting
@@ -115,6 +115,9 @@ class Tracker:
                 self.waits += event.seconds
             case Retrying():
                 self._wait(entity_id, f"{event.failure}, again in {lasting(event.wait)}")
+            case Waiting() if entity_id not in self._waiting:
+                until = f" until {event.until:%Y-%m-%d %H:%M:%S} UTC" if event.until else ""
+                self._wait(entity_id, f"waiting for the {event.reason}{until}")
             case RequestAnswered() | RequestFailed():
                 self._report()
 

@@ -29,7 +29,7 @@ _log = logging.getLogger("asyncfin")
 
 
 class Announcer:
-    """Tells every observer of each event, in the order in which they were given."""
+    """Calls every observer with each event, in the order in which they were given."""
 
     def __init__(self, *observers: Observer) -> None:
         for each in observers:
@@ -45,12 +45,13 @@ class Announcer:
 
     @contextmanager
     def also(self, observer: Observer) -> Iterator[Self]:
-        """Tell one more observer while the block lasts; give what tells of events of its own."""
+        """Add an observer while the block lasts; the block gets this, to announce events of its own."""
         checks.plain_callable("observer", observer)
         self._observers += (observer,)
         try:
             yield self
         finally:
+            # By identity, and the last: observers may be equal, and one may be given twice.
             last = max(at for at, each in enumerate(self._observers) if each is observer)
             self._observers = self._observers[:last] + self._observers[last + 1 :]
 

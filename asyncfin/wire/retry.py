@@ -16,13 +16,13 @@ _PASSING_STATUSES = (500, 502, 503, 504)
 class Retry:
     """Whether to send a request again after an attempt failed, and when.
 
-    Tried again are lost, late and incomplete responses, 500, 502, 503, 504 and 429; nothing else, and
-    not a certificate that does not verify, nor a proxy's refusal other than 5xx.
+    Retryable are lost, late and incomplete responses, 500, 502, 503, 504 and 429. All else is not, nor is a
+    certificate that does not verify, or a proxy's refusal other than 5xx.
 
     Args:
         attempts: how often a request is sent at most, the first time included. Sending again with a
             renewed token after a 401 does not count.
-        max_elapsed: seconds from the first sending after which no more is tried. Waiting for a
+        max_elapsed: seconds from the first sending within which the last attempt begins. Waiting for a
             connection, for the bucket and for the end of shared pauses is left out.
         wait_initial: the longest wait before the second attempt, in seconds. It doubles with each
             attempt; the wait is drawn evenly from its upper half, so that waits lengthen (spec 7).
@@ -51,7 +51,7 @@ class Retry:
         return None if asked > self.max_retry_after else asked + source.uniform(0, self.wait_initial)
 
     def gives_up(self, error: Exception, *, attempt: int, elapsed: float, wait: float) -> bool:
-        """Tell whether attempt number `attempt`, which ended in `error`, is the last.
+        """Return whether attempt number `attempt`, which ended in `error`, is the last.
 
         Args:
             elapsed: seconds since the first sending, without what `max_elapsed` leaves out.
@@ -89,10 +89,10 @@ def _retryable(error: Exception) -> bool:
 
 
 class Quota:
-    """What all requests of a client may spend on retries, so that an outage does not multiply traffic.
+    """The retries that all requests of a client may spend, so that an outage does not multiply traffic.
 
-    A retry costs 1; a success gives `gain` back. In the long run one retry comes on two successes: a third
-    of all attempts may fail for ever. When nothing succeeds any more it ends after `capacity` retries.
+    A retry costs 1, and a success earns `gain`: in the long run one retry for two successes, so that a third
+    of all attempts may fail for ever. When nothing succeeds, `capacity` retries are left.
     """
 
     def __init__(self, capacity: float = 200.0, gain: float = 0.5) -> None:
@@ -100,12 +100,12 @@ class Quota:
         self._gain = gain
 
     def spend(self) -> bool:
-        """Take one retry, if there is one left."""
+        """Spend one retry; return whether one was left."""
         if self._held < 1:
             return False
         self._held -= 1
         return True
 
     def earn(self) -> None:
-        """Take in that a request succeeded."""
+        """Record that a request succeeded."""
         self._held = min(self._capacity, self._held + self._gain)

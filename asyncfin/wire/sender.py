@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
+from functools import partial
 from itertools import count
 from typing import Self
 
@@ -185,11 +186,12 @@ class Sender:
                 it belongs to another event loop that is not closed.
         """
         progress = _Progress(self._transport.clock)
+        completing = partial(codec.error_context, request.operation, request.entity_id, progress)
         error: ServiceError | TransportError | None = None
         async with self._transport.until_closed():
             while True:
                 try:
-                    with codec.error_context(request.operation, request.entity_id, progress):
+                    with completing():
                         response = await self._attempt(request, progress, attempting)
                     self._quota.earn()
                     return evolve(response, attempts=progress.attempts)
@@ -202,9 +204,9 @@ class Sender:
                 # The attempt failed. Errors are raised out here, so that they have no context. There are
                 # six cases:
 
-                # 1. The token was refused (401), and there may be another: send at once with that one. It
-                #    happens once, and does not count for `Retry.attempts`: nothing was tried but the token.
-                #    Without `answered` it was the token callable that failed, and nothing was sent.
+                # 1. The token was refused (401), and there may be another: send at once with that one.
+                #    It happens once, and does not count for `Retry.attempts`: nothing was tried but the
+                #    token. Without `answered` the token callable has failed, and nothing was sent.
                 unauthorized = isinstance(error, AuthenticationError) and error.answered
                 if unauthorized and self.tokens.renewable and not progress.renewed:
                     progress.renewed = True
@@ -217,12 +219,14 @@ class Sender:
                 # 2. The allowance is used up (429 with a long wait, spec 8): nobody who shares the bucket
                 #    has anything to wait for.
                 if isinstance(error, RateLimitedError) and wait is None:
-                    raise await self._exhausted(request, progress, error)
+                    with completing():
+                        raise await self._exhausted(request, progress, error)
 
                 # 3. Refused for now (429): the bucket holds back all who share it, whether or not this
                 #    request is sent again.
                 if isinstance(error, RateLimitedError) and wait is not None:
-                    await self._bucket.refused(sent_at=progress.sent_at, retry_after=wait)
+                    with completing():
+                        await self._bucket.refused(sent_at=progress.sent_at, retry_after=wait)
 
                 # 4. It would fail again, or `Retry` allows no more.
                 if wait is None or self._retry.gives_up(
@@ -235,8 +239,8 @@ class Sender:
                     self._announce_retry(request, progress, error, wait)
                     continue
 
-                # 6. After any other failure the request waits by itself. The quota bounds what all requests
-                #    of the client spend on this, so that an outage does not multiply the traffic.
+                # 6. After any other failure the request waits by itself. The quota bounds what all
+                #    requests of the client spend on this, so that an outage does not multiply traffic.
                 if not self._quota.spend():
                     error.add_note("not tried again: too many attempts of this client have failed lately")
                     raise error
@@ -336,10 +340,7 @@ class Sender:
             message=error.message,
             details=error.details,
             request_id=error.request_id,
-            operation=error.operation,
-            entity_id=error.entity_id,
             at=error.at,
-            attempts=error.attempts,
         )
 
     async def _back_off(self, request: Request, seconds: float) -> None:

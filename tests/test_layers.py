@@ -22,6 +22,7 @@ TOWER = [
     "client",
     "extraction",
     "web",
+    "mcp",
     "cli",
 ]
 BESIDE_CLI = ["telemetry", "typing", "pytest_plugin", "__init__", "__main__"]

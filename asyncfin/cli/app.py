@@ -18,6 +18,8 @@ COMMANDS = (
     "asyncfin.cli.dataset:catalogue",
     "asyncfin.cli.query:query",
     "asyncfin.cli.extract:extract",
+    "asyncfin.cli.explore:explore",
+    "asyncfin.cli.mcp:mcp",
     "asyncfin.cli.account:usage",
     "asyncfin.cli.account:limits",
     "asyncfin.cli.names:names",

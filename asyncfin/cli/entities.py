@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -70,6 +70,14 @@ class Names:
         if self.names is None:
             raise UsageError(f"{where}{complaint}; names stand in a file: --names FILE or ASYNCFIN_NAMES")
         raise UsageError(f"{where}{self.names} has no name {quoted(text, self._ids)}, and it is no id")
+
+    def offered(self, texts: Iterable[str], ids: Path | None) -> dict[str, str]:
+        """Return the entities that arguments and a file of ids name, or else all that have a name.
+
+        The values are their names, "" where none is known.
+        """
+        asked = [self.entity_id(each) for each in texts] + (listed(ids, self) if ids else [])
+        return {entity_id: self._by_id.get(entity_id, "") for entity_id in asked or self._by_id}
 
     def in_text(self, text: str) -> str:
         """Return a text with names added to the entity ids in it."""

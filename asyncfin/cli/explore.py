@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import Service, entity_group
-from asyncfin.cli.output import aside, screen
+from asyncfin.cli.output import progress_console, screen
 from asyncfin.client import Client
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.demo import demo_datasets
@@ -80,4 +80,4 @@ async def _announce(server: Any) -> None:
         await asyncio.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     screen().print(f"http://127.0.0.1:{port}/", soft_wrap=True)
-    aside().print("Ctrl-C ends the explorer.", style="dim")
+    progress_console().print("Ctrl-C ends the explorer.", style="dim")

@@ -58,9 +58,23 @@ async def test_progress_says_that_others_wait_while_some_are_answered(
     told: list[ExtractProgress] = []
     await extract(client, IDS, Select(), Annual(), to=folder, progress=told.append)
     paused = [progress.waiting for progress in told if 4 < progress.seconds < 30 and not progress.ended]
-    assert len(paused) >= 2
-    assert all(paused)
-    assert any(waiting and waiting.startswith("waiting for the pause until") for waiting in paused)
+    assert len(paused) == 2
+    assert all(waiting and waiting.startswith("RateLimitedError") for waiting in paused)
+    assert told[-1].waiting is None
+
+
+@pytest.mark.virtual
+async def test_progress_says_that_all_wait_for_a_pause_that_another_client_has_met(
+    client: Client, folder: Path
+) -> None:
+    """Nothing of this run was refused; after a second it says what it waits for, and until when."""
+    assert isinstance(client.bucket, TokenBucket)
+    client.bucket.pause_until(asyncio.get_running_loop().time() + 30)
+    told: list[ExtractProgress] = []
+    await extract(client, IDS, Select(), Annual(), to=folder, progress=told.append)
+    paused = [progress.waiting for progress in told if progress.seconds < 29]
+    assert paused
+    assert all(waiting and waiting.startswith("waiting for the pause until 20") for waiting in paused)
     assert told[-1].waiting is None
 
 

@@ -143,13 +143,13 @@ class Store:
         if self._db.in_transaction:
             yield
             return
-        current = dict(self._current)
+        before = dict(self._current), dict(self._replaced)
         self._db.execute("BEGIN")
         try:
             yield
         except BaseException:
             self._db.execute("ROLLBACK")
-            self._current = current
+            self._current, self._replaced = before
             raise
         self._db.execute("COMMIT")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from asyncfin.sandbox import Publication, SandboxError
+from asyncfin.sandbox import Dialect, Publication, SandboxError
 from asyncfin.sandbox.store import Store
 
 from .conftest import ENTITY, FIRST, SECOND, VALUES, Desk, value
@@ -86,6 +86,25 @@ def test_a_publication_that_fails_half_way_changes_nothing(desk: Desk, later: Pu
     assert (desk.dataset(), desk.catalogue(), desk.query()) == before
     desk.store.publish(later)
     assert desk.dataset()[1]["dataset_id"] == SECOND
+
+
+def test_of_a_transaction_that_fails_nothing_stays(
+    desk: Desk, publication: Publication, later: Publication
+) -> None:
+    """What was published inside is gone, in the store's memory as in its file."""
+    desk.dialect = Dialect(metadata_lag=1)
+
+    def publish_all(*publications: Publication) -> None:
+        with desk.store.transaction():
+            for each in publications:
+                desk.store.publish(each)
+
+    with pytest.raises(SandboxError, match="other content"):
+        publish_all(evolve(publication, entity_id=OTHER), later, evolve(later, name="Other"))
+    assert desk.store.entities() == (ENTITY,)
+    assert desk.query(expected_dataset_id=FIRST)[0] == 200
+    desk.store.publish(later)
+    assert [desk.dataset()[1]["dataset_id"] for _ in range(2)] == [FIRST, SECOND]
 
 
 def test_the_order_of_entities_outlasts_a_restart(

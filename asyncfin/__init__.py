@@ -4,6 +4,7 @@ TYPE_CHECKING = False  # `typing` is slow to import; type checkers take this nam
 if TYPE_CHECKING:
     from asyncfin.cache.file import FileCache
     from asyncfin.cache.memory import MemoryCache
+    from asyncfin.cache.redis import RedisCache
     from asyncfin.cache.store import Cache, CacheStats
     from asyncfin.client import Client
     from asyncfin.errors import (
@@ -85,6 +86,7 @@ __all__ = [
     "Query",
     "QueryPage",
     "RateLimitedError",
+    "RedisCache",
     "ReportingGroup",
     "RequestTimeoutError",
     "Retry",
@@ -153,6 +155,7 @@ _MODULES = {
     "Query": "asyncfin.model.query",
     "QueryPage": "asyncfin.wire.values",
     "RateLimitedError": "asyncfin.errors",
+    "RedisCache": "asyncfin.cache.redis",
     "ReportingGroup": "asyncfin.model.catalogue",
     "RequestTimeoutError": "asyncfin.errors",
     "Retry": "asyncfin.wire.retry",

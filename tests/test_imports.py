@@ -12,7 +12,17 @@ import pytest
 import asyncfin
 import asyncfin.typing
 
-OPTIONAL = ["cyclopts", "matplotlib", "numpy", "opentelemetry", "pandas", "polars", "pyarrow", "rich"]
+OPTIONAL = [
+    "cyclopts",
+    "matplotlib",
+    "numpy",
+    "opentelemetry",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "redis",
+    "rich",
+]
 APART = ["asyncfin.sandbox", "asyncfin.cli", "asyncfin.extraction", "asyncfin.telemetry", "cattrs"]
 
 

@@ -100,6 +100,8 @@ ROOMS = {
     "cyclopts": {"cli"},
     "pytest": {"pytest_plugin.py"},
     "opentelemetry": {"telemetry.py"},
+    "redis": {"cache/redis.py", "wire"},
+    "sqlite3": {"cache/database.py", "cache/file.py", "extraction", "sandbox", "wire"},
 }
 
 

@@ -10,6 +10,7 @@ import sys
 from array import array
 from collections.abc import Iterable
 from datetime import datetime
+from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
@@ -63,6 +64,15 @@ def decode_blocks(body: bytes) -> tuple[Block, ...]:
         for every, rank in flat
     ]
     return tuple(Block(axes[axis], *map(_tupled, rest)) for axis, *rest in rows)
+
+
+def checksum(*content: str | bytes | float) -> bytes:
+    """Return a checksum over a row's key and content, each part preceded by its length."""
+    digest = blake2b(digest_size=16)
+    for each in content:
+        part = each if isinstance(each, bytes) else repr(each).encode("utf-8", "surrogatepass")
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.digest()
 
 
 def _tupled(value: Any) -> Any:

@@ -13,16 +13,16 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from hashlib import blake2b
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeAlias
 
 from asyncfin.cache import folder as folders
-from asyncfin.cache.codec import FORMAT
+from asyncfin.cache.codec import FORMAT, checksum
 from asyncfin.cache.store import Pointer, publication_id
 
-Sql: TypeAlias = str | bytes | int | float | None
+# Whose, and of which entity, publication and value version; "catalogue" in place of a version.
+PartKey: TypeAlias = tuple[bytes, str, str, str]
 
 _BUSY_SECONDS = 10.0
 # Eight writers let the write-ahead log grow to 265 MiB where it is truncated by nobody.
@@ -129,8 +129,8 @@ class Database:
         ).fetchone()
         if row is None:
             return None
-        dataset_id, confirmed, checksum = row
-        if checksum != _checksum(account, entity_id, dataset_id, confirmed):
+        dataset_id, confirmed, stored = row
+        if stored != checksum(account, entity_id, dataset_id, confirmed):
             self.forget(account, entity_id)
             self.broken += 1
             return None
@@ -140,17 +140,17 @@ class Database:
         with self._transaction():
             if pointer.replaces(self.pointer(account, entity_id), now):
                 confirmed = pointer.confirmed.timestamp()
-                checksum = _checksum(account, entity_id, pointer.dataset_id, confirmed)
+                row_checksum = checksum(account, entity_id, pointer.dataset_id, confirmed)
                 publication = publication_id(pointer.dataset_id)
                 self._connection.execute(
                     "INSERT OR REPLACE INTO pointer VALUES (?, ?, ?, ?, ?, ?)",
-                    (account, entity_id, pointer.dataset_id, confirmed, publication, checksum),
+                    (account, entity_id, pointer.dataset_id, confirmed, publication, row_checksum),
                 )
 
     def forget(self, account: bytes, entity_id: str) -> None:
         self._connection.execute("DELETE FROM pointer WHERE account = ? AND entity = ?", (account, entity_id))
 
-    def bodies(self, key: tuple[Sql, ...], known: Iterable[int], now: datetime) -> dict[int, bytes]:
+    def bodies(self, key: PartKey, known: Iterable[int], now: datetime) -> dict[int, bytes]:
         """Return the parts under a key that are not known, by id. Damaged ones are deleted."""
         rows = self._connection.execute(
             "SELECT id, CAST(used AS INTEGER) FROM part"
@@ -168,12 +168,12 @@ class Database:
                 self._touch(old, stamp)
         return found
 
-    def _body(self, key: tuple[Sql, ...], part: int) -> bytes | None:
+    def _body(self, key: PartKey, part: int) -> bytes | None:
         row = self._connection.execute("SELECT checksum, body FROM part WHERE id = ?", (part,)).fetchone()
         if row is None:  # evicted by another process meanwhile
             return None
-        checksum, body = row
-        if isinstance(body, bytes) and checksum == _checksum(*key, body):
+        stored, body = row
+        if isinstance(body, bytes) and stored == checksum(*key, body):
             return body
         self.drop(part)
         return None
@@ -190,7 +190,13 @@ class Database:
             )
 
     def put(
-        self, key: tuple[Sql, ...], body: bytes, series: int, now: datetime, *, alone: bool = False
+        self,
+        key: PartKey,
+        body: bytes,
+        series: int,
+        now: datetime,
+        *,
+        alone: bool = False,
     ) -> int | None:
         """Store a part, in place of others under its key where it is to be `alone`, and return its id.
 
@@ -200,7 +206,7 @@ class Database:
             return None
         # Never used twice, also not after the file was begun anew: who has read a part knows it by its id.
         part = secrets.randbits(63)
-        row = (part, *key, series, len(body), int(now.timestamp()), _checksum(*key, body), body)
+        row = (part, *key, series, len(body), int(now.timestamp()), checksum(*key, body), body)
         with self._transaction():
             if alone:
                 self._connection.execute(
@@ -279,11 +285,3 @@ def is_damage(error: sqlite3.Error) -> bool:
     # SQLITE_ERROR: tables or columns are not those of the schema. IOERR_SHORT_READ: the file is cut off.
     damaged = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
     return code & 0xFF in damaged or code == sqlite3.SQLITE_IOERR_SHORT_READ
-
-
-def _checksum(*content: Sql) -> bytes:
-    digest = blake2b(digest_size=16)
-    for each in content:
-        part = each if isinstance(each, bytes) else repr(each).encode("utf-8", "surrogatepass")
-        digest.update(len(part).to_bytes(8, "big") + part)
-    return digest.digest()

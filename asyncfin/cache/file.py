@@ -12,7 +12,7 @@ import os
 import secrets
 import sqlite3
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
@@ -24,27 +24,19 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from asyncfin.cache import folder as folders
-from asyncfin.cache.codec import (
-    FORMAT,
-    decode_blocks,
-    decode_catalogue,
-    encode_blocks,
-    encode_catalogue,
-)
+from asyncfin.cache.codec import FORMAT
 from asyncfin.cache.database import Database, is_damage
-from asyncfin.cache.memory import CATALOGUE, Key, Memory, MiB, distinct, utc_now
+from asyncfin.cache.memory import Memory, MiB, utc_now
 from asyncfin.cache.store import (
     CacheStats,
     Partition,
     Pointer,
     TokenSource,
     partition_key,
-    publication_id,
 )
+from asyncfin.cache.tiered import TieredPartition
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model import checks
-from asyncfin.model.catalogue import Catalogue
-from asyncfin.table.block import Block
 
 _log = logging.getLogger("asyncfin.cache")
 
@@ -91,7 +83,7 @@ class FileCache:
         self._max_bytes = checks.positive_int("max_bytes", max_bytes)
         self._clock = checks.plain_callable("clock", clock)
         self._secret = secrets.token_bytes(32)
-        self._partitions: dict[bytes, _FilePartition] = {}
+        self._partitions: dict[bytes, TieredPartition] = {}
         self._memory = Memory(min(_MEMORY_BYTES, max_bytes))
         self._hits = self._misses = self._broken = 0
         self._warned = False
@@ -126,7 +118,9 @@ class FileCache:
         digest = blake2b(partition_key(base_url, "", whose), key=self._secret).digest()
         if digest not in self._partitions:
             derive = partial(_named_key if self._account is not None else _token_key, base_url, whose)
-            self._partitions[digest] = _FilePartition(self, digest, _Derivation(derive))
+            self._partitions[digest] = TieredPartition(
+                digest, self._memory, _FileRows(self, _Derivation(derive)), self._count, self._clock
+            )
         return self._partitions[digest]
 
     def stats(self) -> CacheStats:
@@ -196,6 +190,10 @@ class FileCache:
             return otherwise
         finally:
             self._broken += self._open.take_broken()
+
+    def _count(self, hits: int, misses: int) -> None:
+        self._hits += hits
+        self._misses += misses
 
     def failed(self, error: Exception) -> None:
         """Count a fault, and log the first."""
@@ -280,106 +278,49 @@ def _token_key(base_url: str, token: bytes, folder: Path) -> bytes:
     return partition_key(base_url, "token", scrypt(token, salt=folders.salt(folder), n=2**14, r=8, p=1))
 
 
-class _FilePartition:
-    """The part of one account. What it asks of the file, and what it has of it in memory, is one piece of
-    work for the cache's thread.
-    """
+class _FileRows:
+    """The rows of one account in the file. Each operation is a piece of work for the cache's thread."""
 
-    def __init__(self, cache: FileCache, digest: bytes, derivation: _Derivation) -> None:
+    def __init__(self, cache: FileCache, derivation: _Derivation) -> None:
         self._cache = cache
-        self._digest = digest
         self._derivation = derivation
 
-    async def pointer(self, entity_id: str) -> Pointer | None:
-        known = self._cache._memory.pointers.get((self._digest, entity_id))
-        return await self._cache.run(partial(self._pointer, entity_id), known)
+    @property
+    def _account(self) -> bytes:
+        return self._derivation.key(self._cache._folder)
 
-    def _pointer(self, entity_id: str, database: Database) -> Pointer | None:
-        pointer = database.pointer(self._key, entity_id)
-        if pointer is None:  # another process may have found that it has changed
-            self._cache._memory.pointers.pop((self._digest, entity_id), None)
-        else:
-            self._cache._memory.pointers[self._digest, entity_id] = pointer
-        return pointer
+    async def pointer(self, entity_id: str, otherwise: Pointer | None) -> Pointer | None:
+        return await self._cache.run(lambda database: database.pointer(self._account, entity_id), otherwise)
 
-    async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
-        pointers, now = self._cache._memory.pointers, self._cache._clock()
-        if pointer.replaces(pointers.get((self._digest, entity_id)), now):
-            pointers[self._digest, entity_id] = pointer
-        await self._cache.run(lambda database: database.put_pointer(self._key, entity_id, pointer, now), None)
+    async def put_pointer(self, entity_id: str, pointer: Pointer, now: datetime) -> None:
+        await self._cache.run(
+            lambda database: database.put_pointer(self._account, entity_id, pointer, now), None
+        )
 
     async def forget(self, entity_id: str) -> None:
-        self._cache._memory.pointers.pop((self._digest, entity_id), None)
-        await self._cache.run(lambda database: database.forget(self._key, entity_id), None)
+        await self._cache.run(lambda database: database.forget(self._account, entity_id), None)
 
-    async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
-        key = (self._digest, entity_id, publication_id(dataset_id), CATALOGUE)
-        if (kept := self._cache._memory.catalogue(key)) is not None:
-            return kept
-        return await self._cache.run(partial(self._catalogue, key), None)
+    async def bodies(
+        self, key: tuple[str, str, str], known: Collection[int], now: datetime
+    ) -> dict[int, bytes]:
+        nothing: dict[int, bytes] = {}
+        return await self._cache.run(
+            lambda database: database.bodies((self._account, *key), known, now), nothing
+        )
 
-    def _catalogue(self, key: Key, database: Database) -> Catalogue | None:
-        bodies = database.bodies((self._key, *key[1:]), (), self._cache._clock())
-        for part, body in bodies.items():
-            if (catalogue := self._decoded(decode_catalogue, part, body, database)) is not None:
-                self._cache._memory.put_catalogue(key, catalogue)
-                return catalogue
-        return None
+    async def put(
+        self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
+    ) -> int | None:
+        return await self._cache.run(
+            lambda database: database.put((self._account, *key), body, series, now, alone=alone), None
+        )
 
-    async def put_catalogue(self, catalogue: Catalogue) -> None:
-        key = (self._digest, catalogue.entity_id, publication_id(catalogue.dataset_id), CATALOGUE)
-        self._cache._memory.put_catalogue(key, catalogue)
-        await self._cache.run(partial(self._put_catalogue, key, catalogue), None)
-
-    def _put_catalogue(self, key: Key, catalogue: Catalogue, database: Database) -> None:
-        body = encode_catalogue(catalogue)
-        database.put((self._key, *key[1:]), body, 0, self._cache._clock(), alone=True)
-
-    async def blocks(self, entity_id: str, dataset_id: str, value_version: str) -> tuple[Block, ...]:
-        key = (self._digest, entity_id, publication_id(dataset_id), value_version)
-        return await self._cache.run(partial(self._blocks, key), self._cache._memory.blocks(key))
-
-    def _blocks(self, key: Key, database: Database) -> tuple[Block, ...]:
-        """Return what is in memory, and of the file what is not: of another process, or evicted here."""
-        memory = self._cache._memory
-        found, parts = memory.blocks(key), memory.parts(key)
-        known = {series_id for block in found for series_id in block.series_ids}
-        bodies = database.bodies((self._key, *key[1:]), parts, self._cache._clock())
-        for part, body in bodies.items():
-            new = distinct(self._decoded(decode_blocks, part, body, database) or (), known)
-            memory.put_blocks(key, new, (part,))
-            found += tuple(new)
-        return found
-
-    async def put_blocks(
-        self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
-    ) -> None:
-        key = (self._digest, entity_id, publication_id(dataset_id), value_version)
-        given = tuple(blocks)
-        await self._cache.run(partial(self._put_blocks, key, given), None)
-        self._cache._memory.put_blocks(key, given)
-
-    def _put_blocks(self, key: Key, blocks: tuple[Block, ...], database: Database) -> None:
-        memory = self._cache._memory
-        known = {series_id for block in memory.blocks(key) for series_id in block.series_ids}
-        if new := distinct(blocks, known):
-            series = sum(len(block.series_ids) for block in new)
-            part = database.put((self._key, *key[1:]), encode_blocks(new), series, self._cache._clock())
-            memory.put_blocks(key, new, () if part is None else (part,))
-
-    def _decoded(self, decode: Callable[[bytes], T], part: int, body: bytes, database: Database) -> T | None:
-        try:
-            return decode(body)
-        except Exception:  # noqa: BLE001  whole, but not of this format
-            database.drop(part)
-            return None
-
-    @property
-    def _key(self) -> bytes:
-        return self._derivation.key(self._cache._folder)
+    async def drop(self, key: tuple[str, str, str], part: int) -> None:
+        await self._cache.run(lambda database: database.drop(part), None)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
+        # By the entity alone: two accounts that ask for one at the same time wait a little for each other.
         claim = folders.Claim(self._cache._folder, crc32(entity_id.encode()))
         try:
             await self._claimed(claim)
@@ -395,10 +336,6 @@ class _FilePartition:
                 await asyncio.sleep(_CLAIM_POLL_SECONDS)
         except OSError as error:
             self._cache.failed(error)
-
-    def count(self, *, hits: int, misses: int) -> None:
-        self._cache._hits += hits
-        self._cache._misses += misses
 
 
 def _checked_folder(folder: object) -> Path:

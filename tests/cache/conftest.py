@@ -1,6 +1,9 @@
 """A publication as a cache keeps it: the catalogue and the blocks of a real answer."""
 
+import shutil
+import subprocess
 from array import array
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -90,6 +93,33 @@ class Clock:
 
     def step(self, seconds: float) -> None:
         self.times.append(self.times[-1] + timedelta(seconds=seconds))
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real Redis of the tests' own."""
+    pytest.importorskip("redis")
+    if (server := shutil.which("redis-server")) is None:
+        pytest.skip("there is no redis-server here")
+    folder = tmp_path_factory.mktemp("redis")
+    command = [
+        server,
+        "--port",
+        "0",
+        "--unixsocket",
+        str(folder / "socket"),
+        "--save",
+        "",
+        "--dir",
+        str(folder),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            if "ready to accept connections" in line.lower():
+                break
+        yield f"unix://{folder}/socket"
+        process.terminate()
 
 
 @pytest.fixture

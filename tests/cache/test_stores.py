@@ -9,6 +9,7 @@ import pytest
 
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
+from asyncfin.cache.redis import RedisCache
 from asyncfin.cache.store import Cache, Pointer
 from asyncfin.errors import ArgumentError
 from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, Clock, blocks, catalogue, content
@@ -16,7 +17,11 @@ from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, Clock, b
 MakeCache = Callable[..., Cache]
 
 
-@pytest.fixture(params=["memory", "file"])
+# Redis goes by named accounts only, and evicts by itself.
+no_redis = pytest.mark.parametrize("make_cache", ["memory", "file"], indirect=True)
+
+
+@pytest.fixture(params=["memory", "file", "redis"])
 async def make_cache(
     request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> AsyncIterator[MakeCache]:
@@ -24,7 +29,12 @@ async def make_cache(
     made: list[Cache] = []
 
     def make(**options: Any) -> Cache:
-        if request.param == "file":
+        if request.param == "redis":
+            url = request.getfixturevalue("redis_url")
+            accounts = {"account": f"{tmp_path} {len(made)}"}
+            options.pop("max_bytes", None)
+            made.append(RedisCache(url, **{"clock": clock, **accounts, **options}))
+        elif request.param == "file":
             made.append(FileCache(tmp_path / f"cache{len(made)}", **{"clock": clock, **options}))
         else:
             made.append(MemoryCache(**{"clock": clock, **options}))
@@ -73,6 +83,7 @@ async def test_a_series_that_comes_twice_is_kept_once(make_cache: MakeCache) -> 
     assert kept == {**first, **later}
 
 
+@no_redis
 async def test_accounts_do_not_see_each_other(make_cache: MakeCache) -> None:
     """Another token, another address: another account."""
     cache = make_cache()
@@ -127,6 +138,7 @@ def test_the_age_of_a_confirmation_that_lies_in_the_future_is_unknown() -> None:
     assert pointer.age(AT - timedelta(seconds=1)) == float("inf")
 
 
+@no_redis
 async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None:
     """Of every account."""
     cache = make_cache()
@@ -148,6 +160,7 @@ async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None
     assert await part.catalogue(OTHER, DATASET) is None
 
 
+@no_redis
 async def test_hits_and_misses_are_counted_for_all_clients(make_cache: MakeCache) -> None:
     """The cache adds up what its partitions count."""
     cache = make_cache()
@@ -157,7 +170,10 @@ async def test_hits_and_misses_are_counted_for_all_clients(make_cache: MakeCache
     assert (stats.hits, stats.misses, stats.broken) == (5, 1, 0)
 
 
-async def test_a_full_cache_lets_superseded_publications_go_first(make_cache: MakeCache) -> None:
+@no_redis
+async def test_a_full_cache_lets_superseded_publications_go_first(
+    make_cache: MakeCache, clock: Clock
+) -> None:
     """Also where they were used last; then the least recently used."""
     probe = make_cache()
     await probe.partition(URL, "a-token").put_blocks(OTHER, DATASET, "original", blocks(*range(60)))
@@ -165,17 +181,21 @@ async def test_a_full_cache_lets_superseded_publications_go_first(make_cache: Ma
     cache = make_cache(max_bytes=round(size * 2.8))
     part = cache.partition(URL, "a-token")
     await part.put_blocks(OTHER, DATASET, "original", blocks(*range(60)))
+    clock.step(1)
     await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(60)))
     await part.put_pointer(ENTITY, Pointer(NEXT, AT))
+    clock.step(1)
     await part.put_blocks(ENTITY, NEXT, "original", blocks(*range(60)))
     assert await part.blocks(ENTITY, DATASET, "original") == ()
     assert len(content(await part.blocks(OTHER, DATASET, "original"))) == 60
     assert len(content(await part.blocks(ENTITY, NEXT, "original"))) == 60
+    clock.step(1)
     await part.put_blocks(OTHER, NEXT, "original", blocks(*range(60)))
     assert await part.blocks(OTHER, DATASET, "original") == ()
     assert cache.stats().bytes <= size * 2.8
 
 
+@no_redis
 async def test_what_is_larger_than_the_cache_is_not_kept(make_cache: MakeCache) -> None:
     """And harms nothing."""
     cache = make_cache(max_bytes=1_000)
@@ -192,6 +212,7 @@ async def test_a_claim_lets_its_holder_through(make_cache: MakeCache) -> None:
         pass
 
 
+@no_redis
 @pytest.mark.parametrize("options", [{"max_bytes": 0}, {"max_bytes": 1.5}, {"account": ""}, {"account": 5}])
 async def test_a_wrong_setting_is_refused(make_cache: MakeCache, options: dict[str, Any]) -> None:
     """By name, when the cache is made."""

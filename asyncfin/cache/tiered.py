@@ -1,0 +1,157 @@
+"""A partition whose rows are outside of the process, and which keeps in memory what it has read of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
+from asyncfin.cache.memory import CATALOGUE, Key, Memory, distinct
+from asyncfin.cache.store import Pointer, publication_id
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.table.block import Block
+
+T = TypeVar("T")
+
+
+class Rows(Protocol):
+    """Where the rows of a partition are. A key names the entity, its publication, and what of it.
+
+    What can't be read is as if it were not there, and what can't be stored is passed over.
+    """
+
+    async def pointer(self, entity_id: str, otherwise: Pointer | None) -> Pointer | None:
+        """Return the pointer of an entity; `otherwise` where that can't be known."""
+        ...
+
+    async def put_pointer(self, entity_id: str, pointer: Pointer, now: datetime) -> None:
+        """Store a pointer, if it replaces the one that is there."""
+        ...
+
+    async def forget(self, entity_id: str) -> None:
+        """Delete a pointer."""
+        ...
+
+    async def bodies(
+        self, key: tuple[str, str, str], known: Collection[int], now: datetime
+    ) -> dict[int, bytes]:
+        """Return the parts under a key whose ids are not known, each as it was stored."""
+        ...
+
+    async def put(
+        self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
+    ) -> int | None:
+        """Store a part, in place of all others where it is to be alone; return its id, None if it is not."""
+        ...
+
+    async def drop(self, key: tuple[str, str, str], part: int) -> None:
+        """Delete a part that can't be read."""
+        ...
+
+    def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
+        """Hold off other processes, as `Partition.claim` says."""
+        ...
+
+
+class TieredPartition:
+    """The partition of one account.
+
+    Args:
+        digest: what the account's data goes by in this process's memory.
+        memory: holds what was read and stored, for all partitions of a cache.
+        rows: where everything is.
+        counted: called with the hits and misses that a client counts.
+        clock: gives the wall time, aware UTC.
+    """
+
+    def __init__(
+        self,
+        digest: bytes,
+        memory: Memory,
+        rows: Rows,
+        counted: Callable[[int, int], None],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._digest = digest
+        self._memory = memory
+        self._rows = rows
+        self._counted = counted
+        self._clock = clock
+
+    async def pointer(self, entity_id: str) -> Pointer | None:
+        # Asked for each time: another process may have confirmed it, or found that it has changed.
+        known = self._memory.pointers.get((self._digest, entity_id))
+        pointer = await self._rows.pointer(entity_id, known)
+        if pointer is None:
+            self._memory.pointers.pop((self._digest, entity_id), None)
+        else:
+            self._memory.pointers[self._digest, entity_id] = pointer
+        return pointer
+
+    async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
+        now = self._clock()
+        if pointer.replaces(self._memory.pointers.get((self._digest, entity_id)), now):
+            self._memory.pointers[self._digest, entity_id] = pointer
+        await self._rows.put_pointer(entity_id, pointer, now)
+
+    async def forget(self, entity_id: str) -> None:
+        self._memory.pointers.pop((self._digest, entity_id), None)
+        await self._rows.forget(entity_id)
+
+    async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
+        key = self._key(entity_id, dataset_id, CATALOGUE)
+        if (kept := self._memory.catalogue(key)) is not None:
+            return kept
+        bodies = await self._rows.bodies(key[1:], (), self._clock())
+        for part, body in bodies.items():
+            if (catalogue := await self._decoded(decode_catalogue, key, part, body)) is not None:
+                self._memory.put_catalogue(key, catalogue)
+                return catalogue
+        return None
+
+    async def put_catalogue(self, catalogue: Catalogue) -> None:
+        key = self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
+        self._memory.put_catalogue(key, catalogue)
+        await self._rows.put(key[1:], encode_catalogue(catalogue), 0, self._clock(), alone=True)
+
+    async def blocks(self, entity_id: str, dataset_id: str, value_version: str) -> tuple[Block, ...]:
+        key = self._key(entity_id, dataset_id, value_version)
+        found, parts = self._memory.blocks(key), self._memory.parts(key)
+        known = {series_id for block in found for series_id in block.series_ids}
+        bodies = await self._rows.bodies(key[1:], parts, self._clock())
+        for part, body in bodies.items():
+            new = distinct(await self._decoded(decode_blocks, key, part, body) or (), known)
+            self._memory.put_blocks(key, new, (part,))
+            found += tuple(new)
+        return found
+
+    async def put_blocks(
+        self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
+    ) -> None:
+        key = self._key(entity_id, dataset_id, value_version)
+        known = {series_id for block in self._memory.blocks(key) for series_id in block.series_ids}
+        if new := distinct(blocks, known):
+            series = sum(len(block.series_ids) for block in new)
+            part = await self._rows.put(key[1:], encode_blocks(new), series, self._clock(), alone=False)
+            # Together: a part that is noted without its blocks would never be read again.
+            self._memory.put_blocks(key, new, () if part is None else (part,))
+
+    async def _decoded(self, decode: Callable[[bytes], T], key: Key, part: int, body: bytes) -> T | None:
+        try:
+            return decode(body)
+        except Exception:  # noqa: BLE001  the bytes that were stored, but not of this format
+            await self._rows.drop(key[1:], part)
+            return None
+
+    @asynccontextmanager
+    async def claim(self, entity_id: str) -> AsyncIterator[None]:
+        async with self._rows.claim(entity_id):
+            yield
+
+    def count(self, *, hits: int, misses: int) -> None:
+        self._counted(hits, misses)
+
+    def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
+        return self._digest, entity_id, publication_id(dataset_id), kind

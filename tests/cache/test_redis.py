@@ -1,0 +1,196 @@
+"""A RedisCache against a real Redis: accounts, claims, damage, faults and secrets."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from asyncfin.cache.store import Pointer
+from asyncfin.errors import ArgumentError
+from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, Clock, blocks, catalogue, content
+
+pytest.importorskip("redis")
+
+from redis.asyncio import Redis
+
+from asyncfin.cache.redis import RedisCache
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    """A client of the caller's own, on an empty Redis."""
+    client = Redis.from_url(redis_url)
+    await client.flushall()
+    yield client
+    await client.aclose()
+
+
+async def test_machines_share_what_one_has_read(redis: Redis, redis_url: str) -> None:
+    """By a URL or a client; each series is kept once, whoever stored it."""
+    one, other = RedisCache(redis_url, account="desk"), RedisCache(redis, account="desk")
+    mine, theirs = one.partition(URL, "a-token"), other.partition(URL, "b-token")
+    await mine.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await mine.put_catalogue(catalogue())
+    await mine.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
+    assert await theirs.pointer(ENTITY) == Pointer(DATASET, AT)
+    assert await theirs.catalogue(ENTITY, DATASET) == catalogue()
+    await theirs.put_blocks(ENTITY, DATASET, "original", blocks(2, 3))
+    for part in (mine, theirs):
+        assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(1, 2, 3))
+    await theirs.forget(ENTITY)
+    assert await mine.pointer(ENTITY) is None
+    await one.aclose()
+    await other.aclose()
+    assert await redis.ping()
+
+
+async def test_accounts_share_nothing_and_clear_only_their_own(redis: Redis) -> None:
+    """Of one Redis."""
+    caches = [RedisCache(redis, account=account) for account in ("desk", "other", "des")]
+    for cache in caches:
+        part = cache.partition(URL, "t")
+        assert await part.pointer(ENTITY) is None
+        await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+        await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+        await part.put_pointer(OTHER, Pointer(DATASET, AT))
+    await caches[0].clear(ENTITY)
+    assert await caches[0].partition(URL, "t").pointer(ENTITY) is None
+    assert await caches[0].partition(URL, "t").blocks(ENTITY, DATASET, "original") == ()
+    assert await caches[0].partition(URL, "t").pointer(OTHER) is not None
+    await caches[0].clear()
+    assert await caches[0].partition(URL, "t").pointer(OTHER) is None
+    assert await caches[1].partition(URL, "t").pointer(ENTITY) is not None
+
+
+async def test_a_confirmation_moves_forward_whichever_machine_stores_it(redis: Redis, clock: Clock) -> None:
+    """Redis compares; one that lies in the future gives way."""
+    one, other = (RedisCache(redis, account="desk", clock=clock).partition(URL, "t") for _ in range(2))
+    clock.step(100)
+    await one.put_pointer(ENTITY, Pointer(NEXT, AT + timedelta(seconds=50)))
+    await other.put_pointer(ENTITY, Pointer(DATASET, AT))
+    assert await other.pointer(ENTITY) == Pointer(NEXT, AT + timedelta(seconds=50))
+    clock.step(-86_400)
+    await other.put_pointer(ENTITY, Pointer(DATASET, clock()))
+    assert await one.pointer(ENTITY) == Pointer(DATASET, clock())
+
+
+async def test_what_is_not_used_expires(redis: Redis) -> None:
+    """Each key has the time that was asked for; reading begins it anew."""
+    part = RedisCache(redis, account="desk", keep=timedelta(hours=1)).partition(URL, "t")
+    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.put_catalogue(catalogue())
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    names = await redis.keys("*")
+    assert len(names) == 3
+    for name in names:
+        assert 3_500_000 < await redis.pttl(name) <= 3_600_000
+    for name in names:
+        await redis.pexpire(name, 5_000)
+    fresh = RedisCache(redis, account="desk", keep=timedelta(hours=1)).partition(URL, "t")
+    await fresh.blocks(ENTITY, DATASET, "original")
+    await fresh.catalogue(ENTITY, DATASET)
+    assert sorted([await redis.pttl(name) > 5_000 for name in names]) == [False, True, True]
+
+
+async def test_a_damaged_row_is_dropped(redis: Redis) -> None:
+    """Nothing wrong is read, and it is counted."""
+    part = RedisCache(redis, account="desk").partition(URL, "t")
+    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.put_catalogue(catalogue())
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    for name in await redis.keys("*"):
+        for field, row in (await redis.hgetall(name)).items():
+            if field != b"confirmed":
+                await redis.hset(name, field, row[:-1] + bytes([row[-1] ^ 1]))
+    cache = RedisCache(redis, account="desk")
+    fresh = cache.partition(URL, "t")
+    assert await fresh.pointer(ENTITY) is None
+    assert await fresh.catalogue(ENTITY, DATASET) is None
+    assert await fresh.blocks(ENTITY, DATASET, "original") == ()
+    assert cache.stats().broken == 3
+    await fresh.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    again = RedisCache(redis, account="desk").partition(URL, "t")
+    assert content(await again.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
+
+
+async def test_a_claim_holds_off_another_machine(redis: Redis) -> None:
+    """It passes on when it is given up, and nobody gives up another's."""
+    one, other = (RedisCache(redis, account="desk").partition(URL, "t") for _ in range(2))
+    async with one.claim(ENTITY):
+        waiting = asyncio.ensure_future(_claimed(other))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(waiting), 0.2)
+        async with other.claim(OTHER):
+            pass
+    await asyncio.wait_for(waiting, 5)
+    assert await redis.keys("*claim*") == []
+
+
+async def _claimed(part: Any) -> None:
+    async with part.claim(ENTITY):
+        pass
+
+
+async def test_a_redis_that_is_not_there_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """Said once, with no password in it, and what was read stays in memory."""
+    cache = RedisCache("redis://user:s3cr3t@127.0.0.1:1/0", account="desk")
+    part = cache.partition(URL, "t")
+    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.put_catalogue(catalogue())
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    assert await part.pointer(ENTITY) == Pointer(DATASET, AT)
+    assert await part.catalogue(ENTITY, DATASET) == catalogue()
+    assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
+    async with part.claim(ENTITY):
+        pass
+    await cache.clear()
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "redis://127.0.0.1:1/0" in caplog.text
+    assert cache.stats().broken >= 1
+    for shown in (caplog.text, repr(cache), str(cache.stats())):
+        assert "s3cr3t" not in shown
+    await cache.aclose()
+
+
+async def test_it_can_be_used_from_one_event_loop_after_another(redis_url: str) -> None:
+    """Where it makes its connections itself."""
+    cache = RedisCache(redis_url, account="loops")
+
+    async def stored() -> bool:
+        part = cache.partition(URL, "t")
+        await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+        found = await part.pointer(ENTITY)
+        await cache.aclose()
+        return found == Pointer(DATASET, AT)
+
+    assert await stored()
+    assert await asyncio.to_thread(asyncio.run, stored())
+    assert cache.stats().broken == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"redis": "http://x"}, "redis must be a URL that begins with"),
+        ({"redis": 5}, "redis must be a URL or a redis.asyncio.Redis, not int"),
+        ({"account": ""}, "account must be"),
+        ({"account": None}, "account must be"),
+        ({"keep": 30}, "keep must be a timedelta"),
+        ({"keep": timedelta(0)}, "keep must be a timedelta"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(options: dict[str, Any], told: str) -> None:
+    """When the cache is made, and without the URL, which may hold a password."""
+    with pytest.raises(ArgumentError, match=told):
+        RedisCache(**{"redis": "redis://localhost", "account": "desk", **options})
+
+
+async def test_a_client_that_decodes_responses_is_refused(redis_url: str) -> None:
+    """What is kept is bytes."""
+    client = Redis.from_url(redis_url, decode_responses=True)
+    with pytest.raises(ArgumentError, match="must not decode responses"):
+        RedisCache(client, account="desk")
+    await client.aclose()

@@ -15,6 +15,7 @@ from asyncfin.table.panel import Panel
 from tests.answers import panel_of
 
 matplotlib = pytest.importorskip("matplotlib")
+pytest.importorskip("matplotlib.figure")
 
 FY23, FY24, FY25 = map(Period.parse, ("FY2023", "FY2024", "FY2025"))
 Q1, Q2 = Period.parse("2024-Q1"), Period.parse("2024-Q2")
@@ -105,6 +106,13 @@ def renamed(panel: Panel, name: str) -> Panel:
     entity = "O-" + name.ljust(32, "0")
     catalogue = evolve(panel.catalogue, name=name, entity_id=entity)
     return evolve(panel, grid=evolve(panel._grid, catalogue=catalogue))
+
+
+async def test_axes_that_are_none_are_refused() -> None:
+    """A figure, as an example, is easily mistaken for its axes."""
+    panel = await panel_of({"a.annual": {FY24: 1}}, [FY24])
+    with pytest.raises(SelectionError, match="ax must be an Axes, not "):
+        panel.plot(matplotlib.figure.Figure())
 
 
 async def test_the_lines_of_all_panels_on_the_axes_are_counted() -> None:

@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from asyncfin.client import Client
-from asyncfin.errors import SelectionError
+from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
 from asyncfin.model.period import Annual, Period
 from asyncfin.model.select import Select
@@ -224,7 +224,7 @@ def test_concat_takes_a_single_panel_and_names_what_is_none(panel: Panel) -> Non
     pytest.importorskip("pyarrow")
     assert concat(panel).equals(concat([panel]))
     wrong: Any = [panel, panel["sales.annual"]]
-    with pytest.raises(SelectionError, match="panels must be Panels, not Series"):
+    with pytest.raises(SelectionError, match="each of panels must be a Panel, not Series"):
         concat(wrong)
 
 
@@ -255,3 +255,22 @@ async def test_series_plans_stats_and_reports_show_themselves_in_notebooks() -> 
     report = ExtractReport((EntityReport("O-1", "done", rows=3), failed), 1.0, 0.0)._repr_html_()
     assert report.index("O-&lt;b&gt;") < report.index("O-1")
     assert "<script>" not in report
+
+
+@pytest.mark.parametrize("wrong", ["costs", None])
+def test_a_predicate_that_is_none_is_refused(panel: Panel, wrong: Any) -> None:
+    """An async function would be true of every series."""
+
+    async def always(series: Any) -> bool:
+        return True
+
+    for predicate in (always, wrong):
+        with pytest.raises(ArgumentError, match="predicate must be a function that is not async"):
+            panel.where(predicate)
+
+
+def test_pandas_takes_a_panel_for_its_numbers(panel: Panel) -> None:
+    """Not for a column of series."""
+    pandas = pytest.importorskip("pandas")
+    assert pandas.DataFrame(panel).to_numpy().tolist()[0][0] == 1234
+    assert pandas.DataFrame(panel).shape == (4, 5)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from asyncfin.errors import SelectionError
+from asyncfin.model import checks
 from asyncfin.table.grid import Grid
 from asyncfin.table.optional import library
 
@@ -20,6 +21,9 @@ Layout: TypeAlias = Literal["long", "wide"]
 Names: TypeAlias = Iterable[str] | None
 
 
+_check_layout = checks.one_of("long", "wide")
+
+
 def column_names(names: Names) -> tuple[str, ...] | None:
     """Return the names of columns; a str is one name."""
     return (names,) if isinstance(names, str) else None if names is None else tuple(names)
@@ -29,13 +33,9 @@ def to_arrow(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) ->
     """Return the table of a layout. `about` goes into its metadata."""
     from asyncfin.table.arrow import long_table, wide_table
 
-    names = column_names(names)
-    match layout:
-        case "long":
-            return long_table(grid, names, about)
-        case "wide":
-            return wide_table(grid, names, about)
-    raise SelectionError(f"layout must be 'long' or 'wide', not {layout!r}")
+    _check_layout("layout", layout)
+    make = long_table if layout == "long" else wide_table
+    return make(grid, column_names(names), about)
 
 
 def to_pandas(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from attrs import evolve, frozen
 
 from asyncfin.errors import SelectionError, printable
-from asyncfin.model import suggest
+from asyncfin.model import checks, suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import (
     Annual,
@@ -187,7 +187,12 @@ class Panel:
                 stored.values()
 
     def where(self, predicate: Callable[[Series], bool]) -> "Panel":
-        """Return the panel of the series for which the predicate is true, at the same periods."""
+        """Return the panel of the series for which the predicate is true, at the same periods.
+
+        Raises:
+            ArgumentError: the predicate is not a function, or an async one.
+        """
+        checks.plain_callable("predicate", predicate)
         kept = tuple(head for head in self._grid.series if predicate(self._series(head)))
         return self._cut(kept, self.periods)
 
@@ -234,7 +239,8 @@ class Panel:
                 numbers alone decode no texts. None: all columns.
 
         Raises:
-            SelectionError: there is no such layout or column.
+            ArgumentError: there is no such layout.
+            SelectionError: there is no such column.
             MalformedAnswerError: the values that a wanted column is read from break the spec.
             ImportError: pyarrow is not installed.
         """
@@ -422,15 +428,14 @@ def concat(panels: Panel | Iterable[Panel], *, columns: Iterable[str] | None = N
         panels: the panels, or a single one.
 
     Raises:
-        SelectionError: as for `Panel.to_arrow`, or something else than a Panel is among them.
+        ArgumentError: as for `Panel.to_arrow`, or something else than a Panel is among them.
     """
     from asyncfin.table.arrow import empty_table, joined
 
     names = frames.column_names(columns)
     panels = (panels,) if isinstance(panels, Panel) else tuple(panels)
     for panel in panels:
-        if not isinstance(panel, Panel):
-            raise SelectionError(f"panels must be Panels, not {panel!r}")
+        checks.instance_of(Panel)("each of panels", panel)
     tables = [panel.to_arrow(columns=names) for panel in panels]
     return joined(tables) if tables else empty_table(names)
 

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from attrs import frozen
 
 from asyncfin.errors import SelectionError, printable
+from asyncfin.model import checks
 from asyncfin.model.period import Period
 from asyncfin.table.excerpt import Row, names_of, rows_of
 from asyncfin.table.grid import Grid
@@ -61,6 +62,8 @@ _LINES: "WeakKeyDictionary[Line2D, _Line]" = WeakKeyDictionary()
 def plot(grid: Grid, ax: "Axes | None") -> "Axes":
     """Add the numbers of each series to the axes, and return these."""
     pyplot = library("matplotlib.pyplot", "plot")
+    if ax is not None:
+        checks.instance_of(library("matplotlib.axes", "plot").Axes)("ax", ax)
     lines = list(_lines(grid))
     if not lines:
         raise SelectionError(f"there is nothing to draw: no series of {grid.catalogue.name} has a value here")

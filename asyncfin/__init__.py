@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     )
     from asyncfin.extraction.cost import ExtractCost, extract_cost
     from asyncfin.extraction.entity import EntityAnswer, read_entity
+    from asyncfin.extraction.extract import extract
     from asyncfin.extraction.progress import ExtractProgress
     from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
-    from asyncfin.extraction.run import extract
     from asyncfin.fanout.plan import Plan
     from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset, ReportingGroup, Scope, ScopeGroup
     from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
@@ -178,7 +178,7 @@ _MODULES = {
     "ValidationFailedError": "asyncfin.errors",
     "Value": "asyncfin.model.value",
     "concat": "asyncfin.table.panel",
-    "extract": "asyncfin.extraction.run",
+    "extract": "asyncfin.extraction.extract",
     "extract_cost": "asyncfin.extraction.cost",
     "format_path": "asyncfin.model.scope",
     "parse_path": "asyncfin.model.scope",

@@ -91,6 +91,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 ROOMS = {
     "aiohttp": {"wire/transport.py", "sandbox"},
+    "obstore": {"extraction"},
     "pyarrow": {"table", "extraction", "cli"},
     "pandas": {"table", "extraction", "cli"},
     "polars": {"table", "extraction", "cli"},

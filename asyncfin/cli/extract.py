@@ -30,10 +30,10 @@ from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError
 from asyncfin.events import Observer
 from asyncfin.extraction.cost import ExtractCost, extract_cost
-from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.question import Question
+from asyncfin.extraction.extract import extract as run_extraction
+from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
-from asyncfin.extraction.run import extract as run_extraction
+from asyncfin.extraction.store import place_of
 from asyncfin.model.query import ValueVersion
 from asyncfin.wire.bucket import TokenBucket
 
@@ -76,7 +76,7 @@ def _folder(_: Any, tokens: Sequence[Token]) -> str:
     if not text:  # as a path it would be the current folder
         raise UsageError("--into must be the path of a folder, not ''")
     with naming("--into"):
-        Folder.at(text)
+        place_of(text)
     return text
 
 
@@ -131,7 +131,7 @@ def extract(
     if ids == service.token_file == STDIN:
         raise UsageError("--ids and --token-file can't both be standard input: name a file for one of them")
     value_version: ValueVersion = "latest_restated" if restated else "original"
-    question = Question(selection.select(), periods.selection(), value_version)
+    question = SharedQuestion(selection.select(), periods.selection(), value_version)
     # Read before the event loop runs, where Ctrl-C would not end a wait for standard input.
     entities = [*map(names.entity_id, entity_ids), *(listed(ids, names) if ids else ())]
     if not entities:

@@ -18,7 +18,7 @@ from asyncfin.cli.session import Progress, connected, progress
 from asyncfin.client import Client
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.entity import EntityAnswer, read_entity
-from asyncfin.extraction.question import Question
+from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import lacking_in_all, named
 from asyncfin.fanout.plan import Plan
 from asyncfin.table.panel import Panel
@@ -80,7 +80,7 @@ async def query(
     entities = list(dict.fromkeys(map(names.entity_id, entity_ids)))
     if not entities:
         raise UsageError("no entity is named: give an entity id, or several to compare them")
-    question = Question(
+    question = SharedQuestion(
         selection.select(), periods.selection(), "latest_restated" if restated else "original"
     )
     if explain:
@@ -120,20 +120,20 @@ def _say_what_is_missing(answers: Sequence[EntityAnswer], *, table: bool) -> Non
             print_error(f"asyncfin: {name}: {why}")
 
 
-async def _plan(client: Client, entity_id: str, question: Question) -> Plan:
+async def _plan(client: Client, entity_id: str, question: SharedQuestion) -> Plan:
     return await client.plan(
         entity_id, question.select, question.periods, value_version=question.value_version
     )
 
 
-async def _only(client: Client, entity_id: str, question: Question, shown: Progress) -> EntityAnswer:
+async def _only(client: Client, entity_id: str, question: SharedQuestion, shown: Progress) -> EntityAnswer:
     """Return the answer of a single entity; unknown ids are an error."""
     plan = await _plan(client, entity_id, question)
     shown.expected = plan.requests
     return EntityAnswer(await client.run(plan), {})
 
 
-async def _one_of_several(client: Client, entity_id: str, question: Question) -> EntityAnswer:
+async def _one_of_several(client: Client, entity_id: str, question: SharedQuestion) -> EntityAnswer:
     """Return the answer of one of several entities; ids that it does not have are reported."""
     return await read_entity(
         client, entity_id, question.select, question.periods, value_version=question.value_version

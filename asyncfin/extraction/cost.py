@@ -12,12 +12,13 @@ from attrs import define, frozen
 from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, SelectionError
 from asyncfin.extraction.entity import check_client
+from asyncfin.extraction.extract import checked_place, distinct_ids
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
-from asyncfin.extraction.question import Lacking, Question, narrow
+from asyncfin.extraction.question import Lacking, SharedQuestion, narrow, written_question
 from asyncfin.extraction.report import EntityReport, Failure, failures, lacking_in_all, named
-from asyncfin.extraction.run import FAILURES, distinct_ids, folder_at, utc_now
-from asyncfin.extraction.store import FolderStore, Store, WorkerThread
+from asyncfin.extraction.run import FAILURES, utc_now
+from asyncfin.extraction.store import Store, WorkerThread, store_at
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import PeriodSelection
@@ -136,13 +137,13 @@ async def extract_cost(
         AuthenticationError, AllowanceExhaustedError: the service refused the estimate itself.
     """
     ids = distinct_ids(entity_ids)
-    question = Question(select, periods, value_version)
+    question = written_question(select, periods, value_version)
     check_client("client", client)
     for name, flag in (("refresh", refresh), ("replace", replace), ("read_catalogues", read_catalogues)):
         checks.flag(name, flag)
-    folder = await folder_at(to)
+    place = await checked_place(to)
     async with WorkerThread() as thread:
-        store = FolderStore(folder, question, thread, utc_now)
+        store = store_at(place, question, thread, utc_now)
         try:
             await store.look(replace=replace)
             return await _Estimate(client, question, store, refresh, read_catalogues).over(ids)
@@ -153,7 +154,7 @@ async def extract_cost(
 @define
 class _Estimate:
     _client: Client
-    _question: Question
+    _question: SharedQuestion
     _store: Store
     _refresh: bool
     _read_catalogues: bool

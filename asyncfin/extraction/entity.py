@@ -7,7 +7,7 @@ import asyncio
 from attrs import frozen
 
 from asyncfin.client import Client
-from asyncfin.extraction.question import Lacking, Question, narrow
+from asyncfin.extraction.question import Lacking, SharedQuestion, narrow
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.period import PeriodSelection
@@ -69,11 +69,11 @@ async def read_entity(
     """
     check_client("client", client)
     check_entity_id(entity_id)
-    return await read(client, Question(select, periods, value_version), entity_id, "read_entity")
+    return await read(client, SharedQuestion(select, periods, value_version), entity_id, "read_entity")
 
 
 async def read(
-    client: Client, question: Question, entity_id: str, operation: str, dataset: Dataset | None = None
+    client: Client, question: SharedQuestion, entity_id: str, operation: str, dataset: Dataset | None = None
 ) -> EntityAnswer:
     """Return an entity's answer of its current publication, starting over if it changes meanwhile.
 
@@ -87,7 +87,7 @@ async def read(
                 return await _answer(client, question, current)
 
 
-async def _answer(client: Client, question: Question, dataset: Dataset) -> EntityAnswer:
+async def _answer(client: Client, question: SharedQuestion, dataset: Dataset) -> EntityAnswer:
     """Return the answer of one publication."""
     catalogue = await client.catalogue(dataset)
     # In a thread: it builds the catalogue's indexes, which takes long for thousands of series.

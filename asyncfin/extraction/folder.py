@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryFile
 from typing import BinaryIO
 from urllib.parse import quote, urlsplit
@@ -103,9 +104,9 @@ class Folder:
         """Return an entity's Parquet file."""
         return self.data / f"{file_name(entity_id)}.parquet"
 
-    def part(self, entity_id: str) -> Path:
-        """Return where an entity's file stands until it is whole."""
-        return self.beside / f"{file_name(entity_id)}.part"
+    def new_part(self) -> Path:
+        """Return where a file stands until it is whole: another name each time."""
+        return self.beside / f"{token_hex(16)}.part"
 
     def files(self) -> tuple[Path, ...]:
         """Return what readers would take for part of the table, at whatever depth."""
@@ -166,7 +167,7 @@ class Folder:
         for path in self.beside.glob("*.part"):
             path.unlink()
 
-    def place(self, entity_id: str) -> None:
+    def place(self, part: Path, entity_id: str) -> None:
         """Put an entity's finished file in place: readers see the file of before, or this one.
 
         Raises:
@@ -174,7 +175,7 @@ class Folder:
         """
         file = self.file(entity_id)
         with naming(file):
-            self.part(entity_id).replace(file)
+            part.replace(file)
         self.flush_names()
 
     def flush_names(self) -> None:
@@ -210,7 +211,10 @@ def _resolved(to: str | os.PathLike[str]) -> Path:
     # Path("s3://bucket") is the path s3:/bucket, and must not pass for a folder either. C:/ is one.
     if found := re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", address):
         if found[1].lower() != "file":
-            raise ArgumentError(f"{found[0]}... is no address of a folder: name a path, or a file: URL")
+            raise ArgumentError(
+                f"{found[0]}... is no address of a place for files: name s3://bucket/prefix, or the like with"
+                " gs or az, or the path or file: URL of a folder"
+            )
         to = url2pathname(urlsplit(address).path)
     try:
         data = Path(os.path.realpath(to))

@@ -15,8 +15,9 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from attrs import asdict, fields, frozen
 
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.parquet import Footer, Written
-from asyncfin.extraction.question import Question, text_hash
+from asyncfin.extraction.question import SharedQuestion, text_hash
 from asyncfin.extraction.report import Failure
 from asyncfin.extraction.strict import structure
 
@@ -45,11 +46,12 @@ CREATE TABLE entity (
     began TEXT NOT NULL, ended TEXT NOT NULL
 ) WITHOUT ROWID;
 """
+_SCHEMA = "SELECT type, name, sql FROM sqlite_master ORDER BY type, name"
 _WRITTEN = tuple(each.name for each in fields(Written))
 _FAILURE = tuple(each.name for each in fields(Failure))
 
 
-class DamagedJournalError(Exception):
+class DamagedJournalError(ManifestMismatchError):
     """A journal of an extraction cannot be read; the message says why."""
 
 
@@ -81,7 +83,7 @@ class Journal:
         OSError: it can't be read or written.
     """
 
-    def __init__(self, path: Path, question: Question, *, original: Path | None = None) -> None:
+    def __init__(self, path: Path, question: SharedQuestion, *, original: Path | None = None) -> None:
         self._path, self._question = original or path, question
         with _meaning(self._path):
             if path.exists():  # SQLite would leave a read-only -shm beside a read-only journal
@@ -104,6 +106,8 @@ class Journal:
         ((verdict,),) = self._rows.execute("PRAGMA quick_check(1)").fetchall()
         if verdict != "ok":
             raise DamagedJournalError(verdict)
+        if self._rows.execute(_SCHEMA).fetchall() != _expected_schema():
+            raise DamagedJournalError("its tables are not those of a journal")
         # A loss of power may cost the last rows, except those of `done`; never the journal.
         self._rows.execute("PRAGMA synchronous = NORMAL")
         self._add_question(self._question.text)
@@ -197,6 +201,13 @@ class Journal:
 _NO_FAILURE = dict.fromkeys([*_FAILURE, "failed_requests"])
 
 
+@cache
+def _expected_schema() -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(":memory:")) as rows:
+        rows.executescript(_TABLES)
+        return rows.execute(_SCHEMA).fetchall()
+
+
 def _columns(written: Written) -> dict[str, Any]:
     return asdict(written) | {"lacking": json.dumps(dict(written.lacking), ensure_ascii=False)}
 
@@ -274,6 +285,8 @@ def _meaning(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         failure = _meant(path, error)
+    except UnicodeDecodeError as error:  # of a damaged name in SQLite's own message
+        failure = DamagedJournalError(str(error))
     else:
         return
     raise failure

@@ -13,7 +13,7 @@ from typing import Any
 from attrs import frozen
 
 from asyncfin.errors import own_version
-from asyncfin.extraction.question import Lacking, Question, canonical
+from asyncfin.extraction.question import Lacking, SharedQuestion, canonical
 from asyncfin.extraction.strict import structure
 from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel
@@ -45,11 +45,11 @@ class Written:
 
 @frozen
 class EntityFile:
-    """A file that is ready to be put in place. `content` is a buffer of bytes."""
+    """A file that is ready to be put in place."""
 
     entity_id: str
     written: Written
-    content: Any
+    content: bytes
 
 
 @frozen
@@ -72,7 +72,7 @@ class _About:
     requests: int = 0
 
 
-def encode(panel: Panel, question: Question, *, requests: int, lacking: Lacking) -> EntityFile:
+def encode(panel: Panel, question: SharedQuestion, *, requests: int, lacking: Lacking) -> EntityFile:
     """Return a panel's table as a Parquet file, all values decoded.
 
     Raises:
@@ -95,11 +95,11 @@ def encode(panel: Panel, question: Question, *, requests: int, lacking: Lacking)
     parquet.write_table(
         table, stream, compression="zstd", row_group_size=_ROWS_A_GROUP, write_page_checksum=True
     )
-    content = stream.getvalue()
+    content: bytes = stream.getvalue().to_pybytes()
     written = Written(
         panel.dataset.dataset_id,
         table.num_rows,
-        content.size,
+        len(content),
         sha256(content).hexdigest(),
         requests,
         lacking,
@@ -107,21 +107,20 @@ def encode(panel: Panel, question: Question, *, requests: int, lacking: Lacking)
     return EntityFile(panel.dataset.entity_id, written, content)
 
 
-def read_footer(file: Path) -> Footer | None:
-    """Return what a file says of itself; None where it is no file of an extraction, or cannot be read.
+def read_footer(file: Path | bytes) -> Footer | None:
+    """Return what a file, or its end, says of itself; None where it is of no extraction, or can't be read.
 
-    Its `sha256` is empty: `verified` reads the whole file.
+    Its `sha256` is empty: `verified_hash` reads the whole file.
     """
     pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
     try:
-        found = parquet.read_metadata(file)
+        found = parquet.read_metadata(file if isinstance(file, Path) else pa.BufferReader(file))
+        size = file.stat().st_size if isinstance(file, Path) else len(file)
         (described,) = json.loads(found.metadata[_METADATA])["panels"]
         about = structure(described, _About)
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
         return None
-    written = Written(
-        about.dataset_id, found.num_rows, file.stat().st_size, "", about.requests, about.lacking
-    )
+    written = Written(about.dataset_id, found.num_rows, size, "", about.requests, about.lacking)
     return Footer(about.entity_id, canonical(about.question), written)
 
 

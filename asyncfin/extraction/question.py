@@ -22,11 +22,11 @@ Lacking = Mapping[str, tuple[str, ...]]
 
 
 @frozen
-class Question:
+class SharedQuestion:
     """The series, the periods and the value version asked of every entity.
 
     Raises:
-        SelectionError: an argument is not as said, or a Select has a `where` and no `name`.
+        SelectionError: an argument is not as said.
     """
 
     select: Select
@@ -35,8 +35,6 @@ class Question:
 
     def __attrs_post_init__(self) -> None:
         check_select(self.select)
-        if self.select.where is not None and not self.select.name:
-            raise SelectionError("a Select with `where` needs a `name` here: it stands for it in the journal")
         resolve(self.periods, ())  # refuses what is no selection of periods
         check_value_version(self.value_version)
 
@@ -58,6 +56,18 @@ class Question:
 
     def __str__(self) -> str:
         return f"{self.select!r}, {describe(self.periods)}, {self.value_version}"
+
+
+def written_question(select: Select, periods: PeriodSelection, value_version: ValueVersion) -> SharedQuestion:
+    """Return the question of files, which say what was asked.
+
+    Raises:
+        SelectionError: an argument is not as said, or a Select has a `where` and no `name`.
+    """
+    question = SharedQuestion(select, periods, value_version)
+    if select.where is not None and not select.name:
+        raise SelectionError("a Select with `where` needs a `name` here: it stands for it in the files")
+    return question
 
 
 def canonical(described: Mapping[str, Any]) -> str:
@@ -100,7 +110,7 @@ def _short(value: Any) -> str:
     return bounded(json.dumps(value, ensure_ascii=False), 200)
 
 
-def narrow(question: Question, catalogue: Catalogue) -> tuple[Select, Lacking]:
+def narrow(question: SharedQuestion, catalogue: Catalogue) -> tuple[Select, Lacking]:
     """Return what a catalogue has of a question's Select, and the ids and words that it lacks, by field.
 
     Where it provably has nothing, of the series or of the periods, that is no error among many

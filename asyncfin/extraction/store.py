@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import datetime
@@ -14,15 +14,16 @@ from hashlib import file_digest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from attrs import evolve
 
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.folder import Folder, naming
 from asyncfin.extraction.journal import DamagedJournalError, Entry, Journal, copy, set_aside
+from asyncfin.extraction.objects import SCHEMES, ObjectStore, Prefix
 from asyncfin.extraction.parquet import EntityFile, Footer, Written, read_footer, verified_hash
-from asyncfin.extraction.question import Question, differences
+from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.extraction.report import Failure
 from asyncfin.model.words import counted
 from asyncfin.table.optional import library
@@ -52,8 +53,21 @@ class Store(Protocol):
     async def look(self, *, replace: bool) -> None:
         """Read what is there, and write nothing. Errors as for `open`."""
 
-    async def join(self, known: dict[str, Written]) -> None:
-        """Use a place that another process has locked, which told what is known of the files."""
+    async def join(self, known: dict[str, Written], entity_ids: Iterable[str]) -> None:
+        """Use a place that another process has locked.
+
+        Args:
+            known: the files that it knows of.
+            entity_ids: whose files are to be looked for, if they are not known: a worker that was killed
+                may have put some in place.
+        """
+
+    def check(self) -> None:
+        """Find out whether the place is still this run's.
+
+        Raises:
+            ManifestMismatchError: another run has taken it over.
+        """
 
     def path(self, entity_id: str) -> str:
         """Return where the file of an entity stands: a path or a URL."""
@@ -80,6 +94,46 @@ class Store(Protocol):
 
     async def aclose(self) -> None:
         """Release the place, if it was opened. It is awaited to its end however often it is cancelled."""
+
+
+def place_of(to: str | os.PathLike[str]) -> Folder | Prefix:
+    """Return the place that an extraction's files are to stand in: a folder, or a prefix of a bucket.
+
+    Raises:
+        ArgumentError: it names none.
+    """
+    if isinstance(to, str) and to.lower().startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
+        return Prefix.at(to)
+    return Folder.at(to)
+
+
+def store_at(
+    place: Folder | Prefix,
+    question: SharedQuestion,
+    thread: WorkerThread,
+    clock: Callable[[], datetime],
+    *,
+    lock: bool = True,
+) -> Store:
+    """Return the store of a place."""
+    if isinstance(place, Prefix):
+        return ObjectStore(place, question, lock=lock)
+    return FolderStore(place, question, thread, clock)
+
+
+async def wait_for_all(futures: Iterable[asyncio.Future[Any]]) -> None:
+    """Wait until all have ended, however often this is cancelled; the last cancellation is raised then."""
+    cancelled = None
+    while pending := [future for future in futures if not future.done()]:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    for future in futures:
+        if not future.cancelled():
+            future.exception()  # else the loop would report it as never retrieved
+    if cancelled is not None:
+        raise cancelled
 
 
 class WorkerThread:
@@ -111,15 +165,7 @@ class WorkerThread:
     async def finish(self, call: Callable[[], T]) -> T:
         """Return the same, but wait for the end of the call however often this is cancelled."""
         future = asyncio.ensure_future(self.run(call))
-        cancelled = None
-        while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            future.exception()  # else the loop would report it as never retrieved
-            raise cancelled
+        await wait_for_all([future])
         return future.result()
 
 
@@ -134,7 +180,7 @@ class FolderStore:
     """
 
     def __init__(
-        self, folder: Folder, question: Question, thread: WorkerThread, clock: Callable[[], datetime]
+        self, folder: Folder, question: SharedQuestion, thread: WorkerThread, clock: Callable[[], datetime]
     ) -> None:
         self._folder, self._question, self._thread, self._clock = folder, question, thread, clock
         self._journal: Journal | None = None
@@ -148,8 +194,12 @@ class FolderStore:
     async def look(self, *, replace: bool) -> None:
         await self._thread.run(partial(self._look, replace=replace))
 
-    async def join(self, known: dict[str, Written]) -> None:
+    async def join(self, known: dict[str, Written], entity_ids: Iterable[str]) -> None:
         self.known = known
+        await self._thread.run(partial(self._find, [each for each in entity_ids if each not in known]))
+
+    def check(self) -> None:
+        pass  # the lock of a folder lasts as long as the process
 
     def path(self, entity_id: str) -> str:
         return str(self._folder.file(entity_id))
@@ -186,6 +236,7 @@ class FolderStore:
         folder.make()
         self._resources.enter_context(folder.locked())
         folder.sweep()
+        self._resources.callback(folder.sweep)  # of workers that were killed
         folder.try_out()
         others = self._read(folder.journal, None, folder.files())
         assert self._journal is not None
@@ -246,7 +297,7 @@ class FolderStore:
         journal = original or path
         if not any(map(self._own_footer, files)):
             raise ManifestMismatchError(
-                f"{journal} is damaged, or no journal of an extraction ({error}), and there is no file to"
+                f"{journal} is damaged ({error}), or no journal of an extraction, and there is no file to"
                 " rebuild it from: remove it, or name another folder"
             ) from None
         aside = set_aside(path)
@@ -311,8 +362,16 @@ class FolderStore:
                 " or have its files deleted (replace=True; --replace on the command line)"
             )
 
+    def _find(self, entity_ids: Iterable[str]) -> None:
+        for entity_id in entity_ids:
+            path = self._folder.file(entity_id)
+            footer = self._own_footer(path)
+            if footer is not None and footer.question == self._question.text:
+                self.known[entity_id] = evolve(footer.written, sha256=verified_hash(path))
+
     def _put(self, file: EntityFile, began: datetime) -> None:
-        part = self._folder.part(file.entity_id)
+        # A name of its own: a worker that passes for dead may still be writing the same entity's.
+        part = self._folder.new_part()
         try:
             with naming(part), part.open("wb") as unfinished:
                 unfinished.write(file.content)
@@ -320,7 +379,7 @@ class FolderStore:
                 os.fsync(unfinished.fileno())
             # In this order: no file ever stands in the folder that the journal does not know.
             self._note_written(file.entity_id, file.written, began)
-            self._folder.place(file.entity_id)
+            self._folder.place(part, file.entity_id)
         finally:
             part.unlink(missing_ok=True)
 

@@ -116,7 +116,7 @@ def test_a_budget_that_suffices_for_no_entity_says_so(command: Command, night: s
     assert "no entity could be finished within --daily-budget 1: give more" in result.line
 
 
-@pytest.mark.parametrize("into", ["s3://bucket/night", "gs://bucket"])
+@pytest.mark.parametrize("into", ["ftp://bucket/night", "s3:/bucket/night", "gs://bucket"])
 def test_an_address_is_no_local_folder(
     command: Command, service: Sandbox, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from asyncfin.sandbox.generate import generate
 
 COMPANIES = tuple(generate(seed, series=30, publications=2) for seed in range(6))
 IDS = tuple(company.entity_id for company in COMPANIES)
+collect_ignore = [] if find_spec("moto") and find_spec("obstore") else ["test_objects.py"]
 NOBODY = "O-" + "f" * 32
 
 Rows = list[tuple[str, str, int, int, int, float]]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extract
-from asyncfin.extraction.question import Question, narrow
+from asyncfin.extraction.question import SharedQuestion, narrow
 from asyncfin.extraction.report import EntityReport, ExtractReport, unknown_to_all
 from asyncfin.model.catalogue import Catalogue, triple
 from asyncfin.sandbox import Sandbox
@@ -164,11 +164,11 @@ async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue
         "period_meaning": [series.period_meaning, "x"],
     }
     for field, ids in asked.items():
-        select, lacking = narrow(Question(Select(**{field: ids}), Annual()), catalogue)
+        select, lacking = narrow(SharedQuestion(Select(**{field: ids}), Annual()), catalogue)
         assert lacking == {field: ("x=y",) if field == "scope_combinations" else ("x",)}
         assert series in catalogue.select(select)
     foreign = next(each for each in other if each.metric_id == uneven(catalogues)[1])
-    select, lacking = narrow(Question(Select.of([series, foreign]), Annual()), catalogue)
+    select, lacking = narrow(SharedQuestion(Select.of([series, foreign]), Annual()), catalogue)
     assert (catalogue.select(select), dict(lacking)) == ((series,), {"series": (foreign.series_id,)})
 
 

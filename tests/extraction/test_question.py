@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncfin import Annual, Exact, FiscalRange, Period, Quarterly, Select, Trailing
-from asyncfin.extraction.question import Question, differences
+from asyncfin.extraction.question import SharedQuestion, differences
 
 IDS = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=4)
 PATHS = st.lists(
@@ -50,7 +50,7 @@ def test_two_selections_have_one_hash_if_and_only_if_they_mean_the_same(
     }
 
     def hashed(fields: dict[str, Any]) -> str:
-        return Question(Select(**fields), Annual()).hash
+        return SharedQuestion(Select(**fields), Annual()).hash
 
     assert hashed(shuffled) == hashed(one)
     assert (hashed(one) == hashed(other)) == (meaning(one) == meaning(other))
@@ -78,7 +78,7 @@ PERIODS = [
 def test_every_selection_of_periods_has_its_own_hash() -> None:
     """Fifteen of them, and both value versions."""
     questions = [
-        Question(Select(), periods, version)
+        SharedQuestion(Select(), periods, version)
         for periods in PERIODS
         for version in ("original", "latest_restated")
     ]
@@ -89,15 +89,15 @@ def test_a_predicate_counts_by_its_name() -> None:
     """The journal can't hold a function; a name without one means nothing."""
 
     def named(name: str | None) -> str:
-        return Question(Select(where=lambda series: True, name=name), Annual()).hash
+        return SharedQuestion(Select(where=lambda series: True, name=name), Annual()).hash
 
     assert named("large") == named("large") != named("small")
-    assert Question(Select(name="large"), Annual()).hash == Question(Select(), Annual()).hash
+    assert SharedQuestion(Select(name="large"), Annual()).hash == SharedQuestion(Select(), Annual()).hash
 
 
 def test_the_hash_is_the_same_tomorrow() -> None:
     """It depends on nothing but the question: folders outlive processes."""
-    question = Question(Select(metric_ids=["b", "a"], label="É"), Annual(last=3))
+    question = SharedQuestion(Select(metric_ids=["b", "a"], label="É"), Annual(last=3))
     select = '"select":{"label":"é","metric_ids":["a","b"]}'
     assert select in question.text
     assert '"periods":{"Annual":{"last":3}}' in question.text
@@ -106,18 +106,18 @@ def test_the_hash_is_the_same_tomorrow() -> None:
 
 def test_the_text_of_a_question_is_written_once() -> None:
     """The journal asks for it at every call, and 3,000 picked series take their time."""
-    question = Question(Select("x"), Annual())
+    question = SharedQuestion(Select("x"), Annual())
     assert (question.text is question.text, question.hash is question.hash) == (True, True)
 
 
 @pytest.mark.parametrize(
     ("other", "part"),
     [
-        (Question(Select("x"), Annual()), "select"),
-        (Question(Select(), Trailing(3)), "periods"),
-        (Question(Select(), Annual(), "latest_restated"), "value_version"),
+        (SharedQuestion(Select("x"), Annual()), "select"),
+        (SharedQuestion(Select(), Trailing(3)), "periods"),
+        (SharedQuestion(Select(), Annual(), "latest_restated"), "value_version"),
     ],
 )
-def test_what_differs_is_named(other: Question, part: str) -> None:
+def test_what_differs_is_named(other: SharedQuestion, part: str) -> None:
     """Only that."""
-    assert differences(other.text, Question(Select(), Annual()).text).split(" ")[0] == part
+    assert differences(other.text, SharedQuestion(Select(), Annual()).text).split(" ")[0] == part

@@ -52,7 +52,7 @@ async def test_a_misspelt_id_ends_the_run_after_three_entities_and_keeps_the_fol
     assert 3 <= len(report.done) <= 4
     assert len(report.done) + len(report.left) == len(IDS)
     assert report.rows == 0
-    assert dict(raised.value.lacking) == {"metric_ids": (f"{metric}x",)}
+    assert dict(raised.value.missing) == {"metric_ids": (f"{metric}x",)}
     assert "allow_unknown=True" in str(raised.value)
     assert "query" not in {served.operation for served in sandbox.log}
     again = await extract(client, IDS, Select(), Annual(), to=folder)

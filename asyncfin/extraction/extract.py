@@ -1,0 +1,187 @@
+"""`extract`: asks many entities one question, and keeps the answers as Parquet files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from asyncfin.client import Client
+from asyncfin.errors import ArgumentError
+from asyncfin.extraction.entity import check_client
+from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.objects import Prefix
+from asyncfin.extraction.progress import OnProgress, Tracker
+from asyncfin.extraction.question import written_question
+from asyncfin.extraction.report import ExtractReport
+from asyncfin.extraction.run import Options, Run, utc_now
+from asyncfin.extraction.store import WorkerThread, place_of, store_at
+from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
+from asyncfin.model import checks
+from asyncfin.model.period import PeriodSelection
+from asyncfin.model.query import ValueVersion
+from asyncfin.model.select import Select
+from asyncfin.wire.protocol import check_entity_id
+
+OnError: TypeAlias = Literal["continue", "raise"]
+
+_check_on_error = checks.one_of("continue", "raise")
+_check_stop = checks.instance_of(asyncio.Event).or_none()
+_check_progress = checks.plain_callable.or_none()
+
+
+def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
+    """Return distinct entity ids, in their order.
+
+    Raises:
+        SelectionError: one is no entity id.
+        ArgumentError: there is none.
+    """
+    if isinstance(entity_ids, str):
+        entity_ids = (entity_ids,)
+    if not isinstance(entity_ids, Iterable):
+        raise ArgumentError(f"entity_ids must be a collection of entity ids, not {checks.shown(entity_ids)}")
+    ids = tuple(entity_ids)
+    for each in ids:
+        check_entity_id(each)
+    if not ids:
+        raise ArgumentError("entity_ids must name at least one entity")
+    return tuple(dict.fromkeys(ids))
+
+
+async def checked_place(to: str | os.PathLike[str]) -> Folder | Prefix:
+    """Return the place that `to` names.
+
+    Raises:
+        ArgumentError: it names none.
+    """
+    if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
+        raise ArgumentError(
+            "to must be the path of a folder, or an address such as s3://bucket/prefix, not"
+            f" {checks.shown(to)}"
+        )
+    try:
+        return await asyncio.to_thread(place_of, to)  # it looks at the disk
+    except ArgumentError as error:
+        raise ArgumentError(f"to: {error}") from None
+
+
+async def extract(
+    client: Client | MakeClient,
+    entity_ids: Iterable[str],
+    select: Select,
+    periods: PeriodSelection,
+    *,
+    to: str | os.PathLike[str],
+    value_version: ValueVersion = "original",
+    on_error: OnError = "continue",
+    refresh: bool = False,
+    replace: bool = False,
+    wait: bool = False,
+    allow_unknown: bool = False,
+    lock: bool = True,
+    executor: Executor | MakeExecutor | None = None,
+    chunk: int = 25,
+    stop: asyncio.Event | None = None,
+    progress: OnProgress | None = None,
+    clock: Callable[[], datetime] = utc_now,
+) -> ExtractReport:
+    """Ask many entities one question, and keep the answers as Parquet files (docs/extraction.md).
+
+    Each entity becomes one file ``<entity_id>.parquet`` of one publication, put in place when it is
+    whole. The same call again goes on where the last one ended, and asks an entity that has not changed
+    for nothing but its metadata.
+
+    Requests: one an entity; where there is a new publication also one for each 100 series of its
+    catalogue, and those of the planned question. At most `client.max_in_flight` entities are in
+    progress at once; a run that is killed, or ends with the allowance, repeats the requests of those
+    and no others. Entities without a file come first; of each allowance two are read at once at
+    first, and one more for every eight that are done: an allowance for any two of them gets further.
+
+    Args:
+        client: what to ask; its bucket sets the pace. With an executor: a function of no arguments that
+            returns one, in a module that workers can import; it takes the token from their environment.
+        entity_ids: which entities; duplicates are dropped.
+        select: which series. A Select with `where` needs a `name`. Ids and words that an entity's
+            catalogue lacks are no failure: the report names them.
+        periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
+        to: the folder for the files, or an address such as ``s3://bucket/prefix`` (``gs``, ``az``; extra
+            ``store``). The journal or lock stands beside it, under the same name with ``.journal``.
+        value_version: ``"original"`` or ``"latest_restated"``.
+        on_error: ``"continue"``: an entity that fails stands in the report; ``"raise"``: it ends the run.
+        refresh: whether to read unchanged entities again.
+        replace: whether the files of another question in the folder are to be deleted first.
+        wait: whether to sleep until a used-up allowance returns; else the run ends then.
+        allow_unknown: whether to go on though the first three entities have nothing of the question,
+            because their catalogues lack the ids or words that it names; else the run ends then.
+        lock: whether other runs are kept away from an object store's prefix. A folder is always locked.
+        executor: what runs the reading elsewhere: any `concurrent.futures.Executor`, such as a process
+            pool or Dask's; or a function of no arguments that makes one, which is asked for another when a
+            killed worker has broken it. Each worker reads a chunk with one client, and puts its entities in
+            place; `to` must mean the same to it, and its bucket should be a shared one.
+        chunk: how many entities a worker is sent at once.
+        stop: once it is set, what is in progress is finished, and nothing else is begun. With an executor,
+            what is in progress are whole chunks.
+        progress: is called with an `ExtractProgress` after each request and each entity; with an executor
+            after each chunk.
+        clock: for tests: gives the wall time, aware UTC.
+
+    Raises:
+        ArgumentError: an argument is not as said, before a request is spent.
+        SelectionError: the question is not as said, before a request is spent; or it names an id or
+            word that no entity has (`UnknownToAllError`, whose `extract_report` is the report): after
+            everything else is done, or after the first three entities; the same call again says it again.
+        ManifestMismatchError: the place is of another question, holds foreign files, or is in use by a run.
+        OSError: the folder or store can't be written; all files in place stay.
+        ImportError: pyarrow (extra ``arrow``) or obstore (extra ``store``) is not installed.
+        AsyncfinError: an entity failed, with ``on_error="raise"``.
+        BrokenExecutor: a worker died, and the given executor with it. What is in place stays: the same
+            call with another executor goes on from there.
+    """
+    ids = distinct_ids(entity_ids)
+    question = written_question(select, periods, value_version)
+    if executor is None:
+        check_client("client", client)
+    else:
+        check_executor("executor", executor)
+        check_make_client(client, question)
+    checks.positive_int("chunk", chunk)
+    for name, flag in (
+        ("refresh", refresh),
+        ("replace", replace),
+        ("wait", wait),
+        ("allow_unknown", allow_unknown),
+        ("lock", lock),
+    ):
+        checks.flag(name, flag)
+    place = await checked_place(to)
+    _check_on_error("on_error", on_error)
+    _check_stop("stop", stop)
+    _check_progress("progress", progress)
+    checks.plain_callable("clock", clock)
+    options = Options(
+        raises=on_error == "raise",
+        refresh=refresh,
+        wait=wait,
+        allow_unknown=allow_unknown,
+        stop=stop or asyncio.Event(),
+        clock=clock,
+    )
+    tracker = Tracker(len(ids), progress, asyncio.get_running_loop().time)
+    async with WorkerThread() as thread:
+        store = store_at(place, question, thread, clock, lock=lock)
+        try:
+            await store.open(replace=replace)
+            if isinstance(client, Client):
+                report = await Run(client, question, store, thread, tracker, options).over(ids)
+            else:
+                assert executor is not None
+                driver = Driver(client, question, place, store, tracker, options, chunk)
+                report = await driver.over(executor, ids)
+        finally:
+            await store.aclose()
+    report.raise_for_unknown()
+    return report

@@ -1,0 +1,290 @@
+"""Runs an extraction over an executor: workers read chunks of entities, the driver locks and reports."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future
+from datetime import datetime
+from inspect import isroutine
+from itertools import islice
+from typing import Any
+
+from attrs import define, field, frozen
+
+from asyncfin.client import Client
+from asyncfin.errors import AllowanceExhaustedError, ArgumentError, AuthenticationError
+from asyncfin.extraction.entity import check_client
+from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.objects import Prefix
+from asyncfin.extraction.parquet import Written
+from asyncfin.extraction.progress import Tracker
+from asyncfin.extraction.question import Lacking, SharedQuestion
+from asyncfin.extraction.report import EntityReport, ExtractReport, unknown_to_all
+from asyncfin.extraction.run import ENOUGH_TO_DOUBT, Options, Run, sleep_until, utc_now
+from asyncfin.extraction.store import Store, WorkerThread, store_at, wait_for_all
+from asyncfin.model import checks
+from asyncfin.wire.tasks import cancel_and_wait
+
+MakeClient = Callable[[], Client]
+MakeExecutor = Callable[[], Executor]
+# So many executors in a row may break without an entity done, before the fault is taken for a lasting one.
+_MOST_BROKEN = 3
+
+
+@frozen
+class Chunk:
+    """What a worker is told: nothing in it is secret, since engines store and log what they send.
+
+    Attributes:
+        make_client: makes the client of the worker; it is sent by its name.
+        known: what the driver knows of the files of these entities.
+    """
+
+    make_client: MakeClient
+    entity_ids: tuple[str, ...]
+    question: SharedQuestion
+    place: Folder | Prefix
+    known: dict[str, Written]
+    refresh: bool
+    raises: bool
+
+
+@frozen
+class ChunkResult:
+    """What a worker has done.
+
+    Attributes:
+        report: how its entities fared.
+        known: what is known of their files now.
+        found_nothing: whether none of the first has anything of the question, because of names they lack.
+    """
+
+    report: ExtractReport
+    known: dict[str, Written]
+    found_nothing: bool
+
+
+check_executor = checks.Check(
+    "a concurrent.futures.Executor, or a function that makes one",
+    lambda value: isinstance(value, Executor) or checks.plain_callable.holds(value),
+)
+
+
+def check_make_client(make_client: Any, question: SharedQuestion) -> None:
+    """Refuse what would not reach a worker by its name alone.
+
+    Pickle sends a function of a module by its name. One of `__main__`, or within another function, is sent by
+    value (cloudpickle), with all that it refers to: a token among it.
+
+    Raises:
+        ArgumentError: it is so; or the question has a predicate, which is code too.
+    """
+    if not _is_importable(make_client):
+        # Not shown: a functools.partial shows its arguments, and a token may be among them.
+        raise ArgumentError(
+            "with an executor, client must be a function of a module that workers can import, which takes no"
+            " arguments and returns a Client, such as Client.from_env; not a Client, nor a function of"
+            f" __main__ or within another, not a {type(make_client).__name__}"
+        )
+    if question.select.where is not None:
+        raise ArgumentError("with an executor, a Select can't have `where`: workers aren't sent a predicate")
+
+
+def _is_importable(function: Any) -> bool:
+    """Return whether a name leads a worker to this very function."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if not (isroutine(function) or isinstance(function, type)) or checks.is_async(function):
+        return False
+    if module == "__main__" or "<" in name:
+        return False
+    found: Any
+    try:
+        found = importlib.import_module(str(module))
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        return False
+    return bool(found == function)
+
+
+def read_chunk(chunk: Chunk) -> ChunkResult:
+    """Read a chunk in a worker, and put each of its entities in place.
+
+    Raises:
+        AsyncfinError: an entity failed, if that is to end the run.
+        ManifestMismatchError, OSError: a file can't be put in place.
+    """
+    return asyncio.run(_read_chunk(chunk))
+
+
+async def _read_chunk(chunk: Chunk) -> ChunkResult:
+    client = chunk.make_client()
+    check_client("what make_client returns", client)
+    options = Options(
+        raises=chunk.raises,
+        refresh=chunk.refresh,
+        wait=False,  # who waits is the driver: a worker that sleeps is a worker less
+        allow_unknown=True,  # the driver decides
+        stop=asyncio.Event(),
+        clock=utc_now,
+    )
+    async with client, WorkerThread() as thread:
+        store = store_at(chunk.place, chunk.question, thread, utc_now)
+        try:
+            await store.join(dict(chunk.known), chunk.entity_ids)
+            tracker = Tracker(len(chunk.entity_ids), None, asyncio.get_running_loop().time)
+            run = Run(client, chunk.question, store, thread, tracker, options)
+            return ChunkResult(await run.over(chunk.entity_ids), store.known, run.found_nothing)
+        finally:
+            await store.aclose()
+
+
+@define
+class Driver:
+    """Cuts the entities into chunks, sends them to an executor, and gathers what becomes of them."""
+
+    _make_client: MakeClient
+    _question: SharedQuestion
+    _place: Folder | Prefix
+    _store: Store
+    _tracker: Tracker
+    _options: Options
+    _size: int
+    _reports: dict[str, EntityReport] = field(factory=dict)
+    _stopped: AuthenticationError | AllowanceExhaustedError | None = None
+    _unknown: Lacking = field(factory=dict)
+    _complaint: str | None = None
+    _waits: float = 0.0
+
+    async def over(self, executor: Executor | MakeExecutor, ids: tuple[str, ...]) -> ExtractReport:
+        """Return how all entities fared.
+
+        Raises:
+            BrokenExecutor: a worker died, and a given executor with it; or three made in a row.
+        """
+        if isinstance(executor, Executor):
+            await self._read_all(executor, ids)
+        else:
+            broken = 0
+            while True:
+                before = len(self._reports)
+                made = executor()
+                try:
+                    await self._read_all(made, ids)
+                    break
+                except BrokenExecutor:
+                    # A process pool loses all waiting chunks with one killed worker. What they have put in
+                    # place by then is found there, and not read again.
+                    broken = 0 if len(self._reports) > before else broken + 1
+                    if broken == _MOST_BROKEN:
+                        raise
+                finally:
+                    await asyncio.to_thread(made.shutdown)
+        entities = tuple(self._reports.get(each) or EntityReport(each, "left") for each in ids)
+        unknown = self._unknown or await asyncio.to_thread(unknown_to_all, entities)
+        return ExtractReport(
+            entities,
+            self._tracker.seconds,
+            self._waits,
+            self._stopped,
+            unknown,
+            self._complaint if unknown else None,
+            self._store.repaired,
+        )
+
+    @property
+    def _ending(self) -> bool:
+        return bool(self._unknown) or self._stopped is not None or self._options.stop.is_set()
+
+    async def _read_all(self, executor: Executor, ids: tuple[str, ...]) -> None:
+        # Entities without a file come first, as in one process.
+        left = sorted((each for each in ids if each not in self._reports), key=self._store.known.__contains__)
+        careful = not self._options.allow_unknown and len(ids) > ENOUGH_TO_DOUBT
+        if careful and not any(written.rows for written in self._store.known.values()):
+            # A misspelt name is found out by a few entities before it is sent to all workers.
+            await self._read_chunks(executor, [left[:ENOUGH_TO_DOUBT]])
+        while not self._ending and (left := [each for each in left if each not in self._reports]):
+            await self._read_chunks(executor, [list(each) for each in batched(left, self._size)])
+            if isinstance(self._stopped, AllowanceExhaustedError) and self._options.wait:
+                until, self._stopped = self._stopped.resume_at, None
+                await sleep_until(until, left[0], self._tracker, self._options)
+
+    async def _read_chunks(self, executor: Executor, chunks: list[list[str]]) -> None:
+        """Send chunks, and gather their results; those that have not begun are taken back at the end."""
+        began = self._options.clock()
+        sent: dict[asyncio.Future[ChunkResult], Future[ChunkResult]] = {}
+        stop = asyncio.ensure_future(self._options.stop.wait())
+        try:
+            for ids in chunks:
+                future = executor.submit(read_chunk, self._chunk(ids))
+                sent[asyncio.wrap_future(future)] = future
+            pending: set[asyncio.Future[Any]] = set(sent)
+            while pending:
+                awaited = pending if stop.done() else {*pending, stop}
+                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                done = {each for each in pending if each.done()}
+                pending -= done
+                # First what has come, then what has failed: it ends the run.
+                for each in sorted((each for each in done if not each.cancelled()), key=_has_failed):
+                    await self._gather(each.result(), began)
+                self._store.check()
+                if self._ending:
+                    _take_back(sent.values())
+        finally:
+            await cancel_and_wait([stop])
+            _take_back(sent.values())
+            # What workers have begun they finish: nobody else may take the place before.
+            await wait_for_all(sent)
+
+    def _chunk(self, ids: list[str]) -> Chunk:
+        known = {each: self._store.known[each] for each in ids if each in self._store.known}
+        return Chunk(
+            self._make_client,
+            tuple(ids),
+            self._question,
+            self._place,
+            known,
+            self._options.refresh,
+            self._options.raises,
+        )
+
+    async def _gather(self, result: ChunkResult, began: datetime) -> None:
+        """Note and report what a worker has done."""
+        report = result.report
+        self._waits += report.waits
+        self._stopped = self._stopped or report.stopped
+        if report.complaint is not None:
+            self._complaint = report.complaint
+        if result.found_nothing and not self._options.allow_unknown and not self._reports:
+            self._unknown = report.unknown
+        for entity in report.entities:
+            entity_id = entity.entity_id
+            if entity.state == "left":
+                self._tracker.add(entity)
+                continue
+            self._reports[entity_id] = entity
+            if entity.failure is not None:
+                await self._store.note_failed(entity_id, entity.failure, entity.requests, began)
+            elif self._store.known.get(entity_id) == result.known[entity_id]:
+                await self._store.note_unchanged(entity_id, began)
+            else:
+                await self._store.note_written(entity_id, result.known[entity_id], began)
+            self._tracker.add(entity)
+
+
+def _has_failed(future: asyncio.Future[ChunkResult]) -> bool:
+    return future.exception() is not None
+
+
+def _take_back(futures: Iterable[Future[ChunkResult]]) -> None:
+    for future in futures:
+        future.cancel()  # does nothing to one that runs
+
+
+def batched(ids: list[str], size: int) -> Iterator[tuple[str, ...]]:
+    """Yield the ids in chunks."""
+    rest = iter(ids)
+    while chunk := tuple(islice(rest, size)):
+        yield chunk

@@ -1,0 +1,93 @@
+"""An S3 of our own for tests: moto's server over loopback, and what stands in it."""
+
+import asyncio
+import logging
+import os
+import tempfile
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import obstore
+from attrs import frozen
+from moto.server import ThreadedMotoServer
+from obstore.store import from_url
+
+from tests.extraction.conftest import Rows, rows
+
+BUCKET = "figures"
+
+
+@frozen
+class S3:
+    """A bucket; its credentials and its address stand in the environment, where obstore looks for them."""
+
+    url: str
+
+    @property
+    def store(self) -> Any:
+        return from_url(f"s3://{BUCKET}")
+
+    def names(self, prefix: str = "") -> list[str]:
+        """The keys of the bucket, or those below a prefix."""
+        return sorted(each["path"] for chunk in obstore.list(self.store, prefix or None) for each in chunk)
+
+    def rows(self, prefix: str) -> Rows:
+        """What DuckDB reads in the objects of a prefix, fetched into a folder."""
+        with tempfile.TemporaryDirectory() as folder:
+            for key in self.names(f"{prefix}/"):
+                content = bytes(obstore.get(self.store, key).bytes())
+                (Path(folder) / Path(key).name).write_bytes(content)
+            return rows(Path(folder))
+
+    def everything(self) -> bytes:
+        """All keys, metadata and contents, one after the other."""
+        found = [obstore.get(self.store, key) for key in self.names()]
+        return b"".join(
+            repr(sorted(each.attributes.items())).encode() + bytes(each.bytes()) for each in found
+        )
+
+
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test-secret",
+    "AWS_REGION": "us-east-1",
+    "AWS_ALLOW_HTTP": "true",
+}
+
+
+@contextmanager
+def served() -> Iterator[S3]:
+    """Serve a bucket while the block lasts, and let the environment name it."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    before = dict(os.environ)
+    os.environ.update(ENVIRONMENT | {"AWS_ENDPOINT_URL": url})
+    try:
+        urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT")).close()
+        yield S3(url)
+    finally:
+        urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset", method="POST")).close()
+        server.stop()
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+async def wait_for(condition: Any) -> None:
+    """Return as soon as a condition holds that another thread or process brings about."""
+    async with asyncio.timeout(60):
+        async for _ in _looks():
+            if condition():
+                return
+
+
+async def _looks() -> AsyncIterator[None]:
+    while True:
+        yield
+        await asyncio.sleep(0.01)

@@ -1,0 +1,257 @@
+"""Extractions into an object store: moto's server stands in for S3."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+
+from asyncfin import (
+    Annual,
+    ArgumentError,
+    Client,
+    ManifestMismatchError,
+    Quarterly,
+    Select,
+    UnknownToAllError,
+    extract,
+    extract_cost,
+)
+from asyncfin.extraction import objects
+from asyncfin.sandbox import Hang, Sandbox
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, annual, names, rows
+from tests.extraction.s3 import BUCKET, S3, served, wait_for
+
+TO = f"s3://{BUCKET}/night"
+
+
+@pytest.fixture
+def s3() -> Iterator[S3]:
+    with served() as running:
+        yield running
+
+
+async def test_the_objects_hold_what_the_files_of_a_folder_hold(s3: S3, client: Client, folder: Path) -> None:
+    """Under the same names, with the same rows, and nothing else is left in the bucket."""
+    local = await extract(client, IDS, Select(), Annual(), to=folder)
+    report = await extract(client, IDS, Select(), Annual(), to=TO)
+    assert s3.rows("night") == rows(folder) == annual(*FIRST)
+    assert s3.names() == [f"night/{name}" for name in names(folder)]
+    assert (report.rows, report.bytes) == (local.rows, local.bytes)
+    assert [each.path for each in report.entities] == [f"{TO}/{each}.parquet" for each in IDS]
+
+
+async def test_a_second_run_sends_one_request_an_entity_and_reads_what_has_changed(
+    s3: S3, client: Client, sandbox: Sandbox
+) -> None:
+    """The objects say themselves of which publication and question they are: no journal is needed."""
+    first = await extract(client, IDS, Select(), Annual(), to=TO)
+    again = await extract(client, IDS, Select(), Annual(), to=TO)
+    assert (len(again.unchanged), again.requests) == (len(IDS), len(IDS))
+    assert (again.rows, again.bytes) == (first.rows, first.bytes)
+    sandbox.publish(COMPANIES[2])
+    changed = await extract(client, IDS, Select(), Annual(), to=TO)
+    assert [each.entity_id for each in changed.done] == [IDS[2]]
+    assert s3.rows("night") == annual(*FIRST[:2], COMPANIES[2], *FIRST[3:])
+
+
+async def test_an_estimate_reads_the_objects_and_writes_nothing(
+    s3: S3, client: Client, sandbox: Sandbox
+) -> None:
+    """What each took the last time stands in the object."""
+    first = await extract(client, IDS[:4], Select(), Annual(), to=TO)
+    sandbox.publish(COMPANIES[0])
+    before = s3.everything()
+    cost = await extract_cost(client, IDS, Select(), Annual(), to=TO)
+    assert (cost.new, cost.changed, cost.unchanged, cost.guessed) == (2, 1, 3, 2)
+    assert cost.requests == first.entities[0].requests + 3 + 2 * round(first.requests / 4)
+    assert s3.everything() == before
+
+
+async def test_another_question_is_refused_unless_it_replaces_the_objects(
+    s3: S3, client: Client, sandbox: Sandbox
+) -> None:
+    """The message says what differs; nothing is deleted or asked."""
+    await extract(client, IDS, Select(), Annual(), to=TO)
+    before, spent = s3.names(), len(sandbox.log)
+    for ask in (extract, extract_cost):
+        with pytest.raises(ManifestMismatchError, match=r"periods.*Annual.*Quarterly.*replace=True"):
+            await ask(client, IDS, Select(), Quarterly(), to=TO)
+    assert (s3.names(), len(sandbox.log)) == (before, spent)
+    await extract(client, IDS[:2], Select(), Annual(last=1), to=TO, replace=True)
+    assert s3.names() == [f"night/{entity_id}.parquet" for entity_id in sorted(IDS[:2])]
+
+
+async def test_objects_without_rows_keep_no_other_question_out(s3: S3, client: Client) -> None:
+    """As in a folder."""
+    await extract(client, IDS, Select(label="no such label"), Annual(), to=TO)
+    await extract(client, IDS, Select(), Annual(), to=TO)
+    assert s3.rows("night") == annual(*FIRST)
+
+
+async def test_a_copy_that_has_lost_its_metadata_is_known_by_its_footer(s3: S3, client: Client) -> None:
+    """And one of another name is of no extraction."""
+    await extract(client, IDS, Select(), Annual(), to=TO)
+    for key in s3.names("night/"):
+        obstore.put(s3.store, key, bytes(obstore.get(s3.store, key).bytes()))
+    assert len((await extract(client, IDS, Select(), Annual(), to=TO)).unchanged) == len(IDS)
+    obstore.copy(s3.store, f"night/{IDS[0]}.parquet", f"night/{IDS[0]}-copy.parquet")
+    with pytest.raises(ManifestMismatchError, match=rf"night/{IDS[0]}-copy\.parquet is of no extraction"):
+        await extract(client, IDS, Select(), Annual(), to=TO)
+
+
+async def test_names_too_many_for_the_metadata_are_found_in_the_footer(s3: S3, client: Client) -> None:
+    """What an entity lacks is told by a later run too."""
+    metric = (await client.catalogue(IDS[0])).series[0].metric_id
+    lost = tuple(f"Nonsense{number}" for number in range(300))
+    asked: dict[str, Any] = {"select": Select([metric, *lost]), "periods": Annual(), "to": TO}
+    for state in ("done", "unchanged"):
+        with pytest.raises(UnknownToAllError) as raised:
+            await extract(client, IDS[:1], **asked)
+        (entity,) = raised.value.extract_report.entities
+        assert (entity.state, dict(entity.lacking)) == (state, {"metric_ids": lost})
+
+
+@pytest.mark.parametrize("key", ["night/mine.parquet", f"night/deep/{IDS[0]}.parquet"])
+async def test_a_key_that_is_not_ours_is_refused(s3: S3, client: Client, sandbox: Sandbox, key: str) -> None:
+    """Readers would take it for part of the table; what is no Parquet file is nobody's business."""
+    obstore.put(s3.store, "night/_SUCCESS", b"")
+    obstore.put(s3.store, key, b"PAR1")
+    for ask in (extract, extract_cost):
+        with pytest.raises(ManifestMismatchError, match=f"{key} is of no extraction.*remove it"):
+            await ask(client, IDS, Select(), Annual(), to=TO)
+    obstore.delete(s3.store, key)
+    assert sandbox.log == []
+    assert len((await extract(client, IDS, Select(), Annual(), to=TO)).done) == len(IDS)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks are renewed and become stale within a second."""
+    monkeypatch.setattr(objects, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(objects, "STALE_SECONDS", 1.0)
+
+
+async def test_a_second_driver_is_refused_while_the_first_is_at_work(
+    s3: S3, client: Client, sandbox: Sandbox, quick: None
+) -> None:
+    """It sees the lock renewed; after the first has ended it is welcome."""
+    sandbox.inject(Hang(operation="query", nth=1))
+    first = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=TO))
+    await wait_for(lambda: "query" in {served.operation for served in sandbox.log})
+    with pytest.raises(ManifestMismatchError, match="another run is at work on s3://figures/night"):
+        await extract(client, IDS, Select(), Annual(), to=TO)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert "night.journal/lock" not in s3.names()
+    await extract(client, IDS, Select(), Annual(), to=TO)
+    assert s3.rows("night") == annual(*FIRST)
+
+
+async def test_a_lock_that_nobody_renews_is_taken_over(s3: S3, client: Client, quick: None) -> None:
+    """Its driver was killed; the clocks of two machines are never compared."""
+    obstore.put(s3.store, "night.journal/lock", b"of a driver that was killed")
+    await extract(client, IDS, Select(), Annual(), to=TO)
+    assert s3.rows("night") == annual(*FIRST)
+
+
+async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
+    s3: S3, client: Client, sandbox: Sandbox, quick: None
+) -> None:
+    """Another one wrote the lock while this one hung."""
+    sandbox.inject(Hang(operation="query", nth=1))
+    running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
+    await wait_for(lambda: "query" in {served.operation for served in sandbox.log})
+    obstore.put(s3.store, "night.journal/lock", b"another's")
+    await wait_for(lambda: bytes(obstore.get(s3.store, "night.journal/lock").bytes()) == b"another's")
+    await asyncio.sleep(0.5)
+    sandbox.clear_faults()
+    with pytest.raises(ManifestMismatchError, match="another run has taken over s3://figures/night"):
+        await running
+    assert s3.names() == ["night.journal/lock"]
+
+
+async def test_a_store_without_conditional_writes_needs_leave(
+    s3: S3, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing could keep two drivers apart there: lock=False says that there is one."""
+    monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
+    with pytest.raises(ArgumentError, match=r"no conditional writes.*lock=False"):
+        await extract(client, IDS, Select(), Annual(), to=TO)
+    await extract(client, IDS, Select(), Annual(), to=TO, lock=False)
+    assert s3.rows("night") == annual(*FIRST)
+
+
+async def test_a_missing_bucket_is_one_clear_error(s3: S3, client: Client, sandbox: Sandbox) -> None:
+    """Before a request is sent."""
+    for ask in (extract, extract_cost):
+        with pytest.raises(FileNotFoundError, match=r"no such bucket.*s3://elsewhere/night"):
+            await ask(client, IDS, Select(), Annual(), to="s3://elsewhere/night")
+    assert sandbox.log == []
+
+
+async def test_a_store_that_is_away_is_one_clear_error(
+    s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the place and says why in one line."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setitem(objects._RETRY, "max_retries", 1)
+    with pytest.raises(OSError, match=r"the store failed.*s3://figures/night") as raised:
+        await extract(client, IDS, Select(), Annual(), to=TO)
+    assert "\n" not in str(raised.value)
+    assert sandbox.log == []
+
+
+async def test_wrong_credentials_are_one_clear_error(
+    s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them is shown."""
+    from moto.core import models
+
+    monkeypatch.setattr(models, "INITIAL_NO_AUTH_ACTION_COUNT", 0, raising=False)
+    from moto import settings
+
+    monkeypatch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0.0)
+    from moto.core.responses import ActionAuthenticatorMixin
+
+    monkeypatch.setattr(ActionAuthenticatorMixin, "request_count", 0)
+    with pytest.raises(PermissionError, match=r"refuses these credentials.*s3://figures/night") as raised:
+        await extract(client, IDS, Select(), Annual(), to=TO)
+    assert "test-secret" not in str(raised.value)
+    assert sandbox.log == []
+
+
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        ("s3://figures", "no prefix of a bucket"),
+        ("s3://figures/", "no prefix of a bucket"),
+        ("s3:///night", "no prefix of a bucket"),
+        ("s3://figures/a//b", "no prefix of a bucket"),
+        ("s3://figures/a/../b", "no prefix of a bucket"),
+        ("s3://key:hunter2@figures/night", "no user, password"),
+        ("s3://figures/night?signature=hunter2", "no user, password"),
+        ("gs:/figures/night", "no address of a place"),
+    ],
+)
+async def test_a_wrong_address_is_refused_and_shows_no_secret(
+    client: Client, sandbox: Sandbox, to: str, said: str
+) -> None:
+    """Before anything is asked."""
+    for ask in (extract, extract_cost):
+        with pytest.raises(ArgumentError, match=f"to: .*{said}") as raised:
+            await ask(client, IDS, Select(), Annual(), to=to)
+        assert "hunter2" not in str(raised.value)
+    assert sandbox.log == []
+
+
+async def test_the_token_is_in_no_object(s3: S3, sandbox: Sandbox, client: Client) -> None:
+    """Neither in a key, nor in metadata, nor in a file."""
+    written: list[Any] = []
+    await extract(client, IDS, Select(), Annual(), to=TO, progress=written.append)
+    found = s3.everything()
+    assert sandbox.token.encode() not in found
+    assert IDS[0].encode() in found

@@ -1,0 +1,253 @@
+"""Extractions over an executor: the same rows, and nothing lost with a worker."""
+
+import asyncio
+import multiprocessing
+import pickle
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin import (
+    AllowanceExhaustedError,
+    Annual,
+    ArgumentError,
+    Client,
+    ExtractProgress,
+    NotFoundError,
+    Select,
+    UnknownToAllError,
+    extract,
+)
+from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.question import SharedQuestion
+from asyncfin.extraction.workers import Chunk
+from asyncfin.sandbox import Account, Sandbox
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, rows
+from tests.extraction.making import make_killing_client, make_later, make_nothing
+
+
+@pytest.fixture(autouse=True)
+def environment(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers find the service in their environment."""
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+
+
+@pytest.fixture
+def threads() -> Iterator[Executor]:
+    with ThreadPoolExecutor(2) as executor:
+        yield executor
+
+
+def processes(workers: int = 2) -> Executor:
+    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+
+
+async def test_a_process_pool_writes_what_one_process_writes(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """Row for row; the journal knows it, so that a later run sends one request an entity, either way."""
+    with processes() as executor:
+        asked: dict[str, Any] = {"to": folder, "executor": executor, "chunk": 2}
+        report = await extract(Client.from_env, IDS, Select(), Annual(), **asked)
+        assert rows(folder) == annual(*FIRST)
+        assert [each.state for each in report.entities] == ["done"] * len(IDS)
+        assert report.requests == len(sandbox.log)
+        again = await extract(Client.from_env, IDS, Select(), Annual(), **asked)
+        assert (len(again.unchanged), again.requests) == (len(IDS), len(IDS))
+    alone = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert (len(alone.unchanged), alone.repaired) == (len(IDS), None)
+    assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
+
+
+async def test_what_has_changed_is_read_by_workers_again(
+    sandbox: Sandbox, client: Client, folder: Path, threads: Executor
+) -> None:
+    """They are told what the driver knows of the files."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    sandbox.publish(COMPANIES[3])
+    report = await extract(Client.from_env, IDS, Select(), Annual(), to=folder, executor=threads)
+    assert [each.entity_id for each in report.done] == [IDS[3]]
+    assert rows(folder) == annual(*FIRST[:3], COMPANIES[3], *FIRST[4:])
+
+
+async def test_failures_are_reported_and_noted_by_the_driver(folder: Path, threads: Executor) -> None:
+    """With the error's class, as in one process; on_error="raise" ends the run with it."""
+    ids = (IDS[0], NOBODY, IDS[1])
+    told: list[ExtractProgress] = []
+    asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1}
+    report = await extract(Client.from_env, ids, Select(), Annual(), **asked, progress=told.append)
+    assert [each.state for each in report.entities] == ["done", "failed", "done"]
+    assert (told[-1].done, told[-1].failed, told[-1].requests) == (2, 1, report.requests)
+    with closing(sqlite3.connect(folder.parent / "night.journal" / "journal.sqlite")) as journal:
+        assert journal.execute("SELECT error FROM entity WHERE state = 'failed'").fetchall() == [
+            ("NotFoundError",)
+        ]
+    with pytest.raises(NotFoundError):
+        await extract(Client.from_env, ids, Select(), Annual(), **asked, on_error="raise")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
+@pytest.mark.parametrize("at", [1, 4, 6])
+async def test_a_killed_worker_costs_what_was_in_flight(
+    sandbox: Sandbox, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """The driver makes another pool; what the dead one had put in place is found there."""
+    kill = tmp_path / "kill"
+    kill.write_text(str(at))
+    monkeypatch.setenv("ASYNCFIN_KILL_AT", str(kill))
+    made: list[Executor] = []
+
+    def make_executor() -> Executor:
+        made.append(processes(1))
+        return made[-1]
+
+    asked: dict[str, Any] = {"to": folder, "executor": make_executor, "chunk": 6}
+    await extract(make_killing_client, IDS, Select(), Annual(), **asked, allow_unknown=True)
+    assert len(made) == 2
+    assert rows(folder) == annual(*FIRST)
+    read = [served for served in sandbox.log if served.operation != "dataset"]
+    assert len(read) <= 2 * len(IDS) + 2 * 2  # two requests an entity; two entities were in flight
+    assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
+async def test_a_given_executor_that_breaks_ends_the_run_and_loses_nothing(
+    client: Client, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same call with another one goes on from there."""
+    kill = tmp_path / "kill"
+    kill.write_text("5")
+    monkeypatch.setenv("ASYNCFIN_KILL_AT", str(kill))
+    with processes(1) as executor, pytest.raises(BrokenExecutor):
+        await extract(make_killing_client, IDS, Select(), Annual(), to=folder, executor=executor)
+    assert names(folder)
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert report.unchanged
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_stop_leaves_the_chunks_that_have_not_begun(folder: Path) -> None:
+    """Those that have are finished."""
+    stop = asyncio.Event()
+
+    def watch(progress: ExtractProgress) -> None:
+        stop.set()
+
+    with ThreadPoolExecutor(1) as executor:
+        asked: dict[str, Any] = {"executor": executor, "chunk": 1, "stop": stop, "progress": watch}
+        report = await extract(
+            Client.from_env, IDS, Select(), Annual(), to=folder, **asked, allow_unknown=True
+        )
+    assert 1 <= len(report.done) <= 3
+    assert len(report.done) + len(report.left) == len(IDS)
+    assert len(names(folder)) == len(report.done)
+
+
+async def test_a_used_up_allowance_ends_the_run_and_is_no_failure(
+    sandbox: Sandbox, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch, threads: Executor
+) -> None:
+    """An engine would try a failed task again at once."""
+    sandbox.put_account(Account("small", allowance=7))
+    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.issue_token("small"))
+    asked: dict[str, Any] = {"executor": threads, "chunk": 1}
+    report = await extract(Client.from_env, IDS, Select(), Annual(), to=folder, **asked)
+    assert isinstance(report.stopped, AllowanceExhaustedError)
+    assert (len(report.failed), bool(report.left)) == (0, True)
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_misspelt_id_is_sent_to_three_entities_only(
+    sandbox: Sandbox, client: Client, folder: Path, threads: Executor
+) -> None:
+    """Before the others are begun."""
+    metric = (await client.catalogue(IDS[0])).series[0].metric_id
+    asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1}
+    with pytest.raises(UnknownToAllError, match=f"none of the first 3 entities.*close: {metric}"):
+        await extract(Client.from_env, IDS, Select(f"{metric}x"), Annual(), **asked)
+    assert len(names(folder)) == 3
+
+
+async def test_a_cancelled_run_waits_for_what_workers_have_begun(folder: Path, client: Client) -> None:
+    """Else another run could take the place while they write to it."""
+    told = asyncio.Event()
+    with ThreadPoolExecutor(1) as executor:
+        running = asyncio.ensure_future(
+            extract(
+                Client.from_env,
+                IDS,
+                Select(),
+                Annual(),
+                to=folder,
+                executor=executor,
+                chunk=1,
+                progress=lambda progress: told.set(),
+            )
+        )
+        await told.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        before = names(folder)
+        await asyncio.to_thread(executor.submit(int).result)
+        assert names(folder) == before
+    assert len(before) < len(IDS)
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    assert rows(folder) == annual(*FIRST)
+
+
+def within() -> Callable[[], Client]:
+    def make_client() -> Client:
+        return Client.from_env()
+
+    return make_client
+
+
+@pytest.mark.parametrize(
+    ("make_client", "options", "said"),
+    [
+        (lambda: Client.from_env(), {}, "client must be a function of a module"),
+        (within(), {}, "client must be a function of a module"),
+        (partial(Client, "http://127.0.0.1:1", "hunter2-token"), {}, "not a partial"),
+        (Client("http://127.0.0.1:1", "hunter2-token"), {}, "not a Client"),
+        (make_later, {}, "client must be a function of a module"),
+        (None, {}, "client must be a function of a module"),
+        (Client.from_env, {"select": Select(where=bool, name="some")}, "can't have `where`"),
+        (Client.from_env, {"executor": 5}, "executor must be"),
+        (Client.from_env, {"chunk": 0}, "chunk must be"),
+        (Client.from_env, {"executor": None}, "client must be a Client"),
+        (make_nothing, {}, "what make_client returns must be a Client"),
+    ],
+)
+async def test_what_cannot_be_sent_to_workers_is_refused_and_shows_no_token(
+    sandbox: Sandbox,
+    folder: Path,
+    threads: Executor,
+    make_client: Any,
+    options: dict[str, Any],
+    said: str,
+) -> None:
+    """Before a request is sent."""
+    asked: dict[str, Any] = {"select": Select(), "periods": Annual(), "to": folder, "executor": threads}
+    with pytest.raises(ArgumentError, match=said) as raised:
+        await extract(make_client, IDS, **(asked | options))
+    assert "hunter2" not in str(raised.value)
+    assert sandbox.log == []
+
+
+def test_what_workers_are_sent_holds_no_token(sandbox: Sandbox, folder: Path) -> None:
+    """The client is made where they are, by a function that is sent as a name."""
+    question = SharedQuestion(Select(), Annual())
+    chunk = Chunk(make_killing_client, IDS, question, Folder.at(folder), {}, False, False)
+    sent = pickle.dumps(chunk)
+    assert sandbox.token.encode() not in sent
+    assert b"make_killing_client" in sent
+    assert pickle.loads(sent) == chunk

@@ -87,7 +87,7 @@ class Query:
     scope_combinations: tuple[ScopePath, ...] = field(converter=as_paths)
     periods: Resolved
     reporting_group_ids: tuple[str, ...] | None = field(default=None, converter=_ids)
-    value_version: str = "original"
+    value_version: ValueVersion = "original"
     expected_dataset_id: str | None = None
 
     def __attrs_post_init__(self) -> None:

@@ -25,6 +25,7 @@ ScopePath: TypeAlias = tuple[ScopeRef, ...]
 AnyRef: TypeAlias = ScopeRef | tuple[str, str]
 AnyPath: TypeAlias = str | AnyRef | Iterable[AnyRef]
 """What is taken for a path: its text form, its references or pairs of str, or a single one of them."""
+AnyPaths: TypeAlias = AnyPath | Iterable[AnyPath]
 
 _ESCAPES = {"%": "%25", "=": "%3D", "|": "%7C"}
 _ESCAPED = "(?i)%(?:25|3D|7C)"
@@ -75,7 +76,7 @@ def _parse_ref(part: str, whole: str) -> ScopeRef:
 
 
 def _is_ref(value: object) -> bool:
-    """Tell a reference of str ids (or a pair of str standing for one) from a path and from all else."""
+    """Return whether it is a reference of str ids, or a pair of str that stands for one."""
     if isinstance(value, ScopeRef):
         return isinstance(value.scope_group_id, str) and isinstance(value.scope_id, str)
     return (
@@ -102,17 +103,18 @@ def as_path(value: object) -> ScopePath:
     return tuple(each if isinstance(each, ScopeRef) else ScopeRef(*each) for each in references)
 
 
-def as_paths(value: object) -> tuple[ScopePath, ...]:
+def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
     """Return scope paths from a collection of them, or from a single one, in any form `as_path` takes.
 
     Raises:
         SelectionError: one of them is no path.
     """
-    if isinstance(value, (str, ScopeRef)):
-        return (as_path(value if isinstance(value, str) else (value,)),)
-    if not isinstance(value, Iterable):
-        raise SelectionError(f"scope_combinations must be scope paths, not {shown(value)}")
-    items = tuple(value)
+    given: object = value
+    if isinstance(given, (str, ScopeRef)):
+        return (as_path(given if isinstance(given, str) else (given,)),)
+    if not isinstance(given, Iterable):
+        raise SelectionError(f"scope_combinations must be scope paths, not {shown(given)}")
+    items = tuple(given)
     if items and all(_is_ref(each) for each in items):
         return (as_path(items),)
     return tuple(as_path(each) for each in items)

@@ -11,7 +11,7 @@ from attrs import Attribute, field, fields, frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model import checks
-from asyncfin.model.scope import AnyPath, ScopePath, ScopeRef, as_paths, format_path, parse_path
+from asyncfin.model.scope import AnyPaths, ScopePath, ScopeRef, as_paths, format_path, parse_path
 from asyncfin.model.series import CatalogueSeries, Series
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _one_of(value: OneOf | None) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(given)) if all(isinstance(each, str) for each in given) else given
 
 
-def _paths(value: AnyPath | Iterable[AnyPath] | None) -> tuple[ScopePath, ...] | None:
+def _paths(value: AnyPaths | None) -> tuple[ScopePath, ...] | None:
     if isinstance(value, str) and value and "=" not in value:
         raise SelectionError(
             f"scope_combinations must be scope paths such as 'segment=cloud', not {checks.shown(value)};"

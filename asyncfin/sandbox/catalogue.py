@@ -25,6 +25,7 @@ def catalogue_page(query: str, current: Current, store: Store, dialect: Dialect)
         RefusedError: 400 for wrong parameters or a foreign cursor, 409 for an old pin or cursor.
     """
     given: dict[str, Any] = query_parameters(query)
+    # int() would take " 1", "+1" and "1_0" too.
     if re.fullmatch(r"[0-9]{1,9}", given.get("limit", "")):
         given["limit"] = int(given["limit"])
     asked = read_fields(given, CatalogueParameters)

@@ -56,6 +56,7 @@ def start_of(
             one, or was made for another entity or selection. With `dialect.cursor_before_pin` a cursor of an
             older publication is 400 as well.
     """
+    # First, where the dialect wants it so; checked again below it is found right.
     if dialect.cursor_before_pin and cursor and _unsealed(cursor, selection)[1] != dataset_id:
         raise _invalid("is of an older publication")
     # A UUID is the same in upper and lower case.

@@ -53,6 +53,7 @@ class Dialect:
 
     periods: Literal["answer", "asked", "page"] = _one_of("answer", "asked", "page")
     order: Literal["oldest", "newest", "shuffled"] = _one_of("oldest", "newest", "shuffled")
+    # About series that are missing though they exist: a client must tell this from an incomplete answer.
     empty_series: bool = _switch(True)
     never_valued: bool = _switch(True)
     left_out_on: Literal["every", "some"] = _one_of("every", "some")
@@ -60,6 +61,7 @@ class Dialect:
     last_cursor: Literal["absent", "null"] = _one_of("absent", "null")
     pages: Literal["full", "short", "empty"] = _one_of("full", "short", "empty")
     scope_groups: Literal["every", "first", "used"] = _one_of("every", "first", "used")
+    # About a question that a new publication has made stale: spec 4.3 rules 5 and 6 have no order.
     ids_before_pin: bool = _switch(False)
     cursor_before_pin: bool = _switch(False)
     metadata_lag: int = field(default=0, validator=and_(instance_of(int), ge(0)))

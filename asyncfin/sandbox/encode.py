@@ -70,6 +70,7 @@ def encoded_series(publication: Publication) -> Iterator[EncodedSeries]:
 
 
 def _encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedSeries:
+    # Rendered once, when it is published; a page is only joined from these pieces.
     originals = {index: _cell(value, "original") for index, value, _ in rows if value is not None}
     latest = dict(originals)
     for index, _, restated in rows:

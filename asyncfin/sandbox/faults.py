@@ -154,6 +154,7 @@ class Armed:
 
 async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) -> web.StreamResponse:
     """Send the response, as wrongly as the faults want."""
+    # The first fault that says how a response leaves decides; the others were dealt with before.
     for fault in faults:
         if isinstance(fault, Hang):
             await asyncio.get_running_loop().create_future()
@@ -170,7 +171,7 @@ async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) 
 async def _begin(http: web.BaseRequest, reply: Reply, share: float) -> web.StreamResponse:
     """Send the head of the response and that share of its body."""
     response = web.StreamResponse(status=reply.status, headers=reply.headers)
-    response.content_length = len(reply.body)
+    response.content_length = len(reply.body)  # all of it is announced, however much is sent
     await response.prepare(http)
     await response.write(reply.body[: int(len(reply.body) * share)])
     return response

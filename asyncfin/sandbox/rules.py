@@ -74,6 +74,8 @@ def answer(request: Request, service: Service) -> Reply:
     """Return the service's response to a request."""
     call, account, charged = find_call(request.path), None, None
     operation = call.operation if call else None
+    # The order of the checks is what a caller can rely on: 404 (path), 405, 413, 401, 403, 429, then those of
+    # the operation. From 429 on a request counts, whatever comes of it.
     try:
         call = _allowed_call(call, request)
         if call.operation == "openapi":

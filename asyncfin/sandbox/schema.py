@@ -20,17 +20,27 @@ DEFAULT_LIMIT = 25
 _UUID_FORM = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 Uuid = Annotated[
-    str, Meta(pattern=f"^{_UUID_FORM}$", description="a UUID", extra_json_schema={"format": "uuid"})
+    # The length is bounded too: in Python `$` also stands before a line break at the end.
+    str,
+    Meta(
+        pattern=f"^{_UUID_FORM}$",
+        max_length=36,
+        description="a UUID",
+        extra_json_schema={"format": "uuid"},
+    ),
 ]
-EntityId = Annotated[str, Meta(pattern=r"^O-[\s\S]{32}$", description="an entity id: O- and 32 characters")]
+EntityId = Annotated[
+    str, Meta(pattern=r"^O-[\s\S]{32}$", max_length=34, description="an entity id: O- and 32 characters")
+]
 Limit = Annotated[int, Meta(ge=1, le=100)]
 Day = Annotated[date, Meta(description="a date written YYYY-MM-DD")]
 Year = Annotated[int, Meta(ge=1, le=MAX_YEAR)]
 Month = Annotated[int, Meta(ge=1, le=12)]
 
 
+# Responses are open: a later version of the service may add members. Requests are closed.
 class Period(Struct, frozen=True):
-    """Spec 2.1."""
+    """A period (spec 2.1)."""
 
     year: Year
     end_month: Month
@@ -38,7 +48,7 @@ class Period(Struct, frozen=True):
 
 
 class Dataset(Struct, frozen=True):
-    """The metadata of spec 2.2."""
+    """The metadata of a publication (spec 2.2)."""
 
     entity_id: EntityId
     name: str
@@ -47,14 +57,14 @@ class Dataset(Struct, frozen=True):
 
 
 class ScopeRef(Struct, frozen=True):
-    """An entry of a scope path."""
+    """An entry of a scope path (spec 2.3)."""
 
     scope_group_id: str
     scope_id: str
 
 
 class Scope(Struct, frozen=True):
-    """Spec 2.3, as the following up to Catalogue."""
+    """A company scope (spec 2.3)."""
 
     scope_id: str
     name: str
@@ -66,6 +76,8 @@ class Scope(Struct, frozen=True):
 
 
 class ScopeGroup(Struct, frozen=True):
+    """A group of scopes (spec 2.3)."""
+
     scope_group_id: str
     name: str
     description: str
@@ -73,6 +85,8 @@ class ScopeGroup(Struct, frozen=True):
 
 
 class CatalogueSeries(Struct, frozen=True):
+    """A series of the catalogue (spec 2.3)."""
+
     series_id: str
     reporting_group_id: str
     metric_id: str
@@ -85,6 +99,8 @@ class CatalogueSeries(Struct, frozen=True):
 
 
 class ReportingGroup(Struct, frozen=True):
+    """A reporting group with its series (spec 2.3)."""
+
     reporting_group_id: str
     name: str
     description: str
@@ -94,6 +110,8 @@ class ReportingGroup(Struct, frozen=True):
 
 
 class Catalogue(Dataset, frozen=True, kw_only=True):
+    """A page of the catalogue (spec 2.3)."""
+
     periods: list[Period]
     scope_groups: list[ScopeGroup]
     groups: list[ReportingGroup]
@@ -101,7 +119,7 @@ class Catalogue(Dataset, frozen=True, kw_only=True):
 
 
 class Source(Struct, frozen=True):
-    """Spec 2.4, as the following up to QueryResult."""
+    """The origin of a value (spec 2.4)."""
 
     item_id: str
     row_index: int
@@ -112,6 +130,8 @@ ValueVersion = Literal["original", "latest_restated"]
 
 
 class Value(Struct, frozen=True):
+    """An observation (spec 2.4)."""
+
     number: float
     text: str
     number_format: str
@@ -122,6 +142,8 @@ class Value(Struct, frozen=True):
 
 
 class QuerySeries(Struct, frozen=True):
+    """A series with its values (spec 2.4)."""
+
     series_id: str
     reporting_group_id: str
     metric_id: str
@@ -134,6 +156,8 @@ class QuerySeries(Struct, frozen=True):
 
 
 class QueryResult(Dataset, frozen=True, kw_only=True):
+    """A page of values (spec 2.4)."""
+
     periods: list[Period]
     series: list[QuerySeries]
     next_cursor: str | UnsetType | None = UNSET
@@ -148,16 +172,20 @@ class CatalogueParameters(Struct, frozen=True):
 
 
 class SelectedPeriod(Period, frozen=True, forbid_unknown_fields=True):
-    """A period of a query, as the following up to Query (spec 4.3)."""
+    """A period of a query (spec 4.3)."""
 
 
 class RangeEnd(Struct, frozen=True, forbid_unknown_fields=True):
+    """An end of a fiscal range (spec 4.3)."""
+
     year: Year
     end_month: Month
     duration_months: Literal[0]
 
 
 class Exact(Struct, frozen=True, tag_field="mode", tag="exact", forbid_unknown_fields=True):
+    """Exactly these periods (spec 4.3)."""
+
     exact: Annotated[list[SelectedPeriod], Meta(min_length=1, max_length=10_000)]
 
 
@@ -169,15 +197,21 @@ class FiscalRange(
     rename={"start": "from", "end": "to"},
     forbid_unknown_fields=True,
 ):
+    """Fiscal ends from one to the other, both included (spec 4.3)."""
+
     start: RangeEnd
     end: RangeEnd
 
 
 class Trailing(Struct, frozen=True, tag_field="mode", tag="trailing", forbid_unknown_fields=True):
+    """The last months up to the latest populated period (spec 4.3)."""
+
     months: Annotated[int, Meta(ge=1, le=120_000)]
 
 
 class SelectedScope(Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry of a scope path of a query (spec 4.3)."""
+
     scope_group_id: str
     scope_id: str
 
@@ -186,7 +220,7 @@ Path = Annotated[list[SelectedScope], Meta(max_length=20)]
 
 
 class Query(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of spec 4.3, with the bounds of spec 8."""
+    """The body of a query (spec 4.3), with the bounds of spec 8."""
 
     metric_ids: Annotated[
         list[str], Meta(min_length=1, max_length=50, extra_json_schema={"uniqueItems": True})
@@ -208,7 +242,7 @@ class UsageParameters(Struct, frozen=True):
 
 
 class UsageDay(Struct, frozen=True):
-    """The body of spec 4.4, which is not shown there, with the following."""
+    """The data requests of a day; not shown in spec 4.4."""
 
     date: date
     data_requests: int
@@ -216,13 +250,15 @@ class UsageDay(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
+    """The usage of a range of days; not shown in spec 4.4."""
+
     start_date: date
     end_date: date
     days: list[UsageDay]
 
 
 class Credits(Struct, frozen=True):
-    """The body of spec 4.5, which is not shown there, with the two following."""
+    """The credits of an account; not shown in spec 4.5."""
 
     granted: int
     used: int
@@ -230,6 +266,8 @@ class Credits(Struct, frozen=True):
 
 
 class ResearchRuns(Struct, frozen=True):
+    """The research runs of an account; not shown in spec 4.5."""
+
     limit: int
     used: int
     remaining: int
@@ -237,20 +275,22 @@ class ResearchRuns(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
+    """The limits of an account; not shown in spec 4.5."""
+
     account: str
     credits: Credits
     research_runs: ResearchRuns
 
 
 class Issue(Struct, frozen=True):
-    """A wrong field of a request, beside `validation_failed`; not shown in spec 7."""
+    """A wrong field of a request; not shown in spec 7."""
 
     field: str
     message: str
 
 
 class ErrorObject(Struct, frozen=True, omit_defaults=True):
-    """Spec 7."""
+    """What is wrong with a request (spec 7)."""
 
     code: str
     message: str
@@ -259,4 +299,6 @@ class ErrorObject(Struct, frozen=True, omit_defaults=True):
 
 
 class Error(Struct, frozen=True):
+    """The body of an error response (spec 7)."""
+
     error: ErrorObject

@@ -62,16 +62,22 @@ class Sandbox:
         async with Sandbox.demo() as sandbox:
             print(sandbox.base_url, sandbox.entities)
 
-    datasets: each a DatasetFile (its last publication is served), a Publication, or what `load` takes.
-    allowance, rate, burst: of the account that `token` belongs to (see Account); others by `put_account`.
-    faults: set from the start, see `inject`.
-    store: ":memory:", or the name of a SQLite file that keeps publications, tokens, accounts and counts.
-    host, port: where to listen; host "0.0.0.0" or "::": on all addresses; port 0: a free one.
-    public_url: where clients reach it, if that is not where it listens (a container, a proxy).
-    clock: aware UTC time; the day of the allowance and the Date header go by it. Waits go by the
-        loop's clock.
+    Only while it runs there are base_url, port, token, entities, names, publish, put_account and issue_token;
+    before and after they raise SandboxError.
 
-    Only while it runs: base_url, port, token, entities, names, publish, put_account, issue_token.
+    Args:
+        datasets: Each a DatasetFile (its last publication is served), a Publication, or what `load` takes.
+        dialect: What the service description leaves open.
+        faults: Set from the start, see `inject`.
+        allowance, rate, burst: Of the account that `token` belongs to (see Account).
+        store: ":memory:", or the name of a SQLite file that keeps publications, tokens, accounts and counts.
+        host: The address to listen at; "0.0.0.0" or "::" for all of this machine.
+        port: The port to listen at; 0 for a free one.
+        public_url: Where clients reach it, if that is not where it listens (a container, a proxy).
+        clock: Aware UTC time, for the day of the allowance and the Date header. Waits go by the loop's clock.
+
+    Raises:
+        SandboxError: No request can be sent to the public URL.
     """
 
     _store: Store
@@ -192,7 +198,7 @@ class Sandbox:
 
     async def _listening(self) -> web.ServerRunner:
         server = _Server(self._serve, handler_cancellation=True, access_log=None, auto_decompress=False)
-        # Long enough for answers under way; what hangs is cut off.
+        # Long enough for responses under way; what a fault lets hang is cut off.
         runner = web.ServerRunner(server, shutdown_timeout=0.02)
         await runner.setup()
         try:
@@ -307,6 +313,7 @@ class Sandbox:
 
     def _answer(self, request: Request, faults: list[Fault]) -> Reply:
         """Return the reply, counted and logged."""
+        # Under the lock and without an await: what a request sees is one state of the service.
         service = Service(self._store, self._meter, self.dialect, self._base_url)
         try:
             for fault in faults:

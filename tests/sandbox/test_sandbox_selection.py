@@ -48,6 +48,8 @@ def fields(answer: tuple[int, Any]) -> list[str]:
         ("reporting_group_ids", "annual", "reporting_group_ids"),
         ("expected_dataset_id", "latest", "expected_dataset_id"),
         ("expected_dataset_id", 7, "expected_dataset_id"),
+        ("expected_dataset_id", "11111111-1111-4111-8111-111111111111\n", "expected_dataset_id"),
+        ("expected_dataset_id", "11111111111141118111111111111111", "expected_dataset_id"),
         ("value_version", "restated", "value_version"),
         ("value_version", ["original"], "value_version"),
         ("limit", 0, "limit"),

@@ -124,7 +124,7 @@ def test_waits_lengthen_until_they_are_as_long_as_may_be(retry: Retry, seed: int
 
 
 def test_waits_of_our_own_fill_their_range() -> None:
-    """Neither end is avoided: many clients spread over all of it."""
+    """Waits spread over all of their range, so that many clients do."""
     source = random.Random(7)
     waits = [Retry(wait_initial=1, wait_max=8).wait(9, None, source) or 0 for _ in range(1000)]
     assert all(4 <= wait <= 8 for wait in waits)
@@ -136,7 +136,7 @@ def test_waits_of_our_own_fill_their_range() -> None:
 def test_what_the_service_asks_for_is_only_ever_lengthened(
     retry: Retry, attempt: int, asked: float, seed: int
 ) -> None:
-    """By at most wait_initial; above max_retry_after there is no wait at all."""
+    """A Retry-After is lengthened by at most wait_initial; above max_retry_after there is no wait."""
     wait = retry.wait(attempt, asked, random.Random(seed))
     if asked > retry.max_retry_after:
         assert wait is None
@@ -150,7 +150,7 @@ def test_what_the_service_asks_for_is_only_ever_lengthened(
 def test_what_may_pass_is_tried_again_within_both_bounds(
     error: AsyncfinError, retry: Retry, attempt: int, elapsed: float, wait: float
 ) -> None:
-    """Not beyond the attempts, and not when the wait would end after max_elapsed."""
+    """A retryable failure ends the request at the last attempt, or where a wait would pass max_elapsed."""
     expected = attempt >= retry.attempts or elapsed + wait > retry.max_elapsed
     assert retry.gives_up(error, attempt=attempt, elapsed=elapsed, wait=wait) is expected
 
@@ -159,7 +159,7 @@ def test_what_may_pass_is_tried_again_within_both_bounds(
 def test_the_pause_after_a_429_is_left_out_of_elapsed(
     retry: Retry, attempt: int, elapsed: float, wait: float
 ) -> None:
-    """It is everybody's, not this request's."""
+    """The pause after a 429 is everybody's, so it does not count for max_elapsed."""
     error = RateLimitedError(status=429)
     expected = attempt >= retry.attempts or elapsed > retry.max_elapsed
     assert retry.gives_up(error, attempt=attempt, elapsed=elapsed, wait=wait) is expected
@@ -167,7 +167,7 @@ def test_the_pause_after_a_429_is_left_out_of_elapsed(
 
 @pytest.mark.parametrize("error", LASTING, ids=repr)
 def test_what_lasts_is_never_tried_again(error: AsyncfinError) -> None:
-    """Whatever the bounds would allow."""
+    """An error that is not retryable ends the request, whatever the bounds allow."""
     assert Retry(attempts=100).gives_up(error, attempt=1, elapsed=0, wait=0)
 
 
@@ -183,14 +183,14 @@ def test_what_lasts_is_never_tried_again(error: AsyncfinError) -> None:
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
-    """The error names the field and the value."""
+    """The error names the setting and the value."""
     with pytest.raises(SelectionError, match=f"{name} .* {value!r}"):
         Retry(**{name: value})
 
 
 @given(st.lists(st.booleans(), max_size=400))
 def test_the_quota_bounds_retries_by_successes(steps: list[bool]) -> None:
-    """Never more retries than the capacity and half of the successes before them."""
+    """There are never more retries than the capacity and half of the successes before them."""
     quota, spent, earned = Quota(capacity=10), 0, 0
     for success in steps:
         if success:
@@ -268,7 +268,7 @@ FAILING = {
 @pytest.mark.parametrize("request_", [READ, QUERY], ids=["GET", "POST"])
 @pytest.mark.parametrize("step", FAILING.values(), ids=FAILING)
 async def test_what_passes_is_sent_again_until_it_is_answered(step: Any, request_: Request) -> None:
-    """Three failures of a kind, then the answer; the query, a POST that reads, is no exception."""
+    """After three failures of a kind comes the answer, for GET and for the query's POST."""
     async with sending(step, step, step, answer(body=b"at last")) as (server, sender, events):
         got = await sender.send(request_)
         counts = sender.stats()
@@ -293,7 +293,7 @@ async def test_what_passes_is_sent_again_until_it_is_answered(step: Any, request
 async def test_what_does_not_pass_is_raised_after_the_last_attempt(
     step: Any, kind: type[ServiceError | TransportError]
 ) -> None:
-    """As itself, with the operation, the moment, and how many attempts were made."""
+    """The last failure is raised as itself, with operation, time and number of attempts."""
     async with sending(step, retry=Retry(attempts=3)) as (server, sender, _):
         with pytest.raises(kind) as caught:
             await sender.send(READ)
@@ -321,7 +321,7 @@ async def test_what_does_not_pass_is_raised_after_the_last_attempt(
     ids=lambda each: getattr(each, "__name__", ""),
 )
 async def test_what_would_fail_again_is_raised_at_once(raw: bytes, kind: type[AsyncfinError]) -> None:
-    """One attempt, no wait."""
+    """An error that would come again is raised after one attempt, without a wait."""
     async with sending(raw) as (server, sender, events):
         with pytest.raises(kind) as caught:
             await sender.send(READ)
@@ -332,7 +332,7 @@ async def test_what_would_fail_again_is_raised_at_once(raw: bytes, kind: type[As
 
 @pytest.mark.virtual
 async def test_a_redirect_is_an_error_that_says_so() -> None:
-    """The service sends no text with it, so the library does."""
+    """A redirect comes without a text, so the error says that redirects are not followed."""
     async with sending(answer(307, b"", location="https://elsewhere.example")) as (_, sender, _events):
         with pytest.raises(ServiceError, match="307 in dataset of O-1: redirects are not followed"):
             await sender.send(READ)
@@ -352,7 +352,7 @@ async def test_a_retry_after_counts_for_its_own_attempt_only() -> None:
 @pytest.mark.virtual
 @pytest.mark.parametrize("status", [200, 202, 206, 299])
 async def test_every_2xx_is_an_answer(status: int) -> None:
-    """What it holds is for the reader to judge."""
+    """Every 2xx is returned; what it holds is judged elsewhere."""
     async with sending(answer(status)) as (_, sender, _events):
         assert (await sender.send(READ)).status == status
 
@@ -477,7 +477,7 @@ async def test_a_wait_too_long_is_the_end_for_all_who_wait() -> None:
 
 @pytest.mark.virtual
 async def test_a_used_up_allowance_ends_the_waits_of_those_who_back_off() -> None:
-    """They would learn of it anyhow, at the end of a wait of up to a minute."""
+    """A used-up allowance ends the waits of those who back off, not only at their end."""
     loop = asyncio.get_running_loop()
     steps = [refusal(503, retry_after="50"), refusal(429, retry_after="7200")]
     async with sending(*steps) as (server, sender, _):
@@ -510,7 +510,7 @@ async def test_usage_and_limits_are_sent_though_the_allowance_is_used_up() -> No
 
 @pytest.mark.virtual
 async def test_a_long_429_to_usage_is_raised_and_uses_up_nothing() -> None:
-    """It says nothing about the allowance of the reads."""
+    """A long 429 to usage or limits is raised, and other requests go on."""
     async with sending(refusal(429, retry_after="7200"), answer()) as (server, sender, _):
         with pytest.raises(AllowanceExhaustedError) as caught:
             await sender.send(limits_request())
@@ -530,7 +530,7 @@ async def test_a_wait_beyond_the_calendar_is_no_crash() -> None:
 
 @pytest.mark.virtual
 async def test_a_5xx_that_asks_for_too_long_a_wait_is_raised_at_once() -> None:
-    """Trying sooner than it asks for would be rude; waiting that long is for the caller to decide."""
+    """A 5xx that asks for more than max_retry_after is raised at once."""
     async with sending(refusal(503, retry_after="3600")) as (server, sender, _):
         with pytest.raises(ServerFailureError):
             await sender.send(READ)
@@ -559,7 +559,7 @@ async def test_a_short_fault_of_many_requests_is_outlived() -> None:
 
 @pytest.mark.virtual
 async def test_a_cancelled_request_leaves_nothing_behind_wherever_it_stood() -> None:
-    """In an attempt, in the bucket, in a wait between attempts: slots and bucket are free again."""
+    """A cancelled request frees slots and bucket, from an attempt, the bucket or a wait between attempts."""
     bucket = TokenBucket(rate=1, clock=lambda: NOON)
     before = asyncio.all_tasks()
     steps = [hanging(), refusal(503), answer()]
@@ -581,7 +581,7 @@ async def test_a_cancelled_request_leaves_nothing_behind_wherever_it_stood() -> 
 
 @pytest.mark.virtual
 async def test_every_attempt_s_beginning_has_one_end_and_the_figures_add_up() -> None:
-    """Over successes, refusals, drops and hangs; the figures of all operations make the total."""
+    """Each attempt has one beginning and one end, and the figures of all operations make the total."""
     steps = [answer(body=b"12345"), refusal(429, retry_after="1"), dropping(), hanging(), refusal(404)]
     async with sending(*steps * 4) as (server, sender, events):
         ends = [
@@ -602,7 +602,7 @@ async def test_every_attempt_s_beginning_has_one_end_and_the_figures_add_up() ->
 
 
 def test_the_counts_can_be_told_in_a_line() -> None:
-    """What a notebook prints: requests by operation, retries, and what was received."""
+    """Stats print as one line: requests by operation, retries, and bytes received."""
     dataset, query = Counts(requests=1, received=1000), Counts(requests=2, retries=1, received=294_600)
     stats = Stats(*astuple(dataset + query), by_operation={"dataset": dataset, "query": query})
     assert str(stats) == "3 requests (1 dataset, 2 query), 1 retry, 296 kB"
@@ -611,7 +611,7 @@ def test_the_counts_can_be_told_in_a_line() -> None:
 
 @pytest.mark.virtual
 async def test_an_observer_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """Its mistake is logged; the request goes on, and the next observer is told."""
+    """An observer's error is logged; the request goes on, and the next observer is called."""
     told: list[Event] = []
 
     def broken(event: Event) -> None:
@@ -629,7 +629,7 @@ async def test_an_observer_that_raises_disturbs_nobody(caplog: pytest.LogCapture
 
 @pytest.mark.virtual
 async def test_the_log_tells_facts_as_extras(caplog: pytest.LogCaptureFixture) -> None:
-    """One logger, its records with operation, entity, attempt, wait and the service's request id."""
+    """Records of the logger carry operation, entity, attempt, wait and the service's request id as extras."""
     caplog.set_level("DEBUG", logger="asyncfin")
     async with sending(refusal(503), answer()) as (_, sender, _events):
         await sender.send(READ)
@@ -681,7 +681,7 @@ async def test_a_long_pause_is_heard_of_with_its_end(caplog: pytest.LogCaptureFi
 
 @pytest.mark.virtual
 async def test_a_long_wait_says_what_for() -> None:
-    """For the token callable, a connection, the bucket's pace, and the next attempt."""
+    """A long wait says that it is for the token, a connection, the bucket or the next attempt."""
 
     async def slow() -> str:
         await asyncio.sleep(3)
@@ -702,7 +702,7 @@ async def test_a_long_wait_says_what_for() -> None:
 
 @pytest.mark.virtual
 async def test_a_short_wait_is_not_heard_of_while_it_lasts() -> None:
-    """Neither is one whose request is cancelled, once it is."""
+    """Neither a short wait is announced, nor one whose request has been cancelled."""
     async with sending(refusal(503), answer(), hanging()) as (_, sender, events):
         await sender.send(READ)
         leaving = asyncio.ensure_future(sender.send(READ))
@@ -761,7 +761,7 @@ class Awaited:
 
 
 def test_what_is_no_observer_or_no_retry_is_refused() -> None:
-    """Before anything is sent, and by name."""
+    """What is no observer or no Retry is refused by name at construction."""
     transport = Transport("https://example.com")
     with pytest.raises(SelectionError, match="observers"):
         Sender(transport, "t", bucket=TokenBucket(), observers=[5])  # type: ignore[list-item]
@@ -809,7 +809,7 @@ async def test_waiting_for_a_slot_is_in_no_timeout() -> None:
 
 
 def renewed_after(seconds: float, renewals: list[str]) -> Any:
-    """Return a token callable that takes so long, but the first time."""
+    """Return a token callable that takes `seconds` from its second call on."""
 
     async def ask() -> str:
         if renewals:
@@ -826,7 +826,7 @@ def refusing_the_first(received: Received) -> bytes:
 
 @pytest.mark.virtual
 async def test_what_was_granted_while_a_token_is_renewed_is_not_sent_in_one_rush() -> None:
-    """The pace holds for what is sent, not only for what is granted."""
+    """While a token is renewed nothing is granted ahead: the pace holds for what is sent."""
     bucket = TokenBucket(rate=4, clock=lambda: NOON)
     renewals: list[str] = []
     async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(2.5, renewals)) as (
@@ -843,7 +843,7 @@ async def test_what_was_granted_while_a_token_is_renewed_is_not_sent_in_one_rush
 
 @pytest.mark.virtual
 async def test_nothing_is_sent_in_a_pause_that_began_while_a_token_was_renewed() -> None:
-    """Also not by those who had been granted before it."""
+    """A pause that begins while a token is renewed holds back those who were granted before it too."""
     loop, bucket = asyncio.get_running_loop(), TokenBucket(rate=4, clock=lambda: NOON)
     async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(2, [])) as (
         server,
@@ -861,7 +861,7 @@ async def test_nothing_is_sent_in_a_pause_that_began_while_a_token_was_renewed()
 
 @pytest.mark.virtual
 async def test_however_many_wait_for_a_token_it_is_asked_for_once() -> None:
-    """Also those who have no connection yet; and whoever asked first may leave."""
+    """Twenty requests share one call for a token, also those without a connection, when the first leaves."""
     asked = 0
 
     async def ask() -> str:
@@ -881,7 +881,7 @@ async def test_however_many_wait_for_a_token_it_is_asked_for_once() -> None:
 
 @pytest.mark.virtual
 async def test_who_leaves_while_a_token_is_renewed_has_spent_nothing() -> None:
-    """Neither of the bucket nor of the day."""
+    """A request cancelled while a token is renewed has spent nothing of the bucket or the day."""
     bucket = TokenBucket(rate=4, burst=4, daily_budget=100, clock=lambda: NOON)
     async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(50, [])) as (
         server,
@@ -898,7 +898,7 @@ async def test_who_leaves_while_a_token_is_renewed_has_spent_nothing() -> None:
 
 
 async def test_what_never_reached_the_service_is_not_of_the_day_s_spending() -> None:
-    """Five attempts at a closed port; each kept its place in the pace."""
+    """Five attempts at a closed port spend nothing of the day, and their places in the pace."""
     bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
     transport = Transport("http://127.0.0.1:1")
     sender = Sender(transport, "some-token", bucket=bucket, retry=Retry(wait_initial=0))
@@ -910,7 +910,7 @@ async def test_what_never_reached_the_service_is_not_of_the_day_s_spending() -> 
 
 
 async def test_limits_that_never_reached_the_service_take_nothing_off_the_day_s_spending() -> None:
-    """They were not counted in it when they were granted."""
+    """Limits are not counted for the day, so a failed connection takes nothing back."""
     bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
     async with sending(answer(), bucket=bucket) as (_, sender, _events):
         await sender.send(READ)
@@ -923,7 +923,7 @@ async def test_limits_that_never_reached_the_service_take_nothing_off_the_day_s_
 
 @pytest.mark.virtual
 async def test_what_may_have_reached_the_service_is_of_the_day_s_spending() -> None:
-    """A request whose connection was dropped."""
+    """An attempt whose connection was dropped may have reached the service, and is spent."""
     bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=100, clock=lambda: NOON)
     async with sending(dropping(), bucket=bucket) as (server, sender, _):
         with pytest.raises(ConnectionFailedError):
@@ -933,7 +933,7 @@ async def test_what_may_have_reached_the_service_is_of_the_day_s_spending() -> N
 
 @pytest.mark.virtual
 async def test_a_bucket_s_own_refusal_after_a_failure_says_so_and_names_the_failure() -> None:
-    """The service did not say 429."""
+    """The bucket's own refusal is not answered by the service, and names the failure before it."""
     bucket = TokenBucket(rate=1e6, daily_budget=1, clock=lambda: NOON)
     async with sending(refusal(503), bucket=bucket) as (_, sender, _events):
         with pytest.raises(
@@ -954,7 +954,7 @@ async def test_a_bucket_s_own_refusal_after_a_failure_says_so_and_names_the_fail
 async def test_an_error_whose_body_cannot_be_read_is_gone_by_its_status(
     headers: dict[str, str], size: int
 ) -> None:
-    """A 429 pauses, and a 503 is tried again, whatever is in them."""
+    """A 429 pauses and a 503 is tried again, though their bodies can't be read."""
     steps = [
         answer(429, b"x" * size, retry_after="30", **headers),
         answer(503, b"x" * size, **headers),
@@ -989,7 +989,7 @@ UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\nX-Y: z\r\n\r\n"
 @pytest.mark.virtual
 @pytest.mark.parametrize("body", [b"", b"{", b'{"a": 1', b'{"a": "x', b"\xef\xbb\xbf[1, 2", b'[{"a": tru'])
 async def test_an_answer_without_a_length_that_ends_within_its_json_is_asked_for_again(body: bytes) -> None:
-    """It ends with its connection, so nothing but its JSON says that it is not whole."""
+    """A response without a length ends with its connection, so only its JSON shows that it was cut."""
     steps = [dropping(UNTIL_CLOSED + body), dropping(UNTIL_CLOSED + b'{"a": 1}')]
     async with sending(*steps) as (_, sender, events):
         got = await sender.send(READ)
@@ -1011,7 +1011,7 @@ async def test_an_answer_without_a_length_that_ends_within_its_json_is_asked_for
     ids=["no JSON", "more than JSON", "no UTF-8", "too deep", "an error", "with a length"],
 )
 async def test_an_answer_that_is_whole_and_wrong_is_not_asked_for_again(raw: bytes) -> None:
-    """Of an error without whole JSON the status decides."""
+    """A response that is whole is not asked for again, whatever is wrong with it."""
     async with sending(dropping(raw)) as (server, sender, _):
         with suppress(NotFoundError):
             await sender.send(READ)
@@ -1020,7 +1020,7 @@ async def test_an_answer_that_is_whole_and_wrong_is_not_asked_for_again(raw: byt
 
 @pytest.mark.virtual
 async def test_an_answer_that_breaks_the_spec_tells_how_often_it_was_asked_for() -> None:
-    """Whoever reads it, after a retry too."""
+    """The error of whoever reads a response says how often it was asked for."""
     async with sending(answer(503), answer(body=b"[]")) as (_, sender, _events):
         got = await sender.send(READ)
     with pytest.raises(MalformedAnswerError) as caught:
@@ -1029,7 +1029,7 @@ async def test_an_answer_that_breaks_the_spec_tells_how_often_it_was_asked_for()
 
 
 async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> None:
-    """What stands in the body goes before."""
+    """A request id comes from a header where the body names none."""
     steps = [answer(502, b"<html>", x_request_id="req-77"), refusal(404, x_request_id="req-78")]
     async with sending(*steps, retry=Retry(attempts=1)) as (_, sender, _events):
         with pytest.raises(ServerFailureError, match="req-77") as first:
@@ -1044,7 +1044,7 @@ async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> N
 
 
 async def turned_away(transport: Transport, waiting: list[asyncio.Task[Response]]) -> list[str]:
-    """Close, and return what those who waited were told, in no time."""
+    """Close, and return the errors of those who waited, which come at once and without context."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     await transport.aclose()
@@ -1076,7 +1076,7 @@ async def test_closing_turns_away_who_waits_for_the_bucket_without_a_grant() -> 
 @pytest.mark.virtual
 @pytest.mark.parametrize("step", [refusal(503, retry_after="50"), refusal(429, retry_after="50"), hanging()])
 async def test_closing_turns_away_who_waits_to_try_again_and_who_is_under_way(step: Any) -> None:
-    """In a wait of its own, in a pause of the bucket, or with no answer yet."""
+    """Closing ends requests in a wait of their own, in a pause, and with no response yet."""
     before = asyncio.all_tasks()
     async with sending(step, retry=Retry(attempts=3)) as (server, sender, _):
         waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(4)]
@@ -1099,7 +1099,7 @@ async def test_closing_turns_away_who_waits_for_a_slot() -> None:
 
 @pytest.mark.virtual
 async def test_closing_turns_away_who_waits_for_a_token_and_ends_the_asking() -> None:
-    """Nothing was sent, and no task is left."""
+    """Closing ends the call for a token and all who wait for it; no task is left."""
     before = asyncio.all_tasks()
 
     async def token() -> str:

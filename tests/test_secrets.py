@@ -112,7 +112,7 @@ JSON_FORMS = [name for name in FORMS if name != "as it is"]
 async def test_an_error_that_repeats_the_token_shows_none_of_it(
     status: int, form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not its text, code, request id, pickle or traceback with locals; no event, no log of any layer."""
+    """No text, code, id, pickle or traceback of an error shows the token, and no event or log."""
     caplog.set_level(logging.DEBUG)
     asyncio.get_running_loop().set_debug(True)
     raw = echo(status, FORMS[form])
@@ -128,7 +128,7 @@ async def test_an_error_that_repeats_the_token_shows_none_of_it(
 
 @pytest.mark.virtual
 async def test_former_tokens_are_hidden_too(caplog: pytest.LogCaptureFixture) -> None:
-    """A service may complain about tokens long replaced."""
+    """Tokens that were replaced are struck out of a service's complaint too."""
     caplog.set_level(logging.DEBUG)
     issued = [f"canary-{number}-of-many" for number in range(4)]
     left = iter(issued)
@@ -184,7 +184,7 @@ async def test_a_failure_on_the_way_shows_nothing_of_the_request(
 async def test_the_traceback_of_a_cancelled_request_shows_nothing_either(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It runs through the library below, whose locals hold the headers."""
+    """The traceback of a cancelled request runs through aiohttp, whose locals show no token."""
     caplog.set_level(logging.DEBUG)
     async with sending(lambda _: hanging()) as (sender, _, _events):
         task = asyncio.ensure_future(sender.send(READ))
@@ -201,7 +201,7 @@ async def test_the_traceback_of_a_cancelled_request_shows_nothing_either(
 
 @pytest.mark.virtual
 async def test_nothing_that_holds_the_token_shows_or_pickles_it() -> None:
-    """Client, sender, transport, tokens, events, figures, the session below: before, in and after use."""
+    """Nothing that holds the token shows or pickles it, down to aiohttp's session."""
     async with sending(lambda _: answer()) as (sender, transport, events):
         client = Client(transport.base_url, CANARY)
         await sender.send(READ)
@@ -239,7 +239,7 @@ def test_every_form_of_the_token_is_taken_out_of_a_response() -> None:
 @pytest.mark.virtual
 @pytest.mark.parametrize("token", ["canary-of-twenty-chars", "canary/8", "a/canary/of+slashes=="])
 async def test_an_answer_that_repeats_the_token_in_its_data_does_not_pass_it_on(token: str) -> None:
-    """It would end up in tables and files; the rest of the body stays."""
+    """A token in a response's data is struck out before it gets into tables and files."""
     escaped = token.replace("/", r"\/")
     raw = answer(body=f'{{"name": "x{token}y", "id": "{escaped}"}}'.encode(), x_request_id=f"r-{token}")
     async with sending(lambda _: raw, token) as (sender, _, _events):
@@ -251,7 +251,7 @@ async def test_an_answer_that_repeats_the_token_in_its_data_does_not_pass_it_on(
 @pytest.mark.virtual
 @pytest.mark.parametrize("token", [CANARY, "-c+a/n=a.r~y", "+/=-._~+/=", "\\\\+\\\\/==ab"])
 async def test_an_answer_does_not_pass_on_the_token_in_any_escaped_form(token: str) -> None:
-    """Also escaped twice, and where no long run of letters and digits gives it away."""
+    """The token is struck out in every escaped form, escaped twice too."""
     once = json.dumps(token)[1:-1]
     forms = [once, quote(token, safe=""), quote(quote(token, safe=""), safe=""), json.dumps(once)[1:-1]]
     forms.append("".join(each if each.isalnum() else f"\\u00{ord(each):02X}" for each in token))
@@ -277,7 +277,7 @@ async def test_a_malformed_answer_that_repeats_the_token_shows_none_of_it(form: 
 
 @pytest.mark.virtual
 async def test_an_answer_passes_on_no_former_token_either() -> None:
-    """One that begins with another is struck out as a whole."""
+    """Former tokens are struck out too, and one that begins with another as a whole."""
     issued = ["canary-number-1", "canary-number-11"]
     left = iter(issued)
 
@@ -296,7 +296,7 @@ async def test_an_answer_passes_on_no_former_token_either() -> None:
 
 @pytest.mark.virtual
 async def test_a_short_token_spoils_no_data() -> None:
-    """It may be a word."""
+    """A token of under 8 characters may be a word, and is not struck out of data."""
     raw = answer(body=b'{"name": "a demo dataset"}')
     async with sending(lambda _: raw, "demo") as (sender, _, _events):
         assert (await sender.send(READ)).body == b'{"name": "a demo dataset"}'
@@ -415,7 +415,7 @@ async def test_no_frame_of_a_read_that_its_caller_ends_holds_the_token(
 
 @pytest.mark.virtual
 async def test_a_waiting_frame_of_a_read_holds_the_token_at_no_time() -> None:
-    """Looked at while it waits, from the caller down to the connection."""
+    """While a read waits, no frame from the caller down to the connection holds the token."""
     async with scripted(hanging()) as server, Client(server.base_url, CANARY) as client:
         task = asyncio.ensure_future(client.dataset(E_ID))
         await server.arrived(1)

@@ -118,7 +118,7 @@ async def test_each_attempt_is_a_span_within_the_caller_s(recorder: Recorder) ->
 
 
 async def test_a_long_wait_is_an_event_of_the_caller_s_span(recorder: Recorder) -> None:
-    """It says what the request waits for, how long so far, and until when."""
+    """The event of a long wait says what for, how long so far, and until when."""
     async with sending(recorder, refusal(429, retry_after="3"), answer()) as sender:
         with recorder.tracers.get_tracer("application").start_as_current_span("job"):
             await sender.send(READ)
@@ -131,7 +131,7 @@ async def test_a_long_wait_is_an_event_of_the_caller_s_span(recorder: Recorder) 
 
 
 async def test_the_counters_are_the_client_s_own_figures(recorder: Recorder) -> None:
-    """By operation; a lasting error counts like any answer."""
+    """The counters are the client's own figures, by operation."""
     steps = [refusal(429, retry_after="2"), dropping(), answer(body=b"12345"), refusal(404)]
     async with sending(recorder, *steps) as sender:
         await sender.send(READ)
@@ -149,7 +149,7 @@ async def test_the_counters_are_the_client_s_own_figures(recorder: Recorder) -> 
 
 
 async def test_the_span_of_a_cancelled_attempt_ends(recorder: Recorder) -> None:
-    """It says that the caller left."""
+    """The span of a cancelled attempt says that the caller left."""
     async with sending(recorder, hanging()) as sender:
         leaving = asyncio.ensure_future(sender.send(READ))
         await asyncio.sleep(1)
@@ -162,7 +162,7 @@ async def test_the_span_of_a_cancelled_attempt_ends(recorder: Recorder) -> None:
 async def test_a_request_under_way_before_the_observer_came_is_no_span(
     recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The observer does not fail on the end of what it has not seen begin."""
+    """An observer added in between ignores the end of an attempt that it has not seen begin."""
     async with sending(Recorder(), hanging(), answer()) as sender:
         under_way = asyncio.ensure_future(sender.send(READ))
         await asyncio.sleep(1)
@@ -175,7 +175,7 @@ async def test_a_request_under_way_before_the_observer_came_is_no_span(
 
 
 def test_without_the_extra_the_import_says_which_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message can be pasted into a shell."""
+    """Without the extra, the error holds the install command, to be pasted into a shell."""
     real = builtins.__import__
 
     def missing(name: str, *args: Any, **options: Any) -> Any:

@@ -57,7 +57,7 @@ def accepting(*tokens: str) -> Callable[[Received], bytes]:
 
 
 async def test_the_callable_is_asked_at_first_use_and_then_no_more() -> None:
-    """Not at construction; ten requests at once wait for one answer."""
+    """The callable is not called at construction, and once for ten requests at the same time."""
     issuer = Issuer()
     async with sending(issuer, accepting("token-1")) as (server, sender):
         assert issuer.asked == 0
@@ -89,7 +89,7 @@ async def test_a_refusal_of_a_token_replaced_since_asks_nothing() -> None:
 
 
 async def test_a_token_refused_again_after_renewal_is_an_error() -> None:
-    """Two attempts, two tokens, and no third."""
+    """A token refused again after renewal is an error, without a third token."""
     issuer = Issuer()
     async with sending(issuer, accepting()) as (server, sender):
         with pytest.raises(AuthenticationError) as caught:
@@ -99,7 +99,7 @@ async def test_a_token_refused_again_after_renewal_is_an_error() -> None:
 
 
 async def test_renewing_does_not_count_as_an_attempt() -> None:
-    """Also with a single attempt allowed, the renewed token is tried."""
+    """With a single attempt allowed the renewed token is tried all the same."""
     async with sending(Issuer(), accepting("token-2"), retry=Retry(attempts=1)) as (server, sender):
         await sender.send(READ)
         assert sender.stats().requests == len(server.requests) == 2
@@ -115,7 +115,7 @@ async def test_a_renewed_token_leaves_all_attempts_to_the_new_one() -> None:
 
 
 async def test_a_fixed_token_that_is_refused_is_an_error_at_once() -> None:
-    """There is nobody to ask."""
+    """A fixed token that is refused is an error at once: there is nobody to ask."""
     async with sending("fixed", accepting()) as (server, sender):
         with pytest.raises(AuthenticationError):
             await sender.send(READ)
@@ -123,7 +123,7 @@ async def test_a_fixed_token_that_is_refused_is_an_error_at_once() -> None:
 
 
 async def test_a_cancelled_leader_does_not_take_its_followers_along() -> None:
-    """The one that asked first leaves; the others get the answer to its question."""
+    """When the request that asked first is cancelled, the others get the token it asked for."""
     issuer = Issuer()
     async with sending(issuer, accepting("token-1")) as (_, sender):
         leader = asyncio.ensure_future(sender.send(READ))
@@ -137,7 +137,7 @@ async def test_a_cancelled_leader_does_not_take_its_followers_along() -> None:
 
 
 async def test_the_question_ends_when_the_last_who_waits_leaves() -> None:
-    """No task is left, and the next request asks anew."""
+    """When all who wait are cancelled the call is too, and the next request calls again."""
     issuer = Issuer()
     before = asyncio.all_tasks()
     async with sending(issuer, accepting("token-2")) as (_, sender):
@@ -228,7 +228,7 @@ async def test_a_callable_that_hangs_is_given_up_after_the_total_timeout() -> No
 
 
 async def test_a_callable_may_succeed_after_it_failed() -> None:
-    """A failure is not remembered."""
+    """A callable that failed once is called again by the next request."""
     tries: list[int] = []
 
     async def moody() -> str:
@@ -244,7 +244,7 @@ async def test_a_callable_may_succeed_after_it_failed() -> None:
 
 
 def test_a_question_left_unanswered_by_a_closed_loop_is_asked_again_in_the_next() -> None:
-    """Nothing waits for a task that can never run again."""
+    """A call left over from a closed loop is not waited for in the next one."""
     issuer = Issuer()
     tokens = Tokens(issuer)
 
@@ -267,7 +267,7 @@ def test_a_question_left_unanswered_by_a_closed_loop_is_asked_again_in_the_next(
 
 @pytest.mark.parametrize("token", ["", " ", "a canary", "canary\n", "\tcanary", "canär", "canary\x00"])
 def test_a_token_that_no_header_can_carry_is_refused_without_showing_it(token: str) -> None:
-    """Printable ASCII without spaces, at least one character."""
+    """A token must be printable ASCII without spaces; the error does not show it."""
     with pytest.raises(SelectionError, match="token") as caught:
         Tokens(token)
     assert "can" not in str(caught.value)
@@ -279,7 +279,7 @@ def sync() -> str:
 
 @pytest.mark.parametrize("token", [sync, lambda: "canary", None, b"canary", 5, object(), Issuer])
 def test_what_is_neither_a_str_nor_an_async_callable_is_refused(token: Any) -> None:
-    """At construction, not at the first request; it is neither called nor shown."""
+    """What is neither a str nor async is refused at construction, without being called or shown."""
     with pytest.raises(SelectionError, match="token must be a str, or an async callable") as caught:
         Tokens(token)
     assert "canary" not in str(caught.value)
@@ -299,5 +299,5 @@ class Account:
     "token", [functools.partial(given, "mine"), Account().token], ids=["partial", "bound method"]
 )
 async def test_every_kind_of_async_callable_is_taken(token: Any) -> None:
-    """Functions, objects with an async __call__, bound methods, partials."""
+    """Partials and bound methods of async functions are taken like functions."""
     assert (await Tokens(token).current()).bearer() == "Bearer mine"

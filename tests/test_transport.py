@@ -138,7 +138,7 @@ async def test_connections_are_used_again() -> None:
 
 @pytest.mark.parametrize("status", [200, 204, 299, 400, 401, 404, 409, 429, 500, 503, 599])
 async def test_every_complete_answer_is_returned_whatever_its_status(status: int) -> None:
-    """Status, headers in lower case, the body and the moment of arrival; judging them is others' work."""
+    """A response carries status, headers in lower case, body and time of arrival, and is not judged."""
     moment = datetime(2026, 1, 2, tzinfo=UTC)
     body = b"" if status == 204 else b'{"x":1}'
     async with wired(answer(status, body, x_request_id="q"), clock=lambda: moment) as transport:
@@ -149,7 +149,7 @@ async def test_every_complete_answer_is_returned_whatever_its_status(status: int
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_not_followed(status: int) -> None:
-    """It is an answer like any other; the token goes nowhere else."""
+    """A redirect is a response like any other, and the token goes nowhere else."""
     async with (
         scripted(answer()) as other,
         wired(answer(status, location=other.base_url)) as transport,
@@ -181,13 +181,13 @@ PLAIN = b'{"long": "' + b"x" * 300_000 + b'"}'
     ids=["plain", "chunked", "gzip", "gzip-named-oddly", "two-gzips", "zstd", "two-zstds", "identity"],
 )
 async def test_a_body_arrives_inflated_and_whole(raw: bytes) -> None:
-    """However it was coded and framed."""
+    """A body arrives inflated and whole, however it was coded and framed."""
     async with wired(raw) as transport:
         assert (await attempted(transport, READ)).body == PLAIN
 
 
 class CountingExecutor(ThreadPoolExecutor):
-    """Counts what it was given."""
+    """An executor that counts the jobs it is given."""
 
     jobs = 0
 
@@ -198,7 +198,7 @@ class CountingExecutor(ThreadPoolExecutor):
 
 @pytest.mark.parametrize(("size", "jobs"), [(1_000, 0), (1_000_000, 1)])
 async def test_only_a_large_body_is_inflated_in_a_thread(size: int, jobs: int) -> None:
-    """A large one would hold up the loop; for a small one the thread would cost more than it saves."""
+    """Inflating a large body would hold up the loop; for a small one a thread costs more than it saves."""
     executor = CountingExecutor(1)
     asyncio.get_running_loop().set_default_executor(executor)
     noise = random.Random(1).randbytes(size)
@@ -229,7 +229,7 @@ TRUNCATED = {
 @pytest.mark.virtual
 @pytest.mark.parametrize("step", TRUNCATED.values(), ids=TRUNCATED)
 async def test_an_answer_that_breaks_off_is_truncated(step: Any) -> None:
-    """Whether the framing or the compression tells."""
+    """A response that breaks off is truncated, whether the framing or the compression shows it."""
     async with wired(step) as transport:
         assert isinstance(await failure_of(transport), TruncatedAnswerError)
 
@@ -263,7 +263,7 @@ NOT_HTTP = [
 
 @pytest.mark.parametrize("raw", NOT_HTTP)
 async def test_what_is_not_http_is_a_failed_connection(raw: bytes) -> None:
-    """The message does not quote it: it could be anything."""
+    """What is not HTTP is a failed connection, whose message does not quote it."""
     async with wired(dropping(raw)) as transport:
         error = await failure_of(transport)
         assert isinstance(error, ConnectionFailedError)
@@ -271,7 +271,7 @@ async def test_what_is_not_http_is_a_failed_connection(raw: bytes) -> None:
 
 
 async def test_nobody_listening_is_a_failed_connection_that_says_why() -> None:
-    """The message names the service and the system's reason."""
+    """When nobody listens, the message names the service and the system's reason."""
     async with scripted(answer()) as server:
         base_url = server.base_url
     async with connected(base_url) as transport:
@@ -282,13 +282,13 @@ async def test_nobody_listening_is_a_failed_connection_that_says_why() -> None:
 
 
 async def test_an_unknown_host_is_a_failed_connection() -> None:
-    """A name that cannot be resolved is told like any other failure to connect."""
+    """A host name that cannot be resolved is a failed connection like any other."""
     async with connected("https://nowhere.invalid") as transport:
         assert isinstance(await failure_of(transport), ConnectionFailedError)
 
 
 async def test_speaking_tls_to_a_plain_port_is_a_failed_connection() -> None:
-    """TLS that does not come about is told without the library's words."""
+    """A TLS handshake that fails is a failed connection, without aiohttp's words."""
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 some mail server\r\n")
@@ -302,23 +302,35 @@ async def test_speaking_tls_to_a_plain_port_is_a_failed_connection() -> None:
             assert isinstance(await failure_of(transport), ConnectionFailedError)
 
 
-async def test_somebody_who_speaks_before_he_is_asked_is_not_the_service() -> None:
-    """As mail servers do; no connection after the other is opened for that."""
+@pytest.mark.parametrize("early", [False, True])
+async def test_a_server_that_speaks_first_is_a_failed_connection(
+    early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that greets whoever connects, before the request is sent too, is not tried for long."""
     opened = 0
+    connect = aiohttp.TCPConnector.connect
+
+    async def connect_and_wait(*args: Any, **options: Any) -> Any:
+        connection = await connect(*args, **options)
+        await asyncio.sleep(0.05)
+        return connection
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal opened
         opened += 1
         writer.write(b"220 some mail server\r\n")
-        await reader.read()
+        with suppress(ConnectionError):
+            await reader.read()
         writer.close()
 
+    if early:
+        monkeypatch.setattr(aiohttp.TCPConnector, "connect", connect_and_wait)
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         async with connected(f"http://127.0.0.1:{port}", max_in_flight=3) as transport:
             assert isinstance(await failure_of(transport), ConnectionFailedError)
-    assert opened <= 4
+    assert opened == (4 if early else 1)
 
 
 @pytest.mark.parametrize("unasked", [answer(body=b"[1]"), answer(408, b""), b"no HTTP\r\n\r\n"])
@@ -341,6 +353,7 @@ async def test_what_comes_on_an_idle_connection_is_not_taken_for_a_response(unas
         assert (len(server.requests), server.opened) == (2, 2)
 
 
+@pytest.mark.virtual
 @pytest.mark.parametrize("way", ["no shared version", "closed", "a proxy that closes"])
 async def test_a_connection_that_fails_without_a_reason_says_what_is_known(
     way: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
@@ -367,6 +380,7 @@ async def test_a_connection_that_fails_without_a_reason_says_what_is_known(
             base_url, options = "https://service.invalid", {"trust_env": True}
         async with connected(base_url, **options) as transport:
             error = await failure_of(transport)
+        await asyncio.sleep(1)  # the server notices the end of the handshake
     assert isinstance(error, ConnectionFailedError)
     assert base_url in str(error)
     assert "None" not in str(error)
@@ -404,7 +418,7 @@ def test_whatever_comes_is_an_answer_or_an_error_of_ours(raw: bytes) -> None:
 
 
 async def test_an_error_without_a_body_is_returned_whatever_its_coding() -> None:
-    """The status says enough, and there is nothing to inflate."""
+    """An error response without a body is returned, whatever coding its head names."""
     async with wired(answer(404, b"", content_encoding="gzip")) as transport:
         assert (await attempted(transport, READ)).status == 404
 
@@ -424,7 +438,7 @@ async def test_an_error_without_a_body_is_returned_whatever_its_coding() -> None
     ids=["length", "chunked", "gzip bomb", "zstd bomb", "many small gzips"],
 )
 async def test_a_body_larger_than_allowed_is_refused(raw: bytes) -> None:
-    """Before inflating and after; one byte less is taken."""
+    """A body is too large before inflating or after it; the message names the bound."""
     async with wired(raw, max_body_bytes=len(PLAIN) - 100_000) as transport:
         error = await failure_of(transport)
     assert isinstance(error, MalformedAnswerError)
@@ -432,14 +446,14 @@ async def test_a_body_larger_than_allowed_is_refused(raw: bytes) -> None:
 
 
 async def test_a_body_of_exactly_the_cap_is_taken() -> None:
-    """The cap is a bound, not a fence inside it."""
+    """A body of exactly the largest size is taken, plain and inflated."""
     for raw in (answer(body=PLAIN), answer(body=gzip.compress(PLAIN), content_encoding="gzip")):
         async with wired(raw, max_body_bytes=len(PLAIN)) as transport:
             assert (await attempted(transport, READ)).body == PLAIN
 
 
 async def test_a_bomb_is_never_inflated_beyond_the_cap() -> None:
-    """64 MB of noughts in 64 KB: refused after the cap's worth, with no more than that in memory."""
+    """64 MB of zeros in 64 KB are refused with little more in memory than the largest size allowed."""
     packer = zlib.compressobj(wbits=31)
     bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush()
     raw = answer(body=bomb, content_encoding="gzip")
@@ -478,7 +492,7 @@ class Endless:
 async def test_inflating_ends_with_the_total_timeout_and_leaves_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The thread ends too: a program that has given up on the response is not kept from its end."""
+    """When inflating runs into the total timeout its thread ends too, and does not keep the process alive."""
     monkeypatch.setitem(inflate._CODINGS, "gzip", Endless)
     timeouts = Timeouts(total=0.3)
     async with wired(answer(body=b"x", content_encoding="gzip"), timeouts=timeouts) as transport:
@@ -492,7 +506,7 @@ async def test_inflating_ends_with_the_total_timeout_and_leaves_no_thread(
 )
 @settings(max_examples=50)
 def test_any_number_of_streams_inflates_to_what_was_compressed(parts: list[bytes], coding: str) -> None:
-    """Large and empty ones, of steps that end anywhere in them."""
+    """Streams of any sizes, empty ones too, inflate to what was compressed; cut by a byte they are broken."""
     pack = {"gzip": gzip.compress, "zstd": zstd.compress}[coding]
     body = b"".join(map(pack, parts))
     whole = b"".join(parts)
@@ -502,7 +516,7 @@ def test_any_number_of_streams_inflates_to_what_was_compressed(parts: list[bytes
 
 
 async def test_a_coding_not_asked_for_is_refused() -> None:
-    """Guessing at a body is worse than saying so."""
+    """A body in a coding that was not asked for is malformed."""
     async with wired(answer(content_encoding="br")) as transport:
         assert isinstance(await failure_of(transport), MalformedAnswerError)
 
@@ -515,7 +529,7 @@ async def test_a_coding_not_asked_for_is_refused() -> None:
     "raw", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1"]
 )
 async def test_an_answer_that_stops_coming_ends_the_attempt_at_the_read_timeout(raw: bytes) -> None:
-    """Before the answer, within its head, and within its body."""
+    """The read timeout holds before a response, within its head, and within its body."""
     loop = asyncio.get_running_loop()
     async with wired(hanging(raw), timeouts=Timeouts(read=7.5)) as transport:
         began = loop.time()
@@ -525,7 +539,7 @@ async def test_an_answer_that_stops_coming_ends_the_attempt_at_the_read_timeout(
 
 @pytest.mark.virtual
 async def test_an_answer_that_only_trickles_ends_the_attempt_at_the_total_timeout() -> None:
-    """Each byte comes in time for `read`, all of them too late."""
+    """Where each byte comes in time for `read`, the total timeout ends the attempt."""
     loop = asyncio.get_running_loop()
     async with wired(trickling(answer(body=b"x" * 100), 5.0), timeouts=Timeouts(total=42.25)) as transport:
         began = loop.time()
@@ -535,7 +549,7 @@ async def test_an_answer_that_only_trickles_ends_the_attempt_at_the_total_timeou
 
 @pytest.mark.virtual
 async def test_a_connection_that_does_not_come_about_ends_at_the_connect_timeout() -> None:
-    """Here the peer never answers the greeting of TLS."""
+    """A peer that never answers the TLS handshake runs into the connect timeout."""
     loop = asyncio.get_running_loop()
     async with scripted(hanging()) as server:
         base_url = server.base_url.replace("http:", "https:")
@@ -575,7 +589,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("trusted", [False, True])
 async def test_a_service_must_prove_who_it_is(trusted: bool, certificate: Path) -> None:
-    """By an authority of the system's, or one of the context given; else nothing is sent."""
+    """The certificate must verify by the system's authorities or those of `ssl`; else nothing is sent."""
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(certificate)
     authorities = ssl.create_default_context(cafile=str(certificate)) if trusted else None
@@ -597,7 +611,7 @@ async def test_a_service_must_prove_who_it_is(trusted: bool, certificate: Path) 
 
 
 def test_after_its_loop_has_ended_it_opens_again_in_the_next() -> None:
-    """Two runs of asyncio.run, the first left without closing: no warning, no leftover connection."""
+    """Of two runs of asyncio.run the first leaves the transport open: no warning, no leftover connection."""
     transport = Transport("http://127.0.0.1:1")
 
     async def once() -> int:
@@ -636,7 +650,7 @@ def test_in_a_second_loop_while_the_first_is_not_closed_it_says_so() -> None:
 
 
 async def test_after_closing_it_says_so_and_closing_again_does_nothing() -> None:
-    """Also when it was never opened."""
+    """A closed transport says so, whether or not it was ever opened."""
     async with scripted(answer()) as server:
         for used in (True, False):
             transport = Transport(server.base_url)
@@ -672,7 +686,7 @@ async def test_closing_ends_what_waits_and_leaves_a_cancellation_one() -> None:
 
 @pytest.mark.virtual
 async def test_a_connection_that_closing_breaks_is_no_failure() -> None:
-    """An attempt may notice its broken connection before it is ended."""
+    """An attempt that notices its broken connection before it is cancelled still counts as closed."""
     transport = Transport("http://127.0.0.1:1")
 
     async def broken() -> str:
@@ -716,7 +730,7 @@ def test_a_base_url_that_will_not_do_is_refused_by_name(base_url: str) -> None:
 async def test_http_to_another_machine_is_taken_on_request_with_a_warning_and_without_a_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One warning, at the line that asks for it; a proxy would be sent the token in the clear."""
+    """http to another machine warns once, at the caller's line, and goes through no proxy."""
     async with scripted(answer()) as proxy:
         monkeypatch.setenv("http_proxy", proxy.base_url)
         with pytest.warns(UserWarning, match="http://service.invalid is not encrypted") as warned:
@@ -730,7 +744,7 @@ async def test_http_to_another_machine_is_taken_on_request_with_a_warning_and_wi
 
 
 def test_http_to_this_machine_needs_no_warning() -> None:
-    """Nobody else is on the way, whether or not `allow_http` is given."""
+    """http to this machine, and https, need neither `allow_http` nor a warning."""
     assert Transport("http://127.0.0.1:1", allow_http=True).base_url == "http://127.0.0.1:1"
     assert Transport("https://example.com", allow_http=True).base_url == "https://example.com"
     with pytest.raises(ArgumentError, match="allow_http"):
@@ -758,7 +772,7 @@ def test_http_to_this_machine_needs_no_warning() -> None:
     ],
 )
 def test_a_base_url_that_may_hold_a_password_is_refused_without_showing_it(base_url: Any) -> None:
-    """However the rest of it reads, and whatever it is."""
+    """A base URL that may hold a password is refused without being shown, whatever else is wrong with it."""
     with pytest.raises(SelectionError, match="base_url") as caught:
         Transport(base_url)
     assert "ter2" not in str(caught.value)
@@ -782,7 +796,7 @@ def test_a_base_url_loses_its_trailing_slash(given: str, kept: str) -> None:
 @pytest.mark.parametrize("name", ["connect", "read", "total"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), None, "5", True])
 def test_a_timeout_that_is_no_positive_number_is_refused_by_name(name: str, value: Any) -> None:
-    """The error names the field and the value."""
+    """The error names the argument and the value."""
     with pytest.raises(SelectionError, match=f"{name} .* {value!r}"):
         Timeouts(**{name: value})
 
@@ -790,13 +804,13 @@ def test_a_timeout_that_is_no_positive_number_is_refused_by_name(name: str, valu
 @pytest.mark.parametrize("name", ["max_in_flight", "max_body_bytes"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
 def test_a_count_that_is_no_positive_whole_number_is_refused_by_name(name: str, value: Any) -> None:
-    """The error names the field and the value."""
+    """The error names the argument and the value."""
     with pytest.raises(SelectionError, match=f"{name} .* {value!r}"):
         Transport("https://example.com", **{name: value})
 
 
 def test_verification_cannot_be_switched_off_by_a_false() -> None:
-    """Only a context, made on purpose, replaces the system's authorities."""
+    """`ssl=False` is refused: only a context replaces the system's authorities."""
     with pytest.raises(SelectionError, match="ssl"):
         Transport("https://example.com", ssl=False)  # type: ignore[arg-type]
     Transport("https://example.com", ssl=ssl.create_default_context())
@@ -807,7 +821,7 @@ def test_verification_cannot_be_switched_off_by_a_false() -> None:
 
 @pytest.fixture(autouse=True)
 def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine's own proxies are nothing to these tests."""
+    """Remove the machine's own proxies from the environment."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -818,7 +832,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_environments_proxy_is_used_only_on_request(
     trust_env: bool, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked for a tunnel and not told the token; its scheme may be left out."""
+    """The environment's proxy is asked for a tunnel, without the token; its scheme may be left out."""
     async with scripted(answer(502)) as proxy:
         monkeypatch.setenv("https_proxy", proxy.base_url.replace("http://", scheme))
         async with connected("https://service.invalid", trust_env=trust_env) as transport:
@@ -833,7 +847,7 @@ async def test_the_environments_proxy_is_used_only_on_request(
 async def test_what_the_environment_excepts_is_reached_without_its_proxy(
     excepted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """no_proxy holds, with and without a port."""
+    """Hosts in no_proxy, with and without a port, are reached directly."""
     async with scripted(answer(502)) as proxy:
         monkeypatch.setenv("https_proxy", proxy.base_url)
         monkeypatch.setenv("no_proxy", excepted)
@@ -843,7 +857,7 @@ async def test_what_the_environment_excepts_is_reached_without_its_proxy(
 
 
 async def test_plain_http_goes_through_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is for this machine only; a proxy elsewhere would be sent the token in the clear."""
+    """Plain http goes through no proxy, which would be sent the token in the clear."""
     async with scripted(answer()) as server, scripted(answer()) as proxy:
         monkeypatch.setenv("http_proxy", proxy.base_url)
         async with connected(server.base_url, trust_env=True) as transport:
@@ -865,7 +879,7 @@ async def test_plain_http_goes_through_no_proxy(monkeypatch: pytest.MonkeyPatch)
 async def test_a_proxy_of_another_kind_is_refused_without_showing_it(
     proxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The variable is named; its value may hold a password."""
+    """A proxy of another kind is refused by the variable's name, without its value."""
     monkeypatch.setenv("https_proxy", proxy)
     async with connected("https://example.com", trust_env=True) as transport:
         with pytest.raises(SelectionError, match="https_proxy") as caught:
@@ -876,7 +890,7 @@ async def test_a_proxy_of_another_kind_is_refused_without_showing_it(
 async def test_a_netrc_file_is_not_read_with_the_environments_proxy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    """A password for the same host would stand in the way of the token."""
+    """A netrc password for the same host does not take the place of the token."""
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login someone password something\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     async with scripted(answer()) as server, connected(server.base_url, trust_env=True) as transport:
@@ -888,7 +902,7 @@ async def test_a_netrc_file_is_not_read_with_the_environments_proxy(
 async def test_a_proxy_that_refuses_is_a_failed_connection(
     status: int, retryable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its status is told; its answer is not the service's."""
+    """A proxy's refusal is a failed connection with its status, never the service's response."""
     async with scripted(answer(status)) as proxy:
         monkeypatch.setenv("https_proxy", proxy.base_url)
         async with connected("https://service.invalid", trust_env=True) as transport:
@@ -899,7 +913,7 @@ async def test_a_proxy_that_refuses_is_a_failed_connection(
 
 
 async def test_a_proxy_out_of_reach_is_what_the_error_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the service, which nobody has tried to reach."""
+    """A proxy out of reach is what the error names, not the service."""
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
     async with connected("https://example.com", trust_env=True) as transport:
         error = await failure_of(transport)
@@ -950,7 +964,7 @@ def mocked(monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_no_exception_of_the_library_below_comes_through(
     raised: Exception, told: type[TransportError], mocked: Any
 ) -> None:
-    """Each becomes one of ours, in our words."""
+    """Each exception of aiohttp becomes one of ours, in our words."""
     mocked.get("https://example.com/v1/entities/O-1/dataset", exception=raised)
     async with connected("https://example.com") as transport:
         assert type(await failure_of(transport)) is told

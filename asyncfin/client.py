@@ -11,12 +11,15 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
+from attrs import evolve
+
+from asyncfin.cache.store import Cache
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.fanout.plan import Plan
 from asyncfin.fanout.publications import Publications
 from asyncfin.fanout.question import Question
-from asyncfin.fanout.read import Read, read_metadata
+from asyncfin.fanout.read import Read
 from asyncfin.fanout.run import answer, pieces
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
@@ -35,6 +38,9 @@ from asyncfin.wire.token import AskToken
 from asyncfin.wire.transport import Transport
 from asyncfin.wire.values import QueryPage
 
+_cache = checks.instance_of(Cache)
+_seconds_or_none = checks.seconds.or_none()
+
 
 class ClientOptions(TypedDict, total=False):
     """The keyword arguments of `Client`, for those who pass them on."""
@@ -44,6 +50,9 @@ class ClientOptions(TypedDict, total=False):
     timeouts: Timeouts
     max_in_flight: int
     lane: Lane
+    cache: Cache | None
+    max_age: float
+    stale_if_error: float
     ssl: tls.SSLContext | None
     trust_env: bool
     observers: Iterable[Observer]
@@ -66,6 +75,13 @@ class Client:
         max_in_flight: how many requests may be under way at once, at least 1.
         lane: ``"interactive"``, or ``"bulk"``, which stands back for the interactive clients of a
             shared bucket.
+        cache: keeps what is read, so that it need not be asked for again: a `MemoryCache`, say. None: only
+            catalogues are kept, and equal questions at the same time share their requests.
+        max_age: for how many seconds a publication counts as the current one after that was confirmed. 0:
+            each question confirms it, with one request for the metadata if it sends no other.
+        stale_if_error: for how many seconds after that cached values are given, if nothing else is needed
+            and the service does not tell which publication is current: the allowance is used up, it fails,
+            or it can't be reached. `Panel.confirmed_at` shows how old they are.
         ssl: how the service's certificate is verified. None: by the system's authorities.
         trust_env: whether to go through the proxies that the environment names.
         allow_http: whether to take an http URL of another machine: with a warning, and through no proxy.
@@ -85,6 +101,9 @@ class Client:
         timeouts: Timeouts = Timeouts(),  # noqa: B008  a frozen value
         max_in_flight: int = 8,
         lane: Lane = "interactive",
+        cache: Cache | None = None,
+        max_age: float = 0.0,
+        stale_if_error: float = 0.0,
         ssl: tls.SSLContext | None = None,
         trust_env: bool = False,
         allow_http: bool = False,
@@ -104,7 +123,12 @@ class Client:
         self._sender = Sender(
             self._transport, token, bucket=self._bucket, retry=retry, lane=lane, observers=observers
         )
-        self._publications = Publications()
+        self._publications = Publications(
+            self._transport.clock,
+            cache=None if cache is None else _cache("cache", cache).partition(base_url, token),
+            max_age=checks.seconds("max_age", max_age),
+            stale_if_error=checks.seconds("stale_if_error", stale_if_error),
+        )
 
     @classmethod
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
@@ -170,7 +194,7 @@ class Client:
             SelectionError: the entity id is not ``O-`` and 32 characters.
             NotFoundError: no published dataset is available to the account.
         """
-        return await read_metadata(self._sender.send, entity_id)
+        return await self.whole_read(entity_id, "dataset").metadata()
 
     def catalogue_pages(
         self, entity_id: str, *, expected_dataset_id: str | None = None, page_size: int = 100
@@ -195,7 +219,7 @@ class Client:
             self._sender.send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size
         )
 
-    async def catalogue(self, source: str | Dataset) -> Catalogue:
+    async def catalogue(self, source: str | Dataset, *, max_age: float | None = None) -> Catalogue:
         """Return the whole catalogue of an entity's current publication (spec 4.2).
 
         One request for the metadata, and one for each 100 series unless this client has read the
@@ -204,6 +228,8 @@ class Client:
         Args:
             source: an entity id, or a Dataset: that publication, with no request for the
                 metadata. It is not kept, and a change is an error at once.
+            max_age: for how many seconds a kept publication counts as the current one. None: as the
+                client was told.
 
         Raises:
             SelectionError, NotFoundError: as for `dataset`.
@@ -211,11 +237,11 @@ class Client:
         """
         if isinstance(source, Dataset):
             return await read_catalogue(self._sender.send, source)
-        check_entity_id(source)
+        _seconds_or_none("max_age", max_age)
         read = self.whole_read(source, "catalogue")
         while True:
             async with read.restarting():
-                return (await read.current()).catalogue
+                return await read.catalogue(max_age)
 
     def query_pages(
         self, entity_id: str, query: Query, *, page_size: int = 100, prefetch: bool = False
@@ -246,6 +272,7 @@ class Client:
         periods: PeriodSelection,
         *,
         value_version: ValueVersion = "original",
+        max_age: float | None = None,
     ) -> Plan:
         """Return how a question would be asked: which queries, how many requests.
 
@@ -255,11 +282,13 @@ class Client:
             select: which series.
             periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
             value_version: ``"original"`` or ``"latest_restated"``.
+            max_age: for how many seconds a kept publication counts as the current one. None: as the
+                client was told.
 
         Raises:
             SelectionError: an argument is not as said, or names what the catalogue lacks.
         """
-        question = Question(source, select, periods, value_version)
+        question = Question(source, select, periods, value_version, max_age)
         return await self._planned(self._read(question, "plan"), question)
 
     async def run(self, plan: Plan) -> Panel:
@@ -274,6 +303,7 @@ class Client:
         periods: PeriodSelection,
         *,
         value_version: ValueVersion = "original",
+        max_age: float | None = None,
     ) -> Panel:
         """Return the series that a Select means, with their values, as one table of one publication.
 
@@ -291,8 +321,11 @@ class Client:
             MalformedAnswerError: an answer breaks the spec.
             ServiceError, TransportError: a request failed for good.
         """
-        question = Question(source, select, periods, value_version)
-        return await answer(self._read(question, "query"), question)
+        question = Question(source, select, periods, value_version, max_age)
+        read = self._read(question, "query")
+        panel = await self._publications.answers.share(question.key, partial(answer, read, question))
+        # The requests count for the one whose question it was that sent them.
+        return panel if panel.requests == read.stats.requests else evolve(panel, requests=read.stats.requests)
 
     @asynccontextmanager
     async def stream(
@@ -302,6 +335,7 @@ class Client:
         periods: PeriodSelection,
         *,
         value_version: ValueVersion = "original",
+        max_age: float | None = None,
     ) -> AsyncIterator[AsyncIterator[Panel]]:
         """Give the answer of `query` in pieces, as they come: for more than fits into memory.
 
@@ -314,7 +348,7 @@ class Client:
         a piece has been given a changed publication is a DatasetChangedError. Waiting for a piece may
         be given up (``asyncio.wait_for``): the next wait goes on where it was.
         """
-        question = Question(source, select, periods, value_version)
+        question = Question(source, select, periods, value_version, max_age)
         read = self._read(question, "stream")
         async with resumable(pieces(read, question, await self._planned(read, question))) as panels:
             yield panels

@@ -87,12 +87,13 @@ async def test_a_window_is_one_over_all_pages_of_its_batch() -> None:
         await answer.add(page({"b.annual": {FY23: 1}}), home=HOME, asked=Trailing(12))
 
 
-async def test_batches_have_windows_of_their_own() -> None:
-    """The batch with the latest value cuts the others' down to the whole's window."""
+@pytest.mark.parametrize("late_first", [False, True])
+async def test_batches_have_windows_of_their_own(late_first: bool) -> None:
+    """The batch with the latest value cuts the others' down to the whole's window, whenever it comes."""
     answer = stitch(Trailing(12))
-    await answer.add(page({"a.annual": {FY23: 1}}), home=frozenset(IDS[:1]), asked=Trailing(12))
-    assert answer.stitch.anchor == FY23
-    await answer.add(page({"b.annual": {FY24: 2}}), home=frozenset(IDS[1:]), asked=Trailing(12))
+    homes = [({"a.annual": {FY23: 1}}, IDS[:1]), ({"b.annual": {FY24: 2}}, IDS[1:])]
+    for numbers, home in reversed(homes) if late_first else homes:
+        await answer.add(page(numbers), home=frozenset(home), asked=Trailing(12))
     panel = answer.panel()
     assert panel.anchor == FY24
     assert panel.anchored_by == ("b.annual",)

@@ -122,6 +122,21 @@ async def test_generators_share_the_limit_item_by_item(limit: int) -> None:
     assert busy.most == min(limit, 3)
 
 
+async def test_a_generator_that_ends_leaves_its_place_to_the_others() -> None:
+    """A short one beside a long one: then the long one may be as far ahead as both together."""
+    busy = Busy()
+
+    async def chain(length: int) -> AsyncGenerator[int, None]:
+        for name in range(length):
+            yield await busy.job(name)
+
+    async with merged([partial(chain, 1), partial(chain, 9)], 2) as items:
+        await anext(items)
+        await anext(items)
+        await asyncio.sleep(1000)
+        assert busy.begun == 2 + 2
+
+
 async def test_results_come_as_soon_as_they_are_there() -> None:
     """Results come in the order in which the jobs end, not in which they begin."""
     busy = Busy()

@@ -1,6 +1,8 @@
 """Whole reads: what a client keeps of publications, and when a stream can give its pieces."""
 
 import asyncio
+from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -31,28 +33,29 @@ def large(entity_id: str, series: int) -> Catalogue:
     )
 
 
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 GROUP_FIELDS = ("reporting_group_id", "name", "description", "basis", "cadence")
 
 
 def test_the_kept_publications_have_two_hundred_thousand_series_together() -> None:
     """The least recently used go first, and no more of them than have to."""
     assert MAX_KEPT_SERIES == 200_000
-    publications = Publications()
+    publications = Publications(partial(datetime.now, UTC))
     for name in "abc":
-        publications.keep(large(name, 60_000))
+        publications.keep(large(name, 60_000), NOW)
     assert publications.kept("a") is not None  # a use, so that b is now the one used longest ago
-    publications.keep(large("d", 60_000))
+    publications.keep(large("d", 60_000), NOW)
     kept = [name for name in "abcd" if publications.kept(name) is not None]
     assert kept == ["a", "c", "d"]
-    publications.keep(large("e", 20_000))
+    publications.keep(large("e", 20_000), NOW)
     assert [name for name in "acde" if publications.kept(name) is not None] == ["a", "c", "d", "e"]
 
 
 def test_a_publication_larger_than_the_bound_is_kept_alone() -> None:
     """Else each question about the entity would read its catalogue again."""
-    publications = Publications()
-    publications.keep(large("a", 10))
-    publications.keep(large("b", MAX_KEPT_SERIES + 1))
+    publications = Publications(partial(datetime.now, UTC))
+    publications.keep(large("a", 10), NOW)
+    publications.keep(large("b", MAX_KEPT_SERIES + 1), NOW)
     assert publications.kept("a") is None
     assert publications.kept("b") is not None
 

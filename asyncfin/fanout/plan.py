@@ -73,13 +73,15 @@ class Plan:
             are no batches.
         series: the wanted series, in catalogue order.
         batches: the queries to send, each with its home series.
+        cached: those of the wanted series that are at hand, so that no batch asks for them.
     """
 
     question: Question
     catalogue: Catalogue
     periods: Resolved | None
     series: tuple[CatalogueSeries, ...]
-    batches: tuple[Batch, ...]
+    batches: tuple[Batch, ...] = ()
+    cached: tuple[CatalogueSeries, ...] = ()
 
     @property
     def requests(self) -> int:
@@ -89,13 +91,16 @@ class Plan:
     @property
     def way(self) -> str:
         """How the batches ask for the periods: "as asked", or "trailing as range"."""
-        return AS_RANGE if any(batch.periods != self.periods for batch in self.batches) else AS_ASKED
+        trailing = isinstance(self.periods, Trailing)
+        return AS_RANGE if trailing and any(b.periods != self.periods for b in self.batches) else AS_ASKED
 
     @cached_property
     def lower_bound(self) -> int:
         """The requests that the caps make necessary, whatever the batches; some plans need more."""
-        crossings = {(series.metric_id, series.scopes) for series in self.series}
-        return lower_bound(len(self.series), crossings) if self.batches else 0
+        cached = {series.series_id for series in self.cached}
+        asked = [series for series in self.series if series.series_id not in cached]
+        crossings = {(series.metric_id, series.scopes) for series in asked}
+        return lower_bound(len(asked), crossings) if self.batches else 0
 
     def __str__(self) -> str:
         matched = sum(len(batch.matched) for batch in self.batches)
@@ -107,6 +112,7 @@ class Plan:
                 printable(f"{self.catalogue.name} ({self.catalogue.entity_id})"),
                 f"publication {self.catalogue.dataset_id}",
                 f"{len(self.series):,} series wanted; {matched - home:,} foreign, come along and are dropped",
+                *([f"{len(self.cached):,} of them at hand, not asked for"] if self.cached else []),
                 f"{batches} (one query each), {requests} (pages of at most {MAX_PAGE_SIZE} series)",
                 f"lower bound {self.lower_bound}: the caps allow no fewer requests",
                 f"periods: {periods}{'' if self.periods else ', of which the catalogue has none'}",
@@ -141,6 +147,16 @@ class Plan:
         more = len(self.batches) - len(rows)
         notes = [f"{more:,} more batches not shown"] if more else []
         return document(str(self).split("\n"), [Table(heads, rows)] if rows else [], notes)
+
+
+def without_batches(question: Question, catalogue: Catalogue) -> Plan:
+    """Return which series and periods of a catalogue a question means, with no batches yet.
+
+    Raises:
+        SelectionError: the question names what the catalogue lacks.
+    """
+    series = catalogue.select(question.select)
+    return Plan(question, catalogue, catalogue.resolve(question.periods) if series else None, series)
 
 
 def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> Plan:

@@ -1,4 +1,4 @@
-"""What a client keeps of the publications it has read: once for a publication, not once for a question.
+"""What a client knows of publications: the last one of each entity in memory, and the cache, if it has one.
 
 A kept catalogue may be stale. The pin makes that harmless: what is asked with it is refused with
 `dataset_changed`, and it is read again.
@@ -7,14 +7,20 @@ A kept catalogue may be stale. The pin makes that harmless: what is asked with i
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Hashable
+from datetime import datetime
+from functools import partial
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
+from asyncfin.cache.store import Partition
 from asyncfin.fanout.plan import Plan
 from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
-from asyncfin.wire.tasks import SingleFlight
+from asyncfin.table.block import Block
+from asyncfin.table.panel import Panel
+from asyncfin.wire.tasks import SingleFlight, bounded
 
 MAX_KEPT_SERIES = 200_000
 # The plans kept beside a catalogue name at most this many series for each of its own: a plan takes a
@@ -62,18 +68,33 @@ class Publication:
 
     Attributes:
         catalogue: all that it holds.
+        confirmed: when it was last known to be the current one, aware UTC; None: never by this client.
         listed: ids of series that a response over all of its periods has listed.
         left_out: ids of series that two responses have left out, the second one over all periods, and that
             no response has listed since.
     """
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, confirmed: datetime | None = None) -> None:
         self.catalogue = catalogue
+        self.confirmed = confirmed
         self.listed: set[str] = set()
         self.left_out: set[str] = set()
         self._plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
             _PLANNED_SERIES * len(catalogue), lambda plan: len(plan.series)
         )
+
+    def confirm(self, moment: datetime) -> None:
+        """Record that it was the current publication at a moment; confirmations only move forward."""
+        self.confirmed = max(moment, self.confirmed or moment)
+
+    def is_current(self, asked: datetime, max_age: float, now: datetime) -> bool:
+        """Return whether it counts as the current one for a question that was asked at a moment.
+
+        A confirmation from the future tells nothing: the clock was set back meanwhile.
+        """
+        if self.confirmed is None or self.confirmed > now:
+            return False
+        return (asked - self.confirmed).total_seconds() <= max_age
 
     def record(self, series_ids: Collection[str], asked: Resolved) -> None:
         """Record which series a response has listed that asked for these periods."""
@@ -106,17 +127,86 @@ def _plan_key(question: Question) -> Hashable | None:
     # A predicate may depend on anything, so a Select with one may mean other series the next time.
     if question.select.where is not None:
         return None
-    return question.pinned, question.select, question.periods, question.value_version
+    return question.key
+
+
+class _Flight:
+    """Requests for some series, under way once for all who need one of them."""
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, tuple[Block, ...]]]) -> None:
+        self.ask = ask
+
+
+class Flights:
+    """Which series are being asked for, so that nobody asks for them a second time."""
+
+    def __init__(self) -> None:
+        self._calls: SingleFlight[_Flight, tuple[Block, ...]] = SingleFlight()
+        self._under_way: dict[Hashable, _Flight] = {}
+
+    async def gather(
+        self,
+        publication: Hashable,
+        series_ids: Collection[str],
+        ask: Callable[[Collection[str]], Coroutine[Any, Any, tuple[Block, ...]]],
+    ) -> list[tuple[Block, ...]]:
+        """Return what brings these series: the flights under way for some, and one of its own for the rest.
+
+        A caller that is cancelled leaves its flight to the others; a flight that fails fails for all of them.
+        """
+        keys = {each: (publication, each) for each in series_ids}
+        flights = dict.fromkeys(self._under_way[key] for key in keys.values() if key in self._under_way)
+        if own := [each for each, key in keys.items() if key not in self._under_way]:
+            flight = _Flight(lambda: self._fly(flight, [keys[each] for each in own], ask(own)))
+            self._under_way.update((keys[each], flight) for each in own)
+            flights[flight] = None
+        jobs = [partial(self._calls.share, each, each.ask) for each in flights]
+        async with bounded(jobs, len(jobs)) as results:
+            return [blocks async for blocks in results]
+
+    async def _fly(
+        self, flight: _Flight, keys: list[Hashable], asking: Coroutine[Any, Any, tuple[Block, ...]]
+    ) -> tuple[Block, ...]:
+        try:
+            return await asking
+        finally:
+            for key in keys:
+                if self._under_way.get(key) is flight:
+                    del self._under_way[key]
+
+
+# Of each part of a cache, whichever clients share it.
+_flights: WeakKeyDictionary[Partition, Flights] = WeakKeyDictionary()
 
 
 class Publications:
     """The last publication read of each entity, the most recently used ones, up to 200,000 series in all.
 
-    `reads` are the catalogues under way, by entity, which all who need one share.
+    Attributes:
+        cache: the client's part of its cache; None: it has none.
+        max_age: for how many seconds a publication counts as the current one, where a question does not say.
+        stale_if_error: for how many seconds it is given away where asking which is the current one fails.
+        clock: gives the wall time, aware UTC.
+        reads: the catalogues being read, by entity, which all who need one share.
+        answers: the questions being answered, which all who ask an equal one share.
+        flights: the series being asked for, for the cache.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], datetime],
+        *,
+        cache: Partition | None = None,
+        max_age: float = 0.0,
+        stale_if_error: float = 0.0,
+    ) -> None:
+        self.clock = clock
+        self.cache = cache
+        self.max_age = max_age
+        self.stale_if_error = stale_if_error
         self.reads: SingleFlight[str, Publication] = SingleFlight()
+        self.answers: SingleFlight[Hashable, Panel] = SingleFlight()
+        self.flights = Flights() if cache is None else _flights.setdefault(cache, Flights())
         self._kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
         )
@@ -130,14 +220,22 @@ class Publications:
         kept = self.kept(catalogue.entity_id)
         return kept if kept is not None and kept.catalogue is catalogue else Publication(catalogue)
 
-    def keep(self, catalogue: Catalogue) -> Publication:
+    def keep(self, catalogue: Catalogue, confirmed: datetime) -> Publication:
         """Keep what was read as the entity's last publication."""
-        publication = Publication(catalogue)
+        publication = Publication(catalogue, confirmed)
         self._kept.put(catalogue.entity_id, publication)
         return publication
 
-    def forget(self, entity_id: str, dataset_id: str) -> None:
-        """Drop a publication whose pin was refused, unless another one has been read since."""
+    async def forget(self, entity_id: str, dataset_id: str | None = None) -> None:
+        """Drop an entity's publication, in the cache too: its pin was refused, or it may not be read.
+
+        Args:
+            dataset_id: the refused publication. Another one that has been read since is kept.
+        """
         kept = self._kept.get(entity_id)
-        if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset_id):
+        if kept is not None:
+            if dataset_id is not None and not is_same_publication(kept.catalogue.dataset_id, dataset_id):
+                return
             self._kept.drop(entity_id)
+        if self.cache is not None:
+            await self.cache.forget(entity_id)

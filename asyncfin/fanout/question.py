@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from attrs import frozen
 
 from asyncfin.model.catalogue import Catalogue
@@ -47,6 +49,17 @@ class Question:
     def entity_id(self) -> str:
         """The entity that is asked."""
         return self.source.entity_id if isinstance(self.source, Catalogue) else self.source
+
+    @property
+    def key(self) -> Hashable:
+        """What two questions have in common if one answer does for both."""
+        source = id(self.source) if isinstance(self.source, Catalogue) else self.source
+        key = (source, self.select, self.periods, self.value_version, self.max_age)
+        try:
+            hash(key)
+        except TypeError:  # a predicate that can't be compared is like no other
+            return id(self)
+        return key
 
     @property
     def pinned(self) -> bool:

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 
 from attrs import define
 
-from asyncfin.errors import DatasetChangedError, SelectionError, ValidationFailedError
+from asyncfin.cache.store import Partition, Pointer
+from asyncfin.errors import (
+    BucketUnavailableError,
+    DatasetChangedError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    SelectionError,
+    ServerFailureError,
+    TransportError,
+    ValidationFailedError,
+)
 from asyncfin.events import Restarted
-from asyncfin.fanout.plan import Plan, plan
+from asyncfin.fanout.fill import for_cache
+from asyncfin.fanout.plan import Plan, plan, without_batches
 from asyncfin.fanout.publications import Publication, Publications
 from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
+from asyncfin.table.block import Block
 from asyncfin.wire.pages import Send, read_catalogue
-from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
+from asyncfin.wire.protocol import dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
 
 MAX_RESTARTS = 3
@@ -27,12 +40,8 @@ _FIRST_WAIT = 0.1
 _LONGER = 5
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
-
-
-async def read_metadata(send: Send, entity_id: str) -> Dataset:
-    """Return an entity's current dataset (spec 4.1). One request."""
-    request = dataset_request(entity_id)
-    return read_dataset(request, await send(request))
+# What leaves open which publication is the current one. A 401, 403 or 404 does not: it is an answer.
+_UNTOLD = (RateLimitedError, ServerFailureError, TransportError, BucketUnavailableError)
 
 
 @define
@@ -42,7 +51,7 @@ class ReadStats:
     Attributes:
         requests: attempts, each of which counts against the allowance.
         restarts: how often it has started over.
-        answered_at: when the last response came, aware UTC.
+        answered_at: when the last page came, aware UTC.
     """
 
     requests: int = 0
@@ -68,35 +77,31 @@ class Read:
         limit: how many of its pages may be under way, or wait to be taken.
 
     Attributes:
+        send: sends a request as a part of this read.
         pinned: whether only the first publication will do, so that a change is an error at once.
         final: set by those who have given away a part of the answer: from then on a change is an error.
         stats: what it has cost.
     """
 
     def __init__(
-        self,
-        sender: Sender,
-        publications: Publications,
-        entity_id: str,
-        operation: str,
-        *,
-        limit: int,
+        self, sender: Sender, publications: Publications, entity_id: str, operation: str, *, limit: int
     ) -> None:
         self._sender = sender
-        self._publications = publications
+        self.publications = publications
         self.entity_id = entity_id
         self.operation = operation
         self.limit = limit
         self.pinned = False
         self.final = False
         self.stats = ReadStats()
-        self._confirmed: Dataset | None = None
+        self.send: Send = partial(sender.send, attempting=self.stats.count)
+        self._asked = publications.clock()
+        self._successor: Dataset | None = None
 
-    async def send(self, request: Request) -> Response:
-        """Send a request as a part of this read."""
-        response = await self._sender.send(request, attempting=self.stats.count)
-        self.stats.answered_at = response.at
-        return response
+    @property
+    def cache(self) -> Partition | None:
+        """The client's part of its cache; None: it has none."""
+        return self.publications.cache
 
     @asynccontextmanager
     async def restarting(self) -> AsyncIterator[None]:
@@ -121,24 +126,27 @@ class Read:
 
         Rules 5 and 6 of spec 4.3 have no order: a service that checks ids or cursors before the pin answers
         a stale request with 400. So a 400 is confirmed with one request for the metadata. After either
-        refusal the kept catalogue is dropped.
+        refusal, and where the entity may not be read any more, what is kept of it is dropped.
 
         Raises:
             DatasetChangedError: the publication is no longer the current one.
         """
         try:
             yield
+        except (NotFoundError, PermissionDeniedError):
+            await self.publications.forget(self.entity_id)
+            raise
         except DatasetChangedError:
-            self._publications.forget(self.entity_id, dataset_id)
+            await self.publications.forget(self.entity_id, dataset_id)
             raise
         except ValidationFailedError as refusal:
             if self.pinned:
                 raise
-            self._publications.forget(self.entity_id, dataset_id)
-            current = await read_metadata(self.send, self.entity_id)
+            await self.publications.forget(self.entity_id, dataset_id)
+            current = await self.metadata()
             if is_same_publication(current.dataset_id, dataset_id):
                 raise
-            self._confirmed = current
+            self._successor = current
             raise DatasetChangedError(
                 status=refusal.status,
                 code=refusal.code,
@@ -151,23 +159,84 @@ class Read:
                 attempts=refusal.attempts,
             ) from refusal
 
+    async def metadata(self) -> Dataset:
+        """Return the entity's current dataset (spec 4.1). One request."""
+        began = self.publications.clock()
+        request = dataset_request(self.entity_id)
+        try:
+            dataset = read_dataset(request, await self.send(request))
+        except (NotFoundError, PermissionDeniedError):
+            await self.publications.forget(self.entity_id)
+            raise
+        kept = self.publications.kept(self.entity_id)
+        if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset.dataset_id):
+            kept.confirm(began)
+        if self.cache is not None:
+            await self.cache.put_pointer(self.entity_id, Pointer(dataset.dataset_id, began))
+        return dataset
+
     async def current(self) -> Publication:
-        """Return the current publication; its catalogue is read unless it is the kept one.
+        """Return the current publication; its catalogue is read unless it is kept.
 
         One request for the metadata, and one for each hundred series of a new publication. Reads that ask at
         the same time share the requests of the first.
         """
-        return await self._publications.reads.share(self.entity_id, self._read_current)
+        return await self.publications.reads.share(self.entity_id, self._read_current)
 
     async def _read_current(self) -> Publication:
-        # What has just confirmed a change need not be asked for again.
-        confirmed, self._confirmed = self._confirmed, None
-        dataset = confirmed or await read_metadata(self.send, self.entity_id)
-        kept = self._publications.kept(self.entity_id)
+        if self.cache is None:
+            return await self._read_publication()
+        async with self.cache.claim(self.entity_id):
+            # Another process may have done so since the question was asked.
+            known = await self._known(0.0)
+            if known is not None and self._is_current(known, 0.0):
+                return known
+            return await self._read_publication()
+
+    async def _read_publication(self) -> Publication:
+        began = self.publications.clock()
+        # What has just shown that a publication was replaced need not be asked for again.
+        successor, self._successor = self._successor, None
+        dataset = successor or await self.metadata()
+        kept = self.publications.kept(self.entity_id)
         if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset.dataset_id):
             return kept
+        if self.cache is not None:
+            cached = await self.cache.catalogue(self.entity_id, dataset.dataset_id)
+            if cached is not None:
+                return self.publications.keep(cached, began)
         async with self.pinned_to(dataset.dataset_id):
-            return self._publications.keep(await read_catalogue(self.send, dataset))
+            catalogue = await read_catalogue(self.send, dataset)
+        if self.cache is not None:
+            await self.cache.put_catalogue(catalogue)
+        return self.publications.keep(catalogue, began)
+
+    async def _known(self, max_age: float) -> Publication | None:
+        """Return the publication that memory or the cache holds, which may have been replaced. No request."""
+        kept = self.publications.kept(self.entity_id)
+        if self.cache is None or (kept is not None and self._is_current(kept, max_age)):
+            return kept
+        pointer = await self.cache.pointer(self.entity_id)
+        if pointer is None or (
+            kept is not None and kept.confirmed is not None and kept.confirmed > pointer.confirmed
+        ):
+            return kept
+        if kept is not None and is_same_publication(kept.catalogue.dataset_id, pointer.dataset_id):
+            kept.confirm(pointer.confirmed)
+            return kept
+        catalogue = await self.cache.catalogue(self.entity_id, pointer.dataset_id)
+        return None if catalogue is None else self.publications.keep(catalogue, pointer.confirmed)
+
+    def _is_current(self, publication: Publication, max_age: float) -> bool:
+        return publication.is_current(self._asked, max_age, self.publications.clock())
+
+    async def catalogue(self, max_age: float | None) -> Catalogue:
+        """Return the catalogue of the publication that counts as the current one."""
+        seconds = self.publications.max_age if max_age is None else max_age
+        known = await self._known(seconds) if seconds else None
+        if known is None or not self._is_current(known, seconds):
+            known = await self.current()
+        return known.catalogue
 
     async def plan(self, question: Question) -> Plan:
         """Return the plan for a question, made with a kept catalogue where there is one.
@@ -176,24 +245,90 @@ class Read:
         answers with nothing, is never sent: so before that, one request for the metadata confirms it.
         """
         if isinstance(question.source, Catalogue):
-            return await _planned(self._publications.of(question.source), question)
-        if (kept := self._publications.kept(self.entity_id)) is not None:
-            with suppress(SelectionError):
-                found = await _planned(kept, question)
-                if found.batches:
+            return await self._planned(self.publications.of(question.source), question)
+        max_age = self._max_age(question)
+        if (known := await self._known(max_age)) is not None:
+            is_current = self._is_current(known, max_age)
+            try:
+                found = await self._planned(known, question)
+                if is_current or found.batches or found.cached:
                     return found
-        return await _planned(await self.current(), question)
+            except SelectionError:
+                if is_current:
+                    raise
+        return await self._planned(await self.current(), question)
 
-    def publication(self, catalogue: Catalogue) -> Publication:
+    async def _planned(self, publication: Publication, question: Question) -> Plan:
+        found = publication.plan(question)
+        if found is None:
+            if self.cache is not None:
+                found = without_batches(question, publication.catalogue)
+            else:
+                wanted = publication.catalogue.select(question.select)
+                make = partial(plan, question, publication.catalogue, wanted)
+                found = make() if len(wanted) <= _PLANNED_INLINE else await asyncio.to_thread(make)
+            publication.keep_plan(found)
+        if self.cache is None:
+            return found
+        return await self.plan_missing(found, await self.blocks(found))
+
+    async def plan_missing(self, found: Plan, blocks: tuple[Block, ...]) -> Plan:
+        """Return a plan that asks for what the cached blocks lack, and for no more."""
+        at_hand: set[str] = set().union(*(block.series_ids for block in blocks))
+        left_out = self.publications.of(found.catalogue).left_out
+        make = partial(for_cache, found, at_hand, left_out)
+        missing = sum(series.series_id not in at_hand for series in found.series)
+        return make() if missing <= _PLANNED_INLINE else await asyncio.to_thread(make)
+
+    async def publication(self, catalogue: Catalogue) -> Publication:
         """Return what is known of the publication of a catalogue."""
-        return self._publications.of(catalogue)
+        publication = self.publications.of(catalogue)
+        if publication.confirmed is None and self.cache is not None:
+            pointer = await self.cache.pointer(self.entity_id)
+            if pointer is not None and is_same_publication(pointer.dataset_id, catalogue.dataset_id):
+                publication.confirm(pointer.confirmed)
+        return publication
 
+    async def blocks(self, plan: Plan) -> tuple[Block, ...]:
+        """Return what the cache holds of a plan's publication, in the version asked for."""
+        if self.cache is None:
+            return ()
+        dataset_id, version = plan.catalogue.dataset_id, plan.question.value_version
+        return await self.cache.blocks(self.entity_id, dataset_id, version)
 
-async def _planned(publication: Publication, question: Question) -> Plan:
-    if (kept := publication.plan(question)) is not None:
-        return kept
-    wanted = publication.catalogue.select(question.select)
-    make = partial(plan, question, publication.catalogue, wanted)
-    made = make() if len(wanted) <= _PLANNED_INLINE else await asyncio.to_thread(make)
-    publication.keep_plan(made)
-    return made
+    async def confirm(self, publication: Publication, question: Question) -> None:
+        """See to it that an answer made of cached values is of the current publication. At most one request.
+
+        Raises:
+            DatasetChangedError: another one is current.
+        """
+        if self.pinned or self._is_current(publication, self._max_age(question)):
+            return
+        try:
+            current = await self.metadata()
+        except _UNTOLD:
+            if self._is_current(publication, self.publications.stale_if_error):
+                return
+            raise
+        if is_same_publication(current.dataset_id, publication.catalogue.dataset_id):
+            return
+        await self.publications.forget(self.entity_id, publication.catalogue.dataset_id)
+        self._successor = current
+        raise DatasetChangedError(
+            status=409,
+            code="dataset_changed",
+            message="the metadata name another publication",
+            answered=False,
+            operation=self.operation,
+            entity_id=self.entity_id,
+            at=self.publications.clock(),
+        )
+
+    def _max_age(self, question: Question) -> float:
+        return self.publications.max_age if question.max_age is None else question.max_age
+
+    async def store_confirmation(self, publication: Publication) -> None:
+        """Store in the cache when a publication was last confirmed."""
+        if self.cache is not None and publication.confirmed is not None and not self.pinned:
+            pointer = Pointer(publication.catalogue.dataset_id, publication.confirmed)
+            await self.cache.put_pointer(self.entity_id, pointer)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
+
+from attrs import evolve
 
 from asyncfin.errors import IncompleteResultError, MalformedAnswerError
 from asyncfin.fanout.plan import Batch, Plan, batches_of
@@ -14,6 +16,7 @@ from asyncfin.fanout.read import Read
 from asyncfin.fanout.stitch import Arrival, Stitch
 from asyncfin.model.period import FiscalRange, Trailing, resolve
 from asyncfin.model.query import MAX_PAGE_SIZE
+from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.wire.codec import error_context
 from asyncfin.wire.pages import query_pages
@@ -30,11 +33,18 @@ async def answer(read: Read, question: Question, plan: Plan | None = None) -> Pa
     while True:
         async with read.restarting():
             current, plan = plan or await read.plan(question), None
-            stitch = Stitch(current, read.publication(current.catalogue))
+            publication = await read.publication(current.catalogue)
+            stitch, confirmed = Stitch(current, publication), publication.confirmed
             async with read.pinned_to(current.catalogue.dataset_id):
-                async with _arrivals(read, stitch, current.batches) as arriving:
-                    arrivals = [arrival async for arrival in arriving]
+                if read.cache is None:
+                    async with _arrivals(read, stitch, current.batches) as arriving:
+                        arrivals = [arrival async for arrival in arriving]
+                else:
+                    arrivals = await _gather(read, stitch)
                 arrivals += await _ask_again(read, stitch)
+                if publication.confirmed == confirmed:  # no page has come that was pinned to it
+                    await read.confirm(publication, question)
+            await read.store_confirmation(publication)
             return stitch.panel(arrivals, current.series, requests=read.stats.requests)
 
 
@@ -56,13 +66,17 @@ async def pieces(read: Read, question: Question, plan: Plan) -> AsyncGenerator[P
 
 async def _pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
     """Yield a panel of each page that brought wanted series, and one of those that did not come."""
-    stitch = Stitch(plan, read.publication(plan.catalogue))
-    held: deque[Arrival] = deque()
+    publication = await read.publication(plan.catalogue)
+    stitch, confirmed = Stitch(plan, publication), publication.confirmed
 
     def panel(arrival: Arrival) -> Panel:
-        series = stitch.series_of(arrival)
-        return stitch.panel([arrival], series, requests=read.stats.requests)
+        return stitch.panel([arrival], stitch.series_of(arrival), requests=read.stats.requests)
 
+    # What is cached waits for the first page, which shows whether the publication is still the current one.
+    blocks = await read.blocks(plan)
+    held = deque(stitch.take(blocks))
+    if read.cache is not None:
+        plan = await read.plan_missing(plan, blocks)
     async with _arrivals(read, stitch, plan.batches) as arriving:
         async for arrival in arriving:
             held.append(arrival)
@@ -70,8 +84,11 @@ async def _pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
                 while held:
                     yield panel(held.popleft())
     held += await _ask_again(read, stitch)
-    for arrival in held:
-        yield panel(arrival)
+    if publication.confirmed == confirmed:
+        await read.confirm(publication, plan.question)
+    await read.store_confirmation(publication)
+    while held:
+        yield panel(held.popleft())
     if missing := stitch.absent:
         yield stitch.panel([], missing, requests=read.stats.requests)
 
@@ -86,6 +103,36 @@ def _window_is_certain(stitch: Stitch) -> bool:
         return True
     last = stitch.plan.catalogue.periods[-1]
     return stitch.anchor is not None and stitch.anchor.fiscal_end == last.fiscal_end
+
+
+async def _gather(read: Read, stitch: Stitch) -> list[Arrival]:
+    """Return what the cache holds of the answer, and what it lacks, asked for once for all readers."""
+    plan = stitch.plan
+    assert read.cache is not None
+    arrivals = stitch.take(await read.blocks(plan))
+    missing = [series.series_id for series in stitch.missing]
+    read.cache.count(hits=len(plan.series) - len(missing), misses=len(missing))
+    if missing:
+        key = (read.entity_id, plan.catalogue.dataset_id.lower(), plan.question.value_version)
+        ask = partial(_ask, read, stitch)
+        for blocks in await read.publications.flights.gather(key, missing, ask):
+            arrivals += stitch.take(blocks)
+    return arrivals
+
+
+async def _ask(read: Read, asking: Stitch, series_ids: Collection[str]) -> tuple[Block, ...]:
+    """Ask for some series with all their periods, and return all that comes."""
+    assert read.cache is not None
+    wanted = tuple(series for series in asking.plan.series if series.series_id in series_ids)
+    async with read.cache.claim(read.entity_id):
+        # Another process may have asked for them meanwhile.
+        plan = evolve(asking.plan, series=wanted)
+        blocks = await read.blocks(plan)
+        stitch = Stitch(await read.plan_missing(plan, blocks), asking.publication)
+        arrivals = stitch.take(blocks)
+        async with _arrivals(read, stitch, stitch.plan.batches) as arriving:
+            arrivals += [arrival async for arrival in arriving]
+    return tuple(block for arrival in arrivals for block in (*arrival.blocks, *arrival.foreign))
 
 
 def _arrivals(
@@ -105,12 +152,22 @@ async def _read_batch(read: Read, stitch: Stitch, batch: Batch) -> AsyncGenerato
         prefetch=False,
         check=partial(_refuse_unlisted, batch),  # by id; what each id stands for, the stitch compares
     )
+    catalogue, cache = stitch.plan.catalogue, read.cache
+    began = read.publications.clock()
     async with aclosing(pages):
         async for page in pages:
+            stitch.publication.confirm(began)
+            read.stats.answered_at = page.at
             with error_context("query", page.entity_id, page):
-                arrival = await stitch.add(page, home=batch.home, asked=batch.periods)
+                arrival = await stitch.add(
+                    page, home=batch.home, asked=batch.periods, keep_foreign=cache is not None
+                )
+            if cache is not None:
+                blocks = (*arrival.blocks, *arrival.foreign)
+                await cache.put_blocks(read.entity_id, catalogue.dataset_id, batch.value_version, blocks)
             if arrival.blocks:
                 yield arrival
+            began = read.publications.clock()
 
 
 def _refuse_unlisted(batch: Batch, page: QueryPage) -> None:
@@ -129,16 +186,14 @@ async def _ask_again(read: Read, stitch: Stitch) -> list[Arrival]:
     Raises:
         IncompleteResultError: a series did not come although a response over all periods has listed it.
     """
-    plan, publication = stitch.plan, stitch.publication
-    missing = [series for series in stitch.absent if series.series_id not in publication.left_out]
-    if not missing or not plan.batches:
-        return []
+    plan, publication, missing = stitch.plan, stitch.publication, stitch.missing
     everything = resolve(FiscalRange(), plan.catalogue.periods)
+    if not missing or plan.periods is None or everything is None:
+        return []
     batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
     async with _arrivals(read, stitch, batches) as arriving:
         arrivals = [arrival async for arrival in arriving]
-    absent = stitch.absent
-    lost = [series.series_id for series in absent if series.series_id in publication.listed]
+    lost = [series.series_id for series in stitch.missing if series.series_id in publication.listed]
     if lost:
         named = ", ".join(lost[:20]) + (", ..." if len(lost) > 20 else "")
         raise IncompleteResultError(
@@ -148,5 +203,5 @@ async def _ask_again(read: Read, stitch: Stitch) -> list[Arrival]:
             entity_id=read.entity_id,
             at=read.stats.answered_at,
         )
-    publication.left_out.update(series.series_id for series in absent)
+    publication.left_out.update(series.series_id for series in stitch.missing)
     return arrivals

@@ -17,7 +17,7 @@ from asyncfin.fanout.plan import Plan
 from asyncfin.fanout.publications import Publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, describe
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.block import Axis, Block, Store, blocks_of
+from asyncfin.table.block import Axis, Block, Store, blocks_of, without
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
 from asyncfin.wire.tasks import decoding_lock
@@ -36,10 +36,12 @@ class Arrival:
     Attributes:
         blocks: their values.
         populated: the periods in which one of them has a value.
+        foreign: the values of the other series, where they are kept.
     """
 
     blocks: tuple[Block, ...]
-    populated: frozenset[Period]
+    populated: Set[Period]
+    foreign: tuple[Block, ...] = ()
 
     def series_ids(self) -> Iterator[str]:
         """Yield the ids of the series."""
@@ -55,6 +57,7 @@ class Stitch:
     def __init__(self, plan: Plan, publication: Publication) -> None:
         self.plan = plan
         self.publication = publication
+        self._wanted = {series.series_id for series in plan.series}
         self._arrived: set[str] = set()
         # One object for each period, however many pages list it.
         self._known: dict[Period, Period] = {}
@@ -67,8 +70,25 @@ class Stitch:
         """The wanted series that have not come."""
         return tuple(each for each in self.plan.series if each.series_id not in self._arrived)
 
-    async def add(self, page: QueryPage, *, home: frozenset[str], asked: Resolved) -> Arrival:
-        """Return what a page brings of the series at home in its batch; the foreign ones are dropped.
+    @property
+    def missing(self) -> tuple[CatalogueSeries, ...]:
+        """The wanted series that have not come, apart from those that the service has left out twice."""
+        return tuple(each for each in self.absent if each.series_id not in self.publication.left_out)
+
+    def take(self, blocks: Iterable[Block]) -> list[Arrival]:
+        """Return what blocks of series with all their periods hold of what has not come."""
+        arrivals = []
+        for block in blocks:
+            # Two readers may have brought the same series; each must stand in the answer once.
+            new = block if self._arrived.isdisjoint(block.series_ids) else without(block, self._arrived)
+            if new is not None and (found := self._wanted.intersection(new.series_ids)):
+                arrivals.append(self._arrive((new,), _populated(new, found)))
+        return arrivals
+
+    async def add(
+        self, page: QueryPage, *, home: frozenset[str], asked: Resolved, keep_foreign: bool = False
+    ) -> Arrival:
+        """Return what a page brings.
 
         Decodes the numbers in slices of about half a millisecond, one page at a time.
 
@@ -76,6 +96,7 @@ class Stitch:
             home: the ids of the batch's home series.
             asked: the periods that the batch asked for. They need not be the question's: a question for
                 trailing months can be asked as a range.
+            keep_foreign: whether the other series are kept too, as far as their values are sound.
 
         Raises:
             MalformedAnswerError: a series came before, is another one than in the catalogue, or has
@@ -84,14 +105,31 @@ class Stitch:
         mine = [(at, raw) for at, raw in enumerate(page.raw_series) if raw.series_id in home]
         self._refuse_repeated(mine)
         axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))
-        blocks = []
+        foreign: list[Block] = []
         async with decoding_lock():
             self._refuse_strangers(page)
-            for block in blocks_of(axis, mine):
-                blocks.append(block)
-                await asyncio.sleep(0)
-        arrival = self._taken(axis, tuple(blocks), home, asked)
+            blocks = await _blocks(axis, mine)
+            if keep_foreign:
+                others = [(at, raw) for at, raw in enumerate(page.raw_series) if raw.series_id not in home]
+                foreign = await _sound_blocks(axis, others, asked)
+        populated = frozenset(axis.periods[at] for block in blocks for at in set(block.positions))
+        if outside := self._outside(populated, home, asked):
+            raise MalformedAnswerError(
+                f"series {_first_at(blocks, period)} has a value at {period}, outside of"
+                f" {describe(asked)} @ $.series"
+                for period in sorted(outside)
+            )
         self.publication.record([raw.series_id for raw in page.raw_series], asked)
+        return self._arrive(tuple(blocks), populated, tuple(foreign))
+
+    def _arrive(
+        self, blocks: tuple[Block, ...], populated: Set[Period], foreign: tuple[Block, ...] = ()
+    ) -> Arrival:
+        """Make blocks a part of the answer."""
+        arrival = Arrival(blocks, populated, foreign)
+        self._arrived |= self._wanted.intersection(arrival.series_ids())
+        if isinstance(self.plan.periods, Trailing) and populated:
+            self.anchor = max(populated if self.anchor is None else {*populated, self.anchor})
         return arrival
 
     def _refuse_repeated(self, mine: list[tuple[int, RawSeries]]) -> None:
@@ -114,22 +152,6 @@ class Stitch:
             for name in (*_TEXTS, "scopes")
             if getattr(raw, name) != getattr(listed, name)
         )
-
-    def _taken(self, axis: Axis, blocks: tuple[Block, ...], home: frozenset[str], asked: Resolved) -> Arrival:
-        """Make blocks a part of the answer, if their values may be there."""
-        positions: set[int] = set().union(*(block.positions for block in blocks))
-        populated = frozenset(axis.periods[position] for position in positions)
-        if outside := self._outside(populated, home, asked):
-            raise MalformedAnswerError(
-                f"series {_first_at(blocks, period)} has a value at {period}, outside of"
-                f" {describe(asked)} @ $.series"
-                for period in sorted(outside)
-            )
-        arrival = Arrival(blocks, populated)
-        self._arrived.update(arrival.series_ids())
-        if isinstance(self.plan.periods, Trailing) and populated:
-            self.anchor = max(populated if self.anchor is None else {*populated, self.anchor})
-        return arrival
 
     def _outside(self, populated: frozenset[Period], home: frozenset[str], asked: Resolved) -> Set[Period]:
         """Return the periods with a value that the batch of these home series did not ask for."""
@@ -164,6 +186,7 @@ class Stitch:
             tuple(each.series_id for each in series if each.series_id not in self._arrived) if asked else (),
             self.anchor,
             requests,
+            self.publication.confirmed,
         )
 
     def _shown(self, arrivals: list[Arrival]) -> tuple[Period, ...]:
@@ -187,6 +210,38 @@ def _within(selection: Resolved | None, periods: Set[Period], anchor: Period | N
         case Trailing() as trailing if anchor is not None:
             return {each for each in periods if trailing.reaches(each, anchor)}
     return set()
+
+
+async def _blocks(axis: Axis, series: Iterable[tuple[int, RawSeries]]) -> list[Block]:
+    blocks = []
+    for block in blocks_of(axis, series):
+        blocks.append(block)
+        await asyncio.sleep(0)  # a slice of about half a millisecond
+    return blocks
+
+
+async def _sound_blocks(axis: Axis, series: list[tuple[int, RawSeries]], asked: Resolved) -> list[Block]:
+    """Return the blocks of series whose values are sound: one that nobody asked for fails no question."""
+    try:
+        blocks = await _blocks(axis, series)
+    except MalformedAnswerError:
+        if len(series) == 1:
+            return []
+        return [block for each in series for block in await _sound_blocks(axis, [each], asked)]
+    periods = [frozenset(axis.periods[at] for at in set(block.positions)) for block in blocks]
+    return [
+        block for block, found in zip(blocks, periods, strict=True) if found <= _within(asked, found, None)
+    ]
+
+
+def _populated(block: Block, series_ids: Set[str]) -> Set[Period]:
+    """Return the periods in which one of these series of a block has a value."""
+    if len(series_ids) == len(block.series_ids):
+        found = set(block.positions)
+    else:
+        rows = [row for row, each in enumerate(block.series_ids) if each in series_ids]
+        found = {at for row in rows for at in block.positions[block.starts[row] : block.starts[row + 1]]}
+    return {block.axis.periods[at] for at in found}
 
 
 def _heads(series: Sequence[RawSeries] | Sequence[CatalogueSeries]) -> tuple[list[Any], ...]:

@@ -1,6 +1,7 @@
 """The Panel: the answer to a question, as series by periods, and the forms in which users get it."""
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -74,7 +75,10 @@ class Panel:
             the panel, without values.
         anchor: the latest period with a value, at which the window of a `Trailing` question ends.
             None for other questions, and without any value. A cut panel keeps it.
-        requests: the number of requests spent, retries, metadata and catalogue included.
+        requests: the number of requests spent, retries, metadata and catalogue included. 0: everything was
+            cached, or an equal question was just being answered.
+        confirmed_at: when its publication was last known to be the current one, aware UTC; None: never, as
+            can be for cached values of a given Catalogue.
     """
 
     _grid: Grid
@@ -82,6 +86,7 @@ class Panel:
     unlisted: tuple[str, ...] = ()
     anchor: Period | None = None
     requests: int = 0
+    confirmed_at: datetime | None = None
 
     @property
     def catalogue(self) -> Catalogue:

@@ -1,0 +1,435 @@
+"""Questions of a client with a cache: what was read once is not asked for again, and nothing is mixed."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncfin import (
+    Annual,
+    AuthenticationError,
+    Client,
+    Exact,
+    FiscalRange,
+    MemoryCache,
+    NotFoundError,
+    PermissionDeniedError,
+    Select,
+    SelectionError,
+    ServerFailureError,
+    Trailing,
+)
+from asyncfin.fanout.fill import for_cache
+from asyncfin.fanout.plan import without_batches
+from asyncfin.fanout.question import Question
+from asyncfin.sandbox import Dialect, Latency, Sandbox, Status, Switch
+from asyncfin.sandbox.dataset import DatasetFile
+from asyncfin.sandbox.generate import generate
+from tests.properties.test_answers import DATASETS, DIALECTS, content, expected, period_selections, run, texts
+
+BOTH = generate(7, series=150, publications=2)
+OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
+ENTITY = BOTH.entity_id
+virtual = pytest.mark.virtual
+
+
+@asynccontextmanager
+async def service(*datasets: Any, **options: Any) -> AsyncIterator[Sandbox]:
+    async with Sandbox(*(datasets or (OLD,)), **options) as sandbox:
+        yield sandbox
+
+
+def client(sandbox: Sandbox, cache: MemoryCache | None = None, **options: Any) -> Client:
+    return Client(sandbox.base_url, sandbox.token, cache=cache, **options)
+
+
+def asked(sandbox: Sandbox, since: int = 0) -> list[str | None]:
+    return [served.operation for served in list(sandbox.log)[since:]]
+
+
+@virtual
+async def test_a_smaller_question_after_a_larger_one_sends_nothing_within_max_age() -> None:
+    """Any series, any periods; the panel says when its publication was last confirmed."""
+    before = datetime.now(UTC)
+    async with service() as sandbox, client(sandbox, MemoryCache(), max_age=60) as cached:
+        whole = await cached.query(ENTITY, Select(), FiscalRange())
+        assert whole.requests == len(sandbox.log)
+        assert whole.confirmed_at is not None
+        assert before <= whole.confirmed_at <= datetime.now(UTC)
+        spent = len(sandbox.log)
+        some = Select.of(whole.series[3:9])
+        for periods in (FiscalRange(), Annual(last=1), Trailing(12), FiscalRange(2023)):
+            plan = await cached.plan(ENTITY, some, periods)
+            assert (len(plan.cached), plan.requests, plan.batches, plan.lower_bound) == (6, 0, (), 0)
+            assert "6 of them at hand" in str(plan)
+            panel = await cached.query(ENTITY, some, periods)
+            assert panel.requests == 0
+            assert panel.confirmed_at == whole.confirmed_at
+            async with client(sandbox) as plain:
+                other = await plain.query(whole.catalogue, some, periods)
+            assert (panel.periods, content(panel), panel.anchor) == (
+                other.periods,
+                content(other),
+                other.anchor,
+            )
+            spent += other.requests
+        assert len(sandbox.log) == spent
+
+
+@virtual
+async def test_without_max_age_one_metadata_request_confirms_what_is_cached() -> None:
+    """That is all a question costs whose values are at hand; `max_age` can be given with the question too."""
+    async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
+        await cached.query(ENTITY, Select(), FiscalRange())
+        spent = len(sandbox.log)
+        panel = await cached.query(ENTITY, Select(), Annual())
+        assert (asked(sandbox, spent), panel.requests) == (["dataset"], 1)
+        assert (await cached.query(ENTITY, Select(), Annual(), max_age=60)).requests == 0
+        async with cached.stream(ENTITY, Select(), Annual(), max_age=60) as pieces:
+            came = [piece async for piece in pieces]
+        assert content(panel) == {name: row for piece in came for name, row in content(piece).items()}
+        assert len(await cached.catalogue(ENTITY, max_age=60)) == len(panel)
+        assert asked(sandbox, spent) == ["dataset"]
+
+
+@virtual
+async def test_what_lacks_is_asked_for_and_nothing_else() -> None:
+    """Its responses confirm the publication, so no metadata request is sent."""
+    async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
+        catalogue = await cached.catalogue(ENTITY)
+        few = Select.of(catalogue.series[:2])
+        await cached.query(ENTITY, few, Annual())
+        spent = len(sandbox.log)
+        plan = await cached.plan(ENTITY, Select(), Annual())
+        assert {*plan.cached} >= {*catalogue.series[:2]}
+        home = {each for batch in plan.batches for each in batch.home}
+        assert home == {each.series_id for each in catalogue} - {each.series_id for each in plan.cached}
+        panel = await cached.run(plan)
+        assert asked(sandbox, spent) == ["query"] * plan.requests
+        assert panel.requests == plan.requests
+        async with client(sandbox) as plain:
+            assert content(panel) == content(await plain.query(ENTITY, Select(), Annual()))
+
+
+@virtual
+async def test_thirty_questions_take_at_most_a_third_of_the_requests() -> None:
+    """Pages are filled up with neighbours, which the next questions are likely to be about."""
+    whole = generate(17, series=1000, publications=1)
+    draw = random.Random(5)
+    async with service(whole) as sandbox, client(sandbox) as plain, client(sandbox, MemoryCache()) as cached:
+        catalogue = await plain.catalogue(whole.entity_id)
+        await cached.catalogue(whole.entity_id)
+        metrics, paths = sorted(catalogue.by_metric), sorted(catalogue.by_path)
+        questions = [
+            draw.choice(
+                (
+                    Select(metric_ids=draw.sample(metrics, 15)),
+                    Select(scope_combinations=[draw.choice(paths)]),
+                    Select.of(draw.sample(catalogue.series, 60)),
+                )
+            )
+            for _ in range(30)
+        ]
+        spent = [0, 0]
+        for select in questions:
+            panels = [await each.query(catalogue, select, Annual()) for each in (plain, cached)]
+            assert content(panels[0]) == content(panels[1])
+            spent = [count + panel.requests for count, panel in zip(spent, panels, strict=True)]
+    assert spent[1] <= 0.35 * spent[0]
+
+
+@virtual
+@pytest.mark.parametrize("nth", range(1, 12))
+async def test_a_new_publication_is_never_mixed_with_what_is_cached(nth: int) -> None:
+    """It comes at any request: whatever is given is wholly of the publication that it names."""
+    tables = {}
+    for dataset in (OLD, NEW):
+        async with service(dataset) as sandbox, client(sandbox) as plain:
+            panel = await plain.query(ENTITY, Select(), FiscalRange())
+            tables[panel.dataset.dataset_id] = content(panel)
+    async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
+        catalogue = await cached.catalogue(ENTITY)
+        sandbox.inject(Switch(nth=nth, publication=NEW))
+        for count in (3, 40, 90, 150):
+            select = Select.of(catalogue.series[:count])
+            with suppress(SelectionError):  # the new one may lack some of them
+                panel = await cached.query(ENTITY, select, FiscalRange())
+                table = tables[panel.dataset.dataset_id]
+                assert content(panel) == {each: table[each] for each in panel.series_ids}
+        panel = await cached.query(ENTITY, Select(), FiscalRange())
+        assert content(panel) == tables[panel.dataset.dataset_id]
+
+
+@virtual
+async def test_a_given_catalogue_is_answered_from_the_cache_though_it_is_no_longer_current() -> None:
+    """What is cached of a publication stays true of it, and no request is sent."""
+    async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
+        whole = await cached.query(ENTITY, Select(), FiscalRange())
+        sandbox.publish(NEW)
+        spent = len(sandbox.log)
+        panel = await cached.query(whole.catalogue, Select(), Annual())
+        assert panel.requests == 0
+        assert panel.dataset == whole.dataset
+        newer = await cached.query(ENTITY, Select(), FiscalRange())
+        assert newer.dataset != whole.dataset
+        again = await cached.query(whole.catalogue, Select(), Annual())
+        assert (again.requests, content(again)) == (0, content(panel))
+        assert "dataset" in asked(sandbox, spent)
+
+
+@virtual
+@pytest.mark.parametrize(
+    ("status", "error"), [(401, AuthenticationError), (403, PermissionDeniedError), (404, NotFoundError)]
+)
+async def test_what_may_not_be_read_any_more_is_not_given_from_the_cache(
+    status: int, error: type[Exception]
+) -> None:
+    """Neither at once, nor for errors' sake, nor afterwards within max_age."""
+    async with service() as sandbox, client(sandbox, MemoryCache(), stale_if_error=1e9) as cached:
+        await cached.query(ENTITY, Select(), FiscalRange())
+        sandbox.inject(Status(status=status, code="no"))
+        with pytest.raises(error):
+            await cached.query(ENTITY, Select(), Annual())
+        if status != 401:
+            with pytest.raises(error):
+                await cached.query(ENTITY, Select(), Annual(), max_age=1e9)
+
+
+@virtual
+async def test_cached_values_are_given_for_a_while_when_the_metadata_cannot_be_had() -> None:
+    """Only with `stale_if_error`, and only where nothing else is needed."""
+    from asyncfin import Retry
+
+    retry = Retry(attempts=1)
+    cache = MemoryCache()
+    async with (
+        service() as sandbox,
+        client(sandbox, cache, stale_if_error=600, retry=retry) as lenient,
+        client(sandbox, cache, retry=retry) as strict,
+    ):
+        whole = await strict.query(ENTITY, Select(metric_ids=None, label=""), FiscalRange())
+        sandbox.inject(Status(status=503))
+        panel = await lenient.query(ENTITY, Select(), Annual())
+        assert panel.confirmed_at == whole.confirmed_at
+        with pytest.raises(ServerFailureError):
+            await strict.query(ENTITY, Select(), Annual())
+        with pytest.raises(ServerFailureError):
+            await lenient.query(ENTITY, Select(), Annual(), value_version="latest_restated")
+
+
+@virtual
+async def test_a_cache_is_shared_by_the_clients_of_an_account_and_no_others() -> None:
+    """A second client spends one request; one with another token all of them."""
+    cache = MemoryCache()
+    async with service() as sandbox:
+        async with client(sandbox, cache) as first:
+            cost = (await first.query(ENTITY, Select(), FiscalRange())).requests
+        async with client(sandbox, cache) as second:
+            assert (await second.query(ENTITY, Select(), FiscalRange())).requests == 1
+        async with Client(sandbox.base_url, sandbox.issue_token(), cache=cache) as stranger:
+            assert (await stranger.query(ENTITY, Select(), FiscalRange())).requests == cost
+
+
+@virtual
+async def test_run_asks_again_for_what_was_evicted_since_it_was_planned() -> None:
+    """The plan named series as at hand that are gone when it runs."""
+    cache = MemoryCache()
+    async with service() as sandbox, client(sandbox, cache, max_age=60) as cached:
+        whole = await cached.query(ENTITY, Select(), FiscalRange())
+        plan = await cached.plan(ENTITY, Select(), FiscalRange())
+        assert plan.requests == 0
+        await cache.clear()
+        panel = await cached.run(plan)
+        assert panel.requests > 0
+        assert content(panel) == content(whole)
+
+
+@virtual
+@pytest.mark.parametrize("with_cache", [False, True])
+async def test_equal_questions_at_the_same_time_share_their_requests(with_cache: bool) -> None:
+    """They count for the one who asked first; whoever leaves does not spoil it for the others."""
+    cache = MemoryCache() if with_cache else None
+    slow = Latency(seconds=1)
+    async with service(faults=[slow]) as sandbox, client(sandbox, cache) as one:
+        cost = (await one.query(ENTITY, Select(), Annual())).requests
+        del slow
+    async with service(faults=[Latency(seconds=1)]) as sandbox, client(sandbox, cache) as shared:
+        reads = [asyncio.ensure_future(shared.query(ENTITY, Select(), Annual())) for _ in range(20)]
+        await asyncio.sleep(1.5)
+        reads[0].cancel()
+        reads[7].cancel()
+        panels = [await read for read in reads if read not in (reads[0], reads[7])]
+        assert len(sandbox.log) == cost
+        assert all(content(panel) == content(panels[0]) for panel in panels)
+        assert [panel.requests for panel in panels] == [0] * 18
+
+
+@virtual
+async def test_overlapping_questions_at_the_same_time_ask_for_no_series_twice() -> None:
+    """Each series is under way once; a question waits for those of others and asks for its own."""
+    async with service(faults=[Latency(operation="query", seconds=1)]) as sandbox:
+        async with client(sandbox, MemoryCache()) as cached:
+            catalogue = await cached.catalogue(ENTITY)
+            spent = len(sandbox.log)
+            selects = [Select.of(catalogue.series[at : at + 60]) for at in (0, 30, 60, 90)]
+            jobs = [cached.query(ENTITY, select, FiscalRange()) for select in selects]
+            panels = await asyncio.gather(*jobs)
+            homes = [
+                (tuple(served.body["metric_ids"]), str(served.body["scope_combinations"]))
+                for served in list(sandbox.log)[spent:]
+            ]
+        assert len(set(homes)) == len(homes)
+        async with client(sandbox) as plain:
+            for select, panel in zip(selects, panels, strict=True):
+                assert content(panel) == content(await plain.query(catalogue, select, FiscalRange()))
+
+
+@virtual
+async def test_a_cancelled_leader_leaves_its_flight_to_those_who_wait() -> None:
+    """Another question for the same series gets them, with no request repeated."""
+    async with (
+        service(faults=[Latency(operation="query", seconds=5)]) as sandbox,
+        client(sandbox, MemoryCache()) as cached,
+    ):
+        catalogue = await cached.catalogue(ENTITY)
+        one, other = Select.of(catalogue.series[:40]), Select.of(catalogue.series[:20])
+        leader = asyncio.ensure_future(cached.query(ENTITY, one, FiscalRange()))
+        await asyncio.sleep(1)
+        follower = asyncio.ensure_future(cached.query(ENTITY, other, FiscalRange()))
+        await asyncio.sleep(1)
+        sent = asked(sandbox).count("query")
+        leader.cancel()
+        panel = await follower
+        assert leader.cancelled()
+        assert len(panel) == 20
+        assert asked(sandbox).count("query") == max(sent, 1)
+        assert panel.requests == 0
+
+
+@virtual
+async def test_a_flight_that_fails_fails_for_all_who_wait_for_it() -> None:
+    """Nobody repeats what has just failed."""
+    from asyncfin import Retry
+
+    failing = [Latency(operation="query", seconds=5), Status(status=500, operation="query")]
+    async with (
+        service(faults=failing) as sandbox,
+        client(sandbox, MemoryCache(), retry=Retry(attempts=1)) as cached,
+    ):
+        catalogue = await cached.catalogue(ENTITY)
+        selects = [Select.of(catalogue.series[:count]) for count in (40, 30, 20)]
+        reads = [asyncio.ensure_future(cached.query(ENTITY, each, FiscalRange())) for each in selects]
+        outcomes = await asyncio.gather(*reads, return_exceptions=True)
+        assert all(isinstance(outcome, ServerFailureError) for outcome in outcomes)
+        assert asked(sandbox).count("query") == 1
+
+
+@virtual
+async def test_a_broken_neighbour_fails_no_question_and_is_not_kept() -> None:
+    """A series that came along has values that do not decode: it is asked for when it is wanted."""
+    from asyncfin import MalformedAnswerError
+    from tests.altered import altered
+
+    spoilt: set[str] = set()
+
+    def spoil(name: str, sent: dict[str, Any], answer: dict[str, Any]) -> None:
+        for series in answer["series"] if name == "query" else ():
+            if series["series_id"] in spoilt:
+                series["values"] = ["nonsense"] * len(answer["periods"])
+
+    async with (
+        service() as sandbox,
+        altered(sandbox, spoil) as base_url,
+        Client(base_url, sandbox.token, cache=MemoryCache(), max_age=60) as cached,
+    ):
+        catalogue = await cached.catalogue(ENTITY)
+        plan = await cached.plan(ENTITY, Select.of(catalogue.series[0]), Annual())
+        neighbours = sorted({each for batch in plan.batches for each in batch.matched - batch.home})
+        spoilt.add(neighbours[0])
+        assert len(await cached.run(plan)) == 1
+        others = [catalogue[each] for each in neighbours[1:]]
+        assert (await cached.query(ENTITY, Select.of(others), Annual())).requests == 0
+        with pytest.raises(MalformedAnswerError, match=neighbours[0]):
+            await cached.query(ENTITY, Select.of(catalogue[neighbours[0]]), Annual())
+
+
+def test_batches_are_filled_up_within_the_caps_and_always_alike() -> None:
+    """At most 100 series, 50 metrics and 50 paths; what is at hand does not count as won."""
+    from tests.test_plan import catalogue as catalogue_of
+
+    triples = [(f"M{m}", f"p{p}", f"g{g}") for m in range(60) for p in range(4) for g in range(2)]
+    known = catalogue_of(*triples)
+    wanted = Select(metric_ids=["M0", "M1"], scope_combinations="company=p0", reporting_group_ids="g0")
+    base = without_batches(Question(known, wanted, Annual()), known)
+    plan = for_cache(base, set(), set())
+    (batch,) = plan.batches
+    assert (len(batch.metric_ids), len(batch.matched), batch.reporting_group_ids) == (50, 100, None)
+    assert plan.requests == plan.lower_bound == 1
+    assert for_cache(base, set(), set()).batches == plan.batches
+    others = {each.series_id for each in known if each.metric_id not in ("M0", "M1", "M55", "M56")}
+    (batch,) = for_cache(base, others, set()).batches
+    assert batch.metric_ids == ("M0", "M1", "M55", "M56")
+    assert len(batch.scope_combinations) == 4
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> tuple[DatasetFile, list[tuple[set[str], Any, str, bool]]]:
+    """Draw a dataset, and a few questions about it: series, periods, version, and whether it is streamed."""
+    dataset = DATASETS[draw(st.integers(0, 3))]
+    ids = [each["series_id"] for group in dataset.publications[-1].groups for each in group["series"]]
+    questions = []
+    for _ in range(draw(st.integers(1, 3))):
+        share = draw(st.sampled_from([1.0, 0.3, 0.05]))
+        wanted = {*random.Random(draw(st.integers(0, 99))).sample(ids, max(1, int(share * len(ids))))}
+        version = draw(st.sampled_from(["original", "latest_restated"]))
+        questions.append((wanted, draw(period_selections(dataset)), version, draw(st.booleans())))
+    return dataset, questions
+
+
+@settings(max_examples=25)
+@given(conversations(), DIALECTS, st.booleans())
+def test_a_cache_changes_no_answer(
+    conversation: tuple[DatasetFile, list[tuple[set[str], Any, Any, bool]]], dialect: Dialect, believing: bool
+) -> None:
+    """Any selections, periods, versions and dialects, cold and warm, whole or in pieces."""
+    dataset, questions = conversation
+
+    async def ask() -> None:
+        cache = MemoryCache()
+        async with (
+            Sandbox(dataset, dialect=dialect) as sandbox,
+            client(sandbox, cache, max_age=60 * believing) as first,
+            client(sandbox, cache, max_age=60 * believing) as second,
+        ):
+            for nth, (wanted, periods, version, streamed) in enumerate(questions):
+                shown, values = expected(dataset.publications[-1], wanted, periods, version)
+                select = Select(where=lambda series, wanted=wanted: series.series_id in wanted)
+                asking, question = (first, second)[nth % 2], (dataset.entity_id, select, periods)
+                if streamed:
+                    async with asking.stream(*question, value_version=version) as pieces:
+                        panels = [piece async for piece in pieces]
+                else:
+                    panels = [await asking.query(*question, value_version=version)]
+                    assert list(panels[0].periods) == shown
+                assert {k: v for panel in panels for k, v in content(panel).items()} == texts(values)
+                assert sum(len(panel) for panel in panels) == len(wanted)
+                assert sum(panel.value_count for panel in panels) == sum(map(len, values.values()))
+
+    run(ask)
+
+
+@virtual
+async def test_a_question_about_exact_periods_is_cut_from_what_is_cached() -> None:
+    """A period without any value stands in the panel all the same, as it was asked for."""
+    async with service() as sandbox, client(sandbox, MemoryCache(), max_age=60) as cached:
+        whole = await cached.query(ENTITY, Select(), FiscalRange())
+        known = whole.periods[-1]
+        panel = await cached.query(ENTITY, Select(), Exact(["FY1950", known]))
+        assert [str(each) for each in panel.periods] == ["FY1950", str(known)]
+        assert panel.requests == 0

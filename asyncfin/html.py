@@ -7,6 +7,7 @@ from attrs import frozen
 
 from asyncfin.errors import printable
 
+# Notebooks align all cells to the right, and break long names into a word a line.
 _NAME = '<th style="text-align: left; min-width: 12em">'
 
 

@@ -45,6 +45,7 @@ class Names:
         for entity_id, names in rows:
             for name in names:
                 ids.setdefault(_folded(name), {})[entity_id] = None
+        # The class is frozen, so that it can be the default of a parameter.
         object.__setattr__(self, "_by_id", {entity_id: names[0] for entity_id, names in rows})
         object.__setattr__(self, "_ids", {name: tuple(found) for name, found in ids.items()})
 
@@ -65,6 +66,7 @@ class Names:
             complaint = str(error)
         else:
             return text
+        # Meant as an id, and mistyped: names would only distract.
         if text.startswith("O-"):
             raise UsageError(f"{where}{complaint}")
         if self.names is None:

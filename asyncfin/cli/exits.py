@@ -126,6 +126,7 @@ def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _ending_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
+    # Where all entities failed for one reason, its exit code says more than "partial" does.
     verdicts = [_verdict(kind) for kind in failure.kinds]
     codes = {code for code, _ in verdicts}
     advice = dict.fromkeys(advice or "the report says what to correct" for _, advice in verdicts)

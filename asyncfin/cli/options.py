@@ -74,6 +74,7 @@ class Service:
         """Return a client of the service, with further options of `Client`."""
         address, token = self._address(), self._checked_token()
         try:
+            # A Python warning would show a line of this file; a command says it in a line of its own.
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 client = Client(address, token, allow_http=self.allow_http, **options)
@@ -101,6 +102,7 @@ class Service:
         token = os.environ.get("ASYNCFIN_TOKEN") if self.token_file is None else self._token
         if not token:
             raise UsageError("there is no access token: set ASYNCFIN_TOKEN or give --token-file FILE")
+        # Both would be refused by the service with a 401 that does not say why.
         if re.match(r"\s*bearer\s", token, re.IGNORECASE):
             raise UsageError("the access token must be given without the word Bearer, which is sent with it")
         if token != token.strip():

@@ -54,6 +54,7 @@ def screen(width: int | None = None) -> Console:
         width: the width in files and pipes. None: lines are not wrapped there.
     """
     console = _Screen()
+    # rich would wrap at 80 columns in pipes, where lines are read by programs.
     if not console.is_terminal:
         console.width = width or _NO_WRAP_WIDTH
     return console

@@ -76,6 +76,7 @@ def print_panels(
     """
     whole = shown = excerpt([panel._grid for panel in panels], empty=empty)
     shown_text = _in_unit(unit)
+    # Periods that were named are all shown, in as many tables as it takes.
     if latest and whole.periods > text.MOST_PERIODS:
         shown = text.latest(whole, console.width, shown_text, empty=empty)
     for panel in panels:
@@ -109,8 +110,10 @@ def _in_unit(unit: Unit | None) -> Callable[[Value], str]:
         return attrgetter("text")
 
     def scaled(value: Value) -> str:
+        # A reported zero stays 0, and rates and earnings per share are no amounts of money.
         if not value.number or set(".%") & set(value.number_format):
             return value.text
+        # Decimal: a whole number beyond 2**53 keeps its digits.
         return f"{Decimal(value.number).scaleb(-_POWERS[unit]):,.1f}"
 
     return scaled

@@ -75,6 +75,7 @@ async def query(
     )
     if form and unit is not None:
         raise UsageError(f"--unit is for the table, and {form} prints none: leave out one of them")
+    # All that can be known before a request is spent is checked first.
     if plot is not None:
         _check_picture(plot)
     entities = list(dict.fromkeys(map(names.entity_id, entity_ids)))
@@ -88,6 +89,8 @@ async def query(
             plans = await asyncio.gather(*(_plan(client, each, question) for each in entities))
         _print_plans(plans, json)
         return
+    # A single entity is planned first, so that progress can say how many queries there will be, and what
+    # it lacks is an error. Of several, each answers with what it has.
     with progress("Asking") as shown, names.in_errors():
         async with service.client(observers=[shown]) as client:
             if len(entities) == 1:
@@ -183,6 +186,7 @@ def _check_picture(file: Path) -> None:
 def _plot(panels: list[Panel], file: Path) -> None:
     from matplotlib import pyplot
 
+    # Drawn into a figure of our own, which is closed whatever happens.
     figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
     try:
         for panel in panels:

@@ -30,6 +30,7 @@ class Progress:
     def __call__(self, event: Event) -> None:
         match event:
             case RequestStarted():
+                # Retries count: each attempt costs a request of the allowance.
                 self.by_entity[event.entity_id] += 1
                 self._queries += event.operation == "query"
                 self._show(counted(self.by_entity.total(), "request") + self._of_expected())

@@ -45,16 +45,16 @@ def long_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
     pa = library("pyarrow", "arrow")
     columns = chosen(names)
     rows = _Rows(grid)
-    arrays = {
-        column.name: rows.column(column) for column in columns if not isinstance(column.origin, OfValue)
-    }
+    # Two kinds of columns: those that are known without decoding a value, and the fields of values,
+    # which are decoded together, each value once.
+    of_values = [column for column in columns if isinstance(column.origin, OfValue)]
+    arrays = {column.name: rows.column(column) for column in columns if column not in of_values}
     with grid.error_context():
-        arrays.update(rows.decoded([each for each in columns if isinstance(each.origin, OfValue)]))
+        arrays.update(rows.decoded(of_values))
     schema = pa.schema([(column.name, _type(column.type)) for column in columns], _metadata([about]))
-    pa.default_memory_pool().release_unused()  # ordering the rows took as much memory as the table
-    return pa.Table.from_arrays(
-        [arrays[column.name] for column in columns], schema=schema.with_metadata(_metadata([about]))
-    )
+    # Ordering the rows took as much memory as the table, which the pool would keep.
+    pa.default_memory_pool().release_unused()
+    return pa.Table.from_arrays([arrays[column.name] for column in columns], schema=schema)
 
 
 class _Rows:
@@ -65,6 +65,8 @@ class _Rows:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
+        # Blocks come page by page, so the series are in no order yet: Arrow sorts their indices below,
+        # instead of Python walking through one series after the other.
         index = {series.series_id: at for at, series in enumerate(grid.series)}
         series, periods, numbers = array("i"), array("i"), array("d")
         for block, rows in grid.rows():
@@ -93,6 +95,8 @@ class _Rows:
 
     def _examples(self, by: Callable[[CatalogueSeries], Hashable]) -> tuple[list[CatalogueSeries], Any]:
         """Return one series for each value of `by`, and for each row the index of its example."""
+        # Thousands of series share a few groups and paths, whose texts are long: each is made once, and
+        # the rows take it by index.
         if by not in self._by_key:
             examples: dict[Hashable, tuple[int, CatalogueSeries]] = {}
             indices = [examples.setdefault(by(each), (len(examples), each))[0] for each in self._grid.series]
@@ -120,6 +124,7 @@ class _Rows:
         """Yield the decoded observations, in the order of reading, `_ROWS` or a few more at a time."""
         needed = {each.origin.field: each.origin.kind for each in columns if isinstance(each.origin, OfValue)}
         chunk: list[Any] = []
+        # Without such a column nothing is decompressed.
         for block, rows in self._grid.rows() if columns else ():
             entries = block.entries(rows, decoder(tuple(needed.items())))
             chunk.extend(filter(None, chain.from_iterable(entries)))
@@ -132,6 +137,8 @@ class _Rows:
     def _ordered(self, read: Any, type_name: str) -> Any:
         """Return a column in the order of the rows; a dictionary lists its words in order of first use."""
         entries = read.take(self._order)
+        # The words of a dictionary came in the order of reading. Encoding anew puts them in the order of the
+        # rows, so that equal answers are equal tables, whichever page came first.
         return entries.dictionary_decode().dictionary_encode() if type_name == "word" else entries
 
 
@@ -144,6 +151,7 @@ def _combined(chunks: list[Any], type_name: str) -> Any:
 def _order(series: Any, periods: Any) -> Any:
     """Return the indices of the rows in order of series, without those of periods outside the grid."""
     compute = library("pyarrow.compute", "arrow")
+    # The sort is stable: within a series the rows stay oldest first.
     order = compute.sort_indices(series)
     return order.filter(compute.greater_equal(periods, 0).take(order))
 
@@ -160,7 +168,7 @@ def _array(entries: list[Any], type_name: str) -> Any:
     match type_name:
         case "word":
             return pa.array(entries, pa.string()).dictionary_encode()
-        case "int32":
+        case "int32":  # shares the memory; Arrow would copy a list entry by entry
             return _buffer(array("i", entries), type_name)
         case "sources":
             return _sources(entries)
@@ -191,6 +199,7 @@ def wide_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
         SelectionError: `names` names none of them, or a series has the id of a period's column.
     """
     pa = library("pyarrow", "arrow")
+    # A frame with two columns of one name can be read by neither.
     if taken := [each.series_id for each in grid.series if each.series_id in PERIOD_FIELDS]:
         raise SelectionError(f"series id {taken[0]!r} is a column of the wide layout: use layout='long'")
     fields = [pa.field(name, pa.int32()) for name in PERIOD_FIELDS]
@@ -225,6 +234,7 @@ def joined(tables: list[Any]) -> Any:
     """Return several long tables as one, with the metadata of all."""
     pa = library("pyarrow", "arrow")
     panels = [about for table in tables for about in json.loads(table.schema.metadata[_METADATA])["panels"]]
+    # The metadata differ, and a concatenation takes only equal schemas.
     whole = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
     return whole.unify_dictionaries().replace_schema_metadata(_metadata(panels))
 

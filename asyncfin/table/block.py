@@ -58,6 +58,7 @@ class Axis:
     def of(cls, periods: tuple[Period, ...]) -> "Axis":
         """Return the axis of periods in any order."""
         keys = list(map(_order, periods))
+        # Most services list periods in order: then nothing has to be sorted, for none of the series.
         if all(map(lt, keys, keys[1:])):
             return cls(periods, None)
         order = sorted(range(len(keys)), key=keys.__getitem__)
@@ -118,6 +119,8 @@ class Block:
         def text(row: int) -> memoryview:
             return whole[self.text_starts[row] : self.text_starts[row + 1] - 1]
 
+        # All arrays are decoded in one call, instead of a call for each. Only where that
+        # fails are they decoded one by one (`single`), to name the series and its place in the page.
         every = len(rows) == len(self.series_ids)
         joined = whole if every else b"[%b]" % b",".join(map(text, rows))
         single = ((text(row), self.page_indices[row], self.series_ids[row]) for row in rows)
@@ -130,6 +133,7 @@ def blocks_of(axis: Axis, series: Iterable[tuple[int, RawSeries]]) -> Iterator[B
     Raises:
         MalformedAnswerError: the values of a series are too few or too many, or one is not a number.
     """
+    # The caller yields to the event loop between two blocks, so a block is a slice of its time.
     some: list[tuple[int, RawSeries]] = []
     size = 0
     for index, raw in series:
@@ -206,9 +210,11 @@ class Store:
         self._rows = {
             series_id: (block, row) for block in self.blocks for row, series_id in enumerate(block.series_ids)
         }
+        # Looking at one series after the other would decompress a block as often as it holds series.
         self._decompressed = lru_cache(_DECOMPRESSED_BLOCKS)(Block.decompressed)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # The cache of decompressed texts can't be pickled, and the index follows from the blocks.
         return Store, (self.blocks,)
 
     def find(self, series_id: str) -> "Stored | None":

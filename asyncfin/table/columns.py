@@ -23,6 +23,7 @@ from asyncfin.wire.values import ArraysDecoder
 
 PERIOD_FIELDS = ("year", "end_month", "duration_months")
 
+# What does not fit into Arrow's types is malformed here; as a Value it can be looked at.
 _Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -151,6 +152,7 @@ COLUMNS: tuple[Column, ...] = (
 _BY_NAME = {column.name: column for column in COLUMNS}
 
 
+# A Struct type is slow to make, and the same columns are asked for again.
 @lru_cache
 def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
     """Return a decoder of only these fields of values."""

@@ -71,6 +71,7 @@ class Names:
         """
         columns = dict(zip(self.heads, zip(*(self.texts[row] for row in rows), strict=True), strict=True))
         shared = {head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1}
+        # A table with one row shares all its texts: one of them has to stay in the row.
         if len(shared) == len(columns):
             del shared["series" if "series" in shared else next(iter(shared))]
         heads = tuple(head for head in columns if head not in shared)
@@ -93,8 +94,10 @@ def names_of(rows: Sequence[Row], *, group_names: bool = False) -> Names:
     }
     shared = {head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1}
     differing = {head: texts for head, texts in columns.items() if head not in shared}
+    # Two metrics can have one label, and two series one metric, path and group: then only ids differ.
     if len(set(zip(*differing.values(), strict=True))) < len(rows) > 1:
         differing["series id"] = [row.series.series_id for row in rows]
+    # A single series differs in nothing, and still needs a name in its row.
     columns = differing or {"series": columns["series"]}
     return Names(shared, tuple(columns), dict(zip(rows, zip(*columns.values(), strict=True), strict=True)))
 
@@ -173,6 +176,7 @@ class Excerpt:
     def notes(self, *, periods_hint: str = "", empty_hint: str = "") -> Iterator[str]:
         """Yield a line for each kind of thing that is not shown; the hints say how to see it."""
         shown = {period for section in self.sections for period in section.periods}
+        # Nothing is said of hidden periods where no table is shown: the panel's own facts say why.
         hidden = self.periods - self.unused - len(shown)
         if hidden and shown:
             yield f"the latest {len(shown)} of {self.periods} periods are shown{periods_hint}"
@@ -197,6 +201,7 @@ def excerpt(grids: Iterable[Grid], *, empty: bool = False) -> Excerpt:
         empty: show series and periods without any value too, the series in every section.
     """
     grids = tuple(grids)
+    # From the numbers, which are at hand: finding out what has a value decodes nothing.
     rows = rows_of(grids)
     observed = [row.observed() for row in rows]
     periods = sorted(set(chain.from_iterable(grid.periods for grid in grids)))
@@ -218,5 +223,5 @@ def excerpt(grids: Iterable[Grid], *, empty: bool = False) -> Excerpt:
 
 def _rank(duration: int) -> tuple[int, int]:
     """Return the key that sorts years before quarters, then half years, nine months, and all others."""
-    usual = (12, 3, 6, 9)
+    usual = (12, 3, 6, 9)  # half years and nine months are sums of quarters: they come after these
     return usual.index(duration) if duration in usual else len(usual), duration

@@ -53,6 +53,7 @@ def to_pandas(
     index = [name for name in PERIOD_FIELDS if name in frame.columns]
     if not labels:
         return frame.set_index(index) if index else frame
+    # Period labels do not sort as periods do (2024-H1 before 2024-Q1), so the rows keep their order.
     frame.index = pd.Index([period.label for period in grid.periods], name="period")
     return frame.drop(columns=index).rename(columns=_labels(grid))
 
@@ -73,7 +74,7 @@ def to_polars(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -
 
 def to_numpy(grid: Grid) -> "numpy.typing.NDArray[numpy.float64]":
     """Return the numbers, series x periods, NaN for gaps."""
-    library("numpy", "pandas")
+    library("numpy", "pandas")  # says which extra is missing; the import below is for the type checker
     import numpy
 
     numbers = numpy.full((len(grid.series), len(grid.periods)), numpy.nan)

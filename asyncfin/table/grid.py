@@ -44,6 +44,7 @@ class Grid:
 
     def indices(self, axis: Axis) -> tuple[int, ...]:
         """Return the index in `periods` of each period of an axis; -1 where it is not among them."""
+        # A page's axis is shared by its blocks and series, so this is worked out once a page.
         if axis not in self._indices:
             index = {period: at for at, period in enumerate(self.periods)}
             self._indices[axis] = tuple(index.get(period, -1) for period in axis.periods)
@@ -55,6 +56,7 @@ class Grid:
         if stored is None:
             return array("i"), array("d")
         positions, numbers = stored.observations()
+        # The common case: a panel that was not cut, of pages that all list the same periods.
         if stored.axis.periods == self.periods:
             return positions, numbers
         indices = self.indices(stored.axis)
@@ -110,6 +112,7 @@ class Grid:
 
     def _count(self, block: Block) -> int:
         mine = [series_id for series_id in block.series_ids if series_id in self.by_id]
+        # A block that is in the panel as a whole knows its count; a cut one has to be looked through.
         if len(mine) == len(block.series_ids) and -1 not in self.indices(block.axis):
             return len(block.positions)
         return sum(len(self.observations(series_id)[0]) for series_id in mine)

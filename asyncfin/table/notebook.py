@@ -16,6 +16,7 @@ _SECTIONS = 4
 def panel_html(grid: Grid, lines: Sequence[str]) -> str:
     """Return a panel's lines, a table for each duration of its periods, and what these leave out."""
     whole = excerpt([grid]).first_sections(_SECTIONS)
+    # All columns are shown at once here, so the periods of a section are simply bounded.
     shown = whole.latest([_PERIODS] * len(whole.sections)).first(_SERIES)
     names = shown.names()
     heading = [names.heading] if names.heading else []

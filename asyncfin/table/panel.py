@@ -285,7 +285,8 @@ class Panel:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Return `to_numpy` for ``numpy.array(panel)`` and ``numpy.asarray(panel)``."""
-        if copy is False:  # NumPy's protocol: an array of the panel's own memory does not exist
+        # NumPy's protocol: the numbers are not in one array, so there is none that could be shared.
+        if copy is False:
             raise ValueError("a panel has no array to share: numpy.asarray(panel) makes one")
         array = self.to_numpy()
         return array if dtype is None else array.astype(dtype)
@@ -362,6 +363,7 @@ class Panel:
         from asyncfin.table import text
         from asyncfin.table.excerpt import excerpt
 
+        # In three steps, since each decodes texts: few sections, few series, then as many periods as fit.
         whole = excerpt([self._grid]).first_sections(_TEXT_SECTIONS)
         # Widths follow from a few series: decoding the texts of all would take long for a large panel.
         few = whole.latest([text.MOST_PERIODS] * len(whole.sections)).first(3 * _TEXT_SERIES)
@@ -438,6 +440,7 @@ def concat(panels: Panel | Iterable[Panel], *, columns: Iterable[str] | None = N
     from asyncfin.table.arrow import empty_table, joined
 
     names = frames.column_names(columns)
+    # A panel is an iterable of Series, whose missing methods would be a puzzling complaint.
     panels = (panels,) if isinstance(panels, Panel) else tuple(panels)
     for panel in panels:
         checks.instance_of(Panel)("each of panels", panel)

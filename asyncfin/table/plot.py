@@ -75,6 +75,7 @@ def plot(grid: Grid, ax: "Axes | None") -> "Axes":
         )
     if ax is None:
         _, ax = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
+    # Everything has been checked: axes of the user's own are never left with half of the lines.
     for line in lines:
         (artist,) = ax.plot(*line.coordinates(), marker="o", markersize=3)
         _LINES[artist] = line
@@ -105,6 +106,7 @@ def _lines(grid: Grid) -> Iterator[_Line]:
 
 def _step(duration: int, periods: Iterable[Period]) -> int:
     """Return the months between neighbouring periods of a duration: 3 for quarters, 12 for nine months."""
+    # Not the duration itself: nine months come once a year, and a service may list no fourth quarter.
     ends = sorted({period.fiscal_end for period in periods if period.duration_months == duration})
     return min((after - before for before, after in pairwise(ends)), default=duration)
 
@@ -129,10 +131,12 @@ def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
     durations = {line.duration for line in lines}
     labels = {period.fiscal_end: period.label for period in periods}
     first, last = min(labels), max(labels)
+    # Ticks at every period would stand unevenly where quarters are missing, and be too many over years.
     if len(durations) > 1 or last - first >= _SHORT_SPAN:
         duration = 3 if durations == {3} else 12
         ends = (Period(year, 12, duration) for year in range(-(-first // 12) - 1, last // 12))
         labels = {period.fiscal_end: period.label for period in ends} or labels
+    # Thinned out from the latest tick, which readers look for.
     every = -(-len(labels) // _MOST_TICKS)
     shown = sorted(labels)[::-every][::-1]
     ax.set_xticks(shown, [labels[end] for end in shown], fontsize="small")

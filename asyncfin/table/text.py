@@ -50,6 +50,8 @@ class _Columns:
         self._width, self._clip = width, clip
         texts = (names.texts[row] for row in section.rows)
         self._left = [list(map(printable, column)) for column in zip(names.heads, *texts, strict=True)]
+        # 1. The names get a share of the width, 2. the periods take what they need of the rest, and 3. the
+        #    names get what is left over. Names can be shortened or wrapped; figures can't.
         widest = [max(map(cells, column)) for column in self._left]
         share = width // (3 if clip else 2)
         self._left_widths = _shrunk(widest, share)
@@ -60,7 +62,6 @@ class _Columns:
             for period in section.periods
         ]
         self._right_widths = [max(map(cells, column)) for column in self._right]
-        # What the periods leave over goes to the names.
         used = sum(self._right_widths) + len(_COLUMN_GAP) * (len(self._right) - 1)
         if used < self._room:
             self._left_widths = _shrunk(widest, share + self._room - used)
@@ -149,6 +150,7 @@ def _padded(text: str, width: int, *, right: bool = False) -> str:
 def _shrunk(widths: list[int], room: int) -> list[int]:
     """Return the widths with the widest made narrower until all fit into the room."""
     widths = list(widths)
+    # Each column keeps at least one cell, even where the terminal is absurdly narrow.
     while sum(widths) > max(room, len(widths)):
         widths[widths.index(max(widths))] -= 1
     return widths

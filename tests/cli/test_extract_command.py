@@ -258,7 +258,8 @@ def test_ctrl_c_finishes_what_is_in_progress_and_a_second_one_ends_at_once(
     result = finish(once)
     assert result.code == 130
     assert "1 done, 0 unchanged, 0 failed, 1 left" in result.out
-    assert result.err.splitlines()[1:] == ["asyncfin: ended by Ctrl-C; the same command goes on from there"]
+    # On a slow machine a line of progress stands between this one and the first.
+    assert result.err.splitlines()[-1] == "asyncfin: ended by Ctrl-C; the same command goes on from there"
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")

@@ -129,6 +129,24 @@ def lowest(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site of the documents into docs/_build/html; a warning is an error."""
+    install(session, "docs")
+    session.run(
+        "python",
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-b",
+        "html",
+        "docs",
+        "docs/_build/html",
+        *session.posargs,
+    )
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Mutate responses; only AsyncfinError may come out. `nox -s fuzz -- 100000` says how many."""
     install(session, "test")

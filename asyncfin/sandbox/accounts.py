@@ -29,9 +29,11 @@ def _ids(ids: str | Iterable[str] | None) -> tuple[str, ...] | None:
 class Account:
     """An account: its tokens share one allowance (spec 5.5).
 
-    allowance: data requests a UTC day; None: no limit.
-    rate, burst: data requests a second, and how many at once; rate None: no limit.
-    entities: those it can see, one or several; None: all. access: False when the account lacks access (403).
+    Attributes:
+        allowance: data requests a UTC day; None: no limit.
+        rate, burst: data requests a second, and how many at once; rate None: no limit.
+        entities: those it can see, one or several; None: all. access: False when the account lacks access
+            (403).
     """
 
     name: str
@@ -67,7 +69,8 @@ class Counts(Protocol):
 class Meter:
     """Counts the data requests of accounts, and refuses those over a limit.
 
-    clock: aware UTC wall time, for the day. time: seconds of the running loop, for the rate.
+    Attributes:
+        clock: aware UTC wall time, for the day. time: seconds of the running loop, for the rate.
     """
 
     counts: Counts

@@ -44,13 +44,14 @@ def _check_dataset_id(_: object, __: object, dataset_id: Any) -> None:
 class Publication:
     """One publication of an entity's dataset (spec 9.2), in wire shapes; nothing in it is to be changed.
 
-    dataset_id: a UUID, or else ValueError.
-    periods: (year, end_month, duration_months), sorted and distinct.
-    scope_groups, groups: as the catalogue sends them (spec 2.3), every group with its complete `series`.
-    values: for every series_id its rows, ascending by period index: (period index, value, restated value).
-        Values are complete value objects of spec 2.4 but for `value_version`. The value is None where it
-        exists only restated; the restated value is None where there was no restatement, and "withdrawn"
-        where a restatement left no value.
+    Attributes:
+        dataset_id: a UUID, or else ValueError.
+        periods: (year, end_month, duration_months), sorted and distinct.
+        scope_groups, groups: as the catalogue sends them (spec 2.3), every group with its complete `series`.
+        values: for every series_id its rows, ascending by period index: (period index, value, restated
+            value). Values are complete value objects of spec 2.4 but for `value_version`. The value is None
+            where it exists only restated; the restated value is None where there was no restatement, and
+            "withdrawn" where a restatement left no value.
     """
 
     entity_id: str

@@ -26,29 +26,31 @@ def _switch(default: bool) -> Any:
 class Dialect:
     """How the sandbox speaks where spec leaves it open. A wrong choice raises ValueError or TypeError.
 
-    periods: which of the selected periods a query page lists: those populated in the whole "answer", all
-        that were "asked" for (exact: each once; otherwise the dataset's in the range), or those populated on
-        this "page".
-    order: of the periods: "oldest" first, "newest" first, or "shuffled" (anew on every page, repeatable).
-    empty_series: whether matching series without an observation in the selected periods are listed.
-    never_valued: whether matching series are listed that have no value in any period of the publication,
-        in the `value_version` asked for.
-    left_out_on: series that are not listed for one of these reasons are missing on "every" page, or on "some"
-        only: about half of them, always the same for the same request.
-    trailing: the window holds all periods that "end" in it, or only those that lie "within" it whole.
-    last_cursor: on the last page `next_cursor` is "absent" or "null".
-    pages: "full"; "short": pages hold half as many series as `limit`; "empty": every page with series is
-        preceded by an empty one that has a cursor.
-    scope_groups: of the catalogue: on "every" page, on the "first" only, or only those "used" by its series.
-    ids_before_pin: whether unknown ids (400) are found before an old `expected_dataset_id` (409).
-    cursor_before_pin: whether the cursor is checked before `expected_dataset_id`; one of an older publication
-        is then an invalid field (400), not `dataset_changed`.
-    metadata_lag: how many answers of the dataset endpoint still name the old publication after a new one
-        became current; catalogue and query know the new one at once.
-    unrestated: the `value_version` of a never restated value when "latest_restated" is asked.
-    extras: every object carries a field that spec does not name, and role, basis, cadence, period_meaning
-        and fill_type have unknown values ("x-" before the dataset's).
-    gzip: compress answers for clients that accept it.
+    Attributes:
+        periods: which of the selected periods a query page lists: those populated in the whole "answer", all
+            that were "asked" for (exact: each once; otherwise the dataset's in the range), or those
+            populated on this "page".
+        order: of the periods: "oldest" first, "newest" first, or "shuffled" (anew on every page, repeatable).
+        empty_series: whether matching series without an observation in the selected periods are listed.
+        never_valued: whether matching series are listed that have no value in any period of the publication,
+            in the `value_version` asked for.
+        left_out_on: series that are not listed for one of these reasons are missing on "every" page, or on
+            "some" only: about half of them, always the same for the same request.
+        trailing: the window holds all periods that "end" in it, or only those that lie "within" it whole.
+        last_cursor: on the last page `next_cursor` is "absent" or "null".
+        pages: "full"; "short": pages hold half as many series as `limit`; "empty": every page with series is
+            preceded by an empty one that has a cursor.
+        scope_groups: of the catalogue: on "every" page, on the "first" only, or only those "used" by its
+            series.
+        ids_before_pin: whether unknown ids (400) are found before an old `expected_dataset_id` (409).
+        cursor_before_pin: whether the cursor is checked before `expected_dataset_id`; one of an older
+            publication is then an invalid field (400), not `dataset_changed`.
+        metadata_lag: how many answers of the dataset endpoint still name the old publication after a new one
+            became current; catalogue and query know the new one at once.
+        unrestated: the `value_version` of a never restated value when "latest_restated" is asked.
+        extras: every object carries a field that spec does not name, and role, basis, cadence, period_meaning
+            and fill_type have unknown values ("x-" before the dataset's).
+        gzip: compress answers for clients that accept it.
     """
 
     periods: Literal["answer", "asked", "page"] = _one_of("answer", "asked", "page")

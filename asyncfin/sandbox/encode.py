@@ -23,10 +23,11 @@ BETWEEN = b",\n"
 class EncodedSeries:
     """catalogue: the catalogue series; head: the query series without its `values` and its end.
 
-    populated: a bit for every period with an original value, little endian.
-    populated_latest: likewise for the latest restated values; None where that is the same.
-    original: a cell for every period, null where there is no value.
-    latest: likewise with the restated values in their places; None when nothing was restated.
+    Attributes:
+        populated: a bit for every period with an original value, little endian.
+        populated_latest: likewise for the latest restated values; None where that is the same.
+        original: a cell for every period, null where there is no value.
+        latest: likewise with the restated values in their places; None when nothing was restated.
     """
 
     metric_id: str

@@ -51,10 +51,11 @@ def _numbers(nth: Any) -> frozenset[int] | None:
 class Fault:
     """Which requests a fault meets. The rest of a fault is in its subclasses.
 
-    operation: as in the log: "dataset", "catalogue", "query", "usage", "limits", or "openapi" for the
-        document; None: every request is counted.
-    nth: those of the counted requests, one number or several, from 1, since the fault was set; None: all.
-    share: the part of those that it meets, 0 to 1, drawn by `seed`.
+    Attributes:
+        operation: as in the log: "dataset", "catalogue", "query", "usage", "limits", or "openapi" for the
+            document; None: every request is counted.
+        nth: those of the counted requests, one number or several, from 1, since the fault was set; None: all.
+        share: the part of those that it meets, 0 to 1, drawn by `seed`.
     """
 
     operation: str | None = field(default=None, validator=optional(in_(OPERATIONS)))
@@ -74,9 +75,10 @@ class Latency(Fault):
 class Status(Fault):
     """Another answer in place of the service's, with none of its headers; the allowance does not count it.
 
-    status: 200 to 599. code: of the error object.
-    retry_after: the value of the header, seconds or an HTTP date; None: no header.
-    body: the whole body instead of an error object, for instance b"<html>" from some proxy.
+    Attributes:
+        status: 200 to 599. code: of the error object.
+        retry_after: the value of the header, seconds or an HTTP date; None: no header.
+        body: the whole body instead of an error object, for instance b"<html>" from some proxy.
     """
 
     status: int = field(validator=_a_status)
@@ -98,8 +100,10 @@ class Status(Fault):
 class Switch(Fault):
     """A publication becomes the current one just before the request is answered.
 
-    publication: given as to `Sandbox.publish`, and refused as there: if broken at once, and if the current
-        publication has its dataset_id and other content, as an answer 500 with the code "sandbox_error".
+    Attributes:
+        publication: given as to `Sandbox.publish`, and refused as there: if broken at once, and if the
+            current publication has its dataset_id and other content, as an answer 500 with the code
+            "sandbox_error".
     """
 
     publication: Publication = field(converter=publication_of)

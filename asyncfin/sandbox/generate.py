@@ -78,13 +78,16 @@ def generate(
 ) -> DatasetFile:
     """Return a dataset that is the same for the same arguments.
 
-    series: how many the last publication has. Earlier ones lack some of them, the newest periods and
-        restatements; original values are the same in all.
-    periods: how many fiscal periods at most; those without any value are not listed. None: 19, as is usual.
-    fill: the share of all cells that has a value, at random. None: the real shape, in which annual
-        series have fiscal years, quarterly ones the rest, all have gaps, and every series has a value. The
-        dense shape for measuring is `generate(1, series=100, periods=120, fill=0.6)`.
-    one_version: the share of values that exist only restated, or were withdrawn by a restatement, at random.
+    Args:
+        series: how many the last publication has. Earlier ones lack some of them, the newest periods and
+            restatements; original values are the same in all.
+        periods: how many fiscal periods at most; those without any value are not listed. None: 19, as is
+            usual.
+        fill: the share of all cells that has a value, at random. None: the real shape, in which annual
+            series have fiscal years, quarterly ones the rest, all have gaps, and every series has a value.
+            The dense shape for measuring is `generate(1, series=100, periods=120, fill=0.6)`.
+        one_version: the share of values that exist only restated, or were withdrawn by a restatement, at
+            random.
 
     Raises ValueError for a number out of range.
     """

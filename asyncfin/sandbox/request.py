@@ -19,7 +19,8 @@ JSON_TYPE = "application/json"
 class Request:
     """One request as it came: path and query string still percent-encoded, header names in lower case.
 
-    body: None when it is larger than the service takes.
+    Attributes:
+        body: None when it is larger than the service takes.
     """
 
     method: str
@@ -34,8 +35,9 @@ class Request:
 class Reply:
     """A response, with what the service notes about it.
 
-    operation: None for a path of no operation. account: None when no valid token came.
-    charged: the account and operation that the request counts for (spec 8); None: it does not count.
+    Attributes:
+        operation: None for a path of no operation. account: None when no valid token came.
+        charged: the account and operation that the request counts for (spec 8); None: it does not count.
     """
 
     status: int

@@ -36,9 +36,10 @@ _PLAIN = Dialect()
 class Served(NamedTuple):
     """One request that was answered: for assertions, so without the token.
 
-    operation: None for a path of no operation. params: of the query string.
-    body: the decoded JSON, the bytes when it was none, or None without a body.
-    account: None without a valid token. faults: the names of those it met.
+    Attributes:
+        operation: None for a path of no operation. params: of the query string.
+        body: the decoded JSON, the bytes when it was none, or None without a body.
+        account: None without a valid token. faults: the names of those it met.
     """
 
     operation: str | None

@@ -236,6 +236,10 @@ class Client:
             DatasetChangedError: the publication changed too often, or is no longer the Dataset's.
         """
         if isinstance(source, Dataset):
+            if (cache := self._publications.cache) is not None:
+                cached = await cache.catalogue(source.entity_id, source.dataset_id)
+                if cached is not None:
+                    return cached
             return await read_catalogue(self._sender.send, source)
         _seconds_or_none("max_age", max_age)
         read = self.whole_read(source, "catalogue")
@@ -273,6 +277,7 @@ class Client:
         *,
         value_version: ValueVersion = "original",
         max_age: float | None = None,
+        fill_cache: bool = True,
     ) -> Plan:
         """Return how a question would be asked: which queries, how many requests.
 
@@ -284,11 +289,12 @@ class Client:
             value_version: ``"original"`` or ``"latest_restated"``.
             max_age: for how many seconds a kept publication counts as the current one. None: as the
                 client was told.
+            fill_cache: whether the client's cache keeps what is read; what it holds is used all the same.
 
         Raises:
             SelectionError: an argument is not as said, or names what the catalogue lacks.
         """
-        question = Question(source, select, periods, value_version, max_age)
+        question = Question(source, select, periods, value_version, max_age, fill_cache)
         return await self._planned(self._read(question, "plan"), question)
 
     async def run(self, plan: Plan) -> Panel:
@@ -304,6 +310,7 @@ class Client:
         *,
         value_version: ValueVersion = "original",
         max_age: float | None = None,
+        fill_cache: bool = True,
     ) -> Panel:
         """Return the series that a Select means, with their values, as one table of one publication.
 
@@ -321,7 +328,7 @@ class Client:
             MalformedAnswerError: an answer breaks the spec.
             ServiceError, TransportError: a request failed for good.
         """
-        question = Question(source, select, periods, value_version, max_age)
+        question = Question(source, select, periods, value_version, max_age, fill_cache)
         read = self._read(question, "query")
         panel = await self._publications.answers.share(question.key, partial(answer, read, question))
         # The requests count for the one whose question it was that sent them.
@@ -336,6 +343,7 @@ class Client:
         *,
         value_version: ValueVersion = "original",
         max_age: float | None = None,
+        fill_cache: bool = True,
     ) -> AsyncIterator[AsyncIterator[Panel]]:
         """Give the answer of `query` in pieces, as they come: for more than fits into memory.
 
@@ -348,7 +356,7 @@ class Client:
         a piece has been given a changed publication is a DatasetChangedError. Waiting for a piece may
         be given up (``asyncio.wait_for``): the next wait goes on where it was.
         """
-        question = Question(source, select, periods, value_version, max_age)
+        question = Question(source, select, periods, value_version, max_age, fill_cache)
         read = self._read(question, "stream")
         async with resumable(pieces(read, question, await self._planned(read, question))) as panels:
             yield panels
@@ -375,6 +383,7 @@ class Client:
     def _read(self, question: Question, operation: str) -> Read:
         read = self.whole_read(question.entity_id, operation)
         read.pinned = question.pinned
+        read.fills_cache &= question.fill_cache
         return read
 
     @staticmethod

@@ -24,6 +24,7 @@ from asyncfin import (
     SelectionError,
     ServerFailureError,
     Trailing,
+    read_entity,
 )
 from asyncfin.fanout.fill import for_cache
 from asyncfin.fanout.plan import without_batches
@@ -199,6 +200,35 @@ async def test_what_may_not_be_read_any_more_is_not_given_from_the_cache(
         if status != 401:
             with pytest.raises(error):
                 await cached.query(ENTITY, Select(), Annual(), max_age=1e9)
+
+
+@virtual
+@pytest.mark.parametrize("status", [403, 404])
+async def test_any_read_shows_that_an_entity_may_not_be_read_any_more(status: int) -> None:
+    """After a refused request for the metadata nothing is given within max_age either."""
+    async with service() as sandbox, client(sandbox, MemoryCache(), max_age=1e9) as cached:
+        await cached.query(ENTITY, Select(), FiscalRange())
+        sandbox.inject(Status(status=status, code="no", operation="dataset"))
+        for question in (cached.dataset(ENTITY), cached.query(ENTITY, Select(), Annual())):
+            with pytest.raises((NotFoundError, PermissionDeniedError)):
+                await question
+
+
+@virtual
+async def test_a_confirmation_is_as_old_as_its_request() -> None:
+    """A publication may be replaced while the response is on its way, so it is taken before the request."""
+    sent: list[datetime] = []
+
+    def note(event: object) -> None:
+        if type(event).__name__ == "RequestStarted":
+            sent.append(datetime.now(UTC))
+
+    async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
+        with cached.observed(note):
+            for periods in (FiscalRange(), Annual()):
+                panel = await cached.query(ENTITY, Select(), periods)
+                assert panel.confirmed_at is not None
+                assert panel.confirmed_at <= sent[-1]
 
 
 @virtual
@@ -422,6 +452,42 @@ def test_a_cache_changes_no_answer(
                 assert sum(panel.value_count for panel in panels) == sum(map(len, values.values()))
 
     run(ask)
+
+
+@virtual
+@pytest.mark.parametrize("periods", [Annual(), Trailing(12), FiscalRange()])
+async def test_a_question_that_may_not_fill_the_cache_uses_it(periods: Any) -> None:
+    """It asks for what lacks and no more, and leaves the cache as it was."""
+    cache = MemoryCache()
+    async with service() as sandbox, client(sandbox, cache) as cached, client(sandbox) as plain:
+        catalogue = await cached.catalogue(ENTITY)
+        await cached.query(ENTITY, Select.of(catalogue.series[:20]), FiscalRange())
+        before = cache.stats()
+        panel = await cached.query(ENTITY, Select(), periods, fill_cache=False)
+        after = cache.stats()
+        assert (before.series, before.bytes) == (after.series, after.bytes)
+        assert before.series < len(panel)
+        other = await plain.query(ENTITY, Select(), periods)
+        assert (content(panel), panel.periods, panel.anchor) == (content(other), other.periods, other.anchor)
+        async with cached.stream(ENTITY, Select(), periods, fill_cache=False) as pieces:
+            came = {
+                name: row for piece in [each async for each in pieces] for name, row in content(piece).items()
+            }
+        assert came == content(other)
+        assert cache.stats().series == before.series
+
+
+@virtual
+async def test_an_entity_read_for_an_extraction_uses_the_cache_and_does_not_fill_it() -> None:
+    """A night's run would evict what visitors use."""
+    cache = MemoryCache()
+    async with service() as sandbox, client(sandbox, cache) as cached:
+        await read_entity(cached, ENTITY, Select(), Annual())
+        assert cache.stats().series == 0
+        await cached.query(ENTITY, Select(), FiscalRange())
+        spent = len(sandbox.log)
+        await read_entity(cached, ENTITY, Select(), Annual())
+        assert asked(sandbox, spent) == ["dataset"]
 
 
 @virtual

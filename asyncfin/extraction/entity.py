@@ -92,5 +92,8 @@ async def _answer(client: Client, question: SharedQuestion, dataset: Dataset) ->
     catalogue = await client.catalogue(dataset)
     # In a thread: it builds the catalogue's indexes, which takes long for thousands of series.
     select, lacking = await asyncio.to_thread(narrow, question, catalogue)
-    panel = await client.query(catalogue, select, question.periods, value_version=question.value_version)
+    # What a cache holds is used, but a night's run would evict what its other users need.
+    panel = await client.query(
+        catalogue, select, question.periods, value_version=question.value_version, fill_cache=False
+    )
     return EntityAnswer(panel, lacking)

@@ -26,19 +26,24 @@ _metric = attrgetter("metric_id")
 _path = attrgetter("scopes")
 
 
-def for_cache(plan: Plan, at_hand: Set[str], left_out: Set[str]) -> Plan:
-    """Return a plan that asks only for what is not at hand, with all periods, in pages as full as they get.
+def for_cache(plan: Plan, at_hand: Set[str], left_out: Set[str], *, fill: bool = True) -> Plan:
+    """Return a plan that asks only for what is not at hand.
 
     Args:
         at_hand: the ids of the series that are cached.
         left_out: the ids of those that the service does not list, and that are not asked for again.
+        fill: whether to ask with all periods, and in pages as full as they get, for the next questions' sake.
     """
     known = at_hand | left_out
     missing = [series for series in plan.series if series.series_id not in known]
-    everything = resolve(FiscalRange(), plan.catalogue.periods) if plan.periods is not None else None
-    batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
+    periods = plan.periods
+    if fill and periods is not None:
+        periods = resolve(FiscalRange(), plan.catalogue.periods)
+    batches = batches_of(plan.catalogue, missing, periods, plan.question.value_version)
+    if fill:
+        batches = _filled(batches, plan.catalogue, known)
     cached = tuple(series for series in plan.series if series.series_id in at_hand)
-    return evolve(plan, batches=_filled(batches, plan.catalogue, known), cached=cached)
+    return evolve(plan, batches=batches, cached=cached)
 
 
 def _filled(batches: Sequence[Batch], catalogue: Catalogue, at_hand: Set[str]) -> tuple[Batch, ...]:

@@ -7,12 +7,13 @@ from collections.abc import Hashable
 from attrs import frozen
 
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.checks import at_least
+from asyncfin.model.checks import at_least, flag
 from asyncfin.model.period import PeriodSelection, check_period_selection
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
 from asyncfin.wire.protocol import check_entity_id
 
+_flag = flag.of_question()
 _seconds_or_none = at_least(0, "seconds").or_none().of_question()
 
 
@@ -27,6 +28,8 @@ class Question:
         value_version: ``"original"`` or ``"latest_restated"``.
         max_age: for how many seconds a publication counts as the current one after it was confirmed.
             None: as long as the client says.
+        fill_cache: whether the client's cache, if it has one, may keep what is read. What it holds is used
+            all the same.
 
     Raises:
         SelectionError: a field is not as described.
@@ -37,6 +40,7 @@ class Question:
     periods: PeriodSelection
     value_version: ValueVersion = "original"
     max_age: float | None = None
+    fill_cache: bool = True
 
     def __attrs_post_init__(self) -> None:
         check_entity_id(self.entity_id)
@@ -44,6 +48,7 @@ class Question:
         check_period_selection(self.periods)
         check_value_version(self.value_version)
         _seconds_or_none("max_age", self.max_age)
+        _flag("fill_cache", self.fill_cache)
 
     @property
     def entity_id(self) -> str:
@@ -54,7 +59,7 @@ class Question:
     def key(self) -> Hashable:
         """What two questions have in common if one answer does for both."""
         source = id(self.source) if isinstance(self.source, Catalogue) else self.source
-        key = (source, self.select, self.periods, self.value_version, self.max_age)
+        key = (source, self.select, self.periods, self.value_version, self.max_age, self.fill_cache)
         try:
             hash(key)
         except TypeError:  # a predicate that can't be compared is like no other

@@ -80,6 +80,7 @@ class Read:
         send: sends a request as a part of this read.
         pinned: whether only the first publication will do, so that a change is an error at once.
         final: set by those who have given away a part of the answer: from then on a change is an error.
+        fills_cache: whether the cache keeps what it reads.
         stats: what it has cost.
     """
 
@@ -93,6 +94,7 @@ class Read:
         self.limit = limit
         self.pinned = False
         self.final = False
+        self.fills_cache = publications.cache is not None
         self.stats = ReadStats()
         self.send: Send = partial(sender.send, attempting=self.stats.count)
         self._asked = publications.clock()
@@ -207,7 +209,7 @@ class Read:
                 return self.publications.keep(cached, began)
         async with self.pinned_to(dataset.dataset_id):
             catalogue = await read_catalogue(self.send, dataset)
-        if self.cache is not None:
+        if self.cache is not None and self.fills_cache:
             await self.cache.put_catalogue(catalogue)
         return self.publications.keep(catalogue, began)
 
@@ -276,7 +278,7 @@ class Read:
         """Return a plan that asks for what the cached blocks lack, and for no more."""
         at_hand: set[str] = set().union(*(block.series_ids for block in blocks))
         left_out = self.publications.of(found.catalogue).left_out
-        make = partial(for_cache, found, at_hand, left_out)
+        make = partial(for_cache, found, at_hand, left_out, fill=self.fills_cache)
         missing = sum(series.series_id not in at_hand for series in found.series)
         return make() if missing <= _PLANNED_INLINE else await asyncio.to_thread(make)
 
@@ -329,6 +331,6 @@ class Read:
 
     async def store_confirmation(self, publication: Publication) -> None:
         """Store in the cache when a publication was last confirmed."""
-        if self.cache is not None and publication.confirmed is not None and not self.pinned:
+        if self.fills_cache and self.cache and publication.confirmed is not None and not self.pinned:
             pointer = Pointer(publication.catalogue.dataset_id, publication.confirmed)
             await self.cache.put_pointer(self.entity_id, pointer)

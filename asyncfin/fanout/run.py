@@ -36,11 +36,12 @@ async def answer(read: Read, question: Question, plan: Plan | None = None) -> Pa
             publication = await read.publication(current.catalogue)
             stitch, confirmed = Stitch(current, publication), publication.confirmed
             async with read.pinned_to(current.catalogue.dataset_id):
-                if read.cache is None:
-                    async with _arrivals(read, stitch, current.batches) as arriving:
-                        arrivals = [arrival async for arrival in arriving]
-                else:
+                if read.fills_cache:
                     arrivals = await _gather(read, stitch)
+                else:
+                    arrivals, batches = await _at_hand(read, stitch)
+                    async with _arrivals(read, stitch, batches) as arriving:
+                        arrivals += [arrival async for arrival in arriving]
                 arrivals += await _ask_again(read, stitch)
                 if publication.confirmed == confirmed:  # no page has come that was pinned to it
                     await read.confirm(publication, question)
@@ -73,11 +74,9 @@ async def _pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
         return stitch.panel([arrival], stitch.series_of(arrival), requests=read.stats.requests)
 
     # What is cached waits for the first page, which shows whether the publication is still the current one.
-    blocks = await read.blocks(plan)
-    held = deque(stitch.take(blocks))
-    if read.cache is not None:
-        plan = await read.plan_missing(plan, blocks)
-    async with _arrivals(read, stitch, plan.batches) as arriving:
+    at_hand, batches = await _at_hand(read, stitch)
+    held = deque(at_hand)
+    async with _arrivals(read, stitch, batches) as arriving:
         async for arrival in arriving:
             held.append(arrival)
             if _window_is_certain(stitch):
@@ -103,6 +102,15 @@ def _window_is_certain(stitch: Stitch) -> bool:
         return True
     last = stitch.plan.catalogue.periods[-1]
     return stitch.anchor is not None and stitch.anchor.fiscal_end == last.fiscal_end
+
+
+async def _at_hand(read: Read, stitch: Stitch) -> tuple[list[Arrival], Sequence[Batch]]:
+    """Return what the cache holds of the answer, and the batches that bring the rest."""
+    if read.cache is None:
+        return [], stitch.plan.batches
+    blocks = await read.blocks(stitch.plan)
+    plan = await read.plan_missing(stitch.plan, blocks)
+    return stitch.take(blocks), plan.batches
 
 
 async def _gather(read: Read, stitch: Stitch) -> list[Arrival]:
@@ -152,7 +160,7 @@ async def _read_batch(read: Read, stitch: Stitch, batch: Batch) -> AsyncGenerato
         prefetch=False,
         check=partial(_refuse_unlisted, batch),  # by id; what each id stands for, the stitch compares
     )
-    catalogue, cache = stitch.plan.catalogue, read.cache
+    catalogue, cache = stitch.plan.catalogue, read.cache if read.fills_cache else None
     began = read.publications.clock()
     async with aclosing(pages):
         async for page in pages:

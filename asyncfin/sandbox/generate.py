@@ -6,7 +6,7 @@ consolidated path has most metrics, half of the other paths have one, and few of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from asyncfin.sandbox.dataset import DatasetFile, Period, Publication, Row
 from asyncfin.sandbox.dataset_file import WITHDRAWN, format_number, period_object
 
 _USUAL_PERIODS = 19
+_CADENCES = ("annual", "quarterly", "monthly")
 _QUARTER_ENDS = ((3, (3,)), (6, (3, 6)), (9, (3, 9)), (12, (3, 12)))
 _LAST_YEAR = 2025
 
@@ -98,17 +99,45 @@ def generate(
     _require("one_version", 0 <= one_version <= 1, one_version, "0 to 1")
     rng = Random(seed)  # noqa: S311 - nothing is kept secret with it
     slots = _slots(rng, periods or _USUAL_PERIODS, publications)
-    drafts = _draft_series(rng, series, slots, publications, fill)
+    drafts = _draft_series(rng, _chosen(rng, series), slots, publications, fill)
     if one_version:
         _keep_one_version(rng, drafts, one_version)
-    entity_id = f"O-{rng.getrandbits(128):032x}"
+    return _dataset(rng, seed, drafts, publications)
+
+
+def generate_table(
+    seed: int, *, metrics: int, paths: int, density: float = 1.0, blocks: int = 1, groups: int = 1
+) -> DatasetFile:
+    """Return a dataset whose series lie dense in a table of metrics by scope paths; for planners.
+
+    density: the share of the cells that exist, at random; at least one does.
+    blocks: metrics and paths are parted into so many, and only cells within a block exist.
+    groups: how many reporting groups have the table, 1 to 3, each with cells of its own.
+
+    Raises ValueError for a number out of range.
+    """
+    _require("groups", 1 <= groups <= len(_CADENCES), groups, f"1 to {len(_CADENCES)}")
+    _require("density", 0 < density <= 1, density, "above 0, to 1")
+    _require("blocks", 1 <= blocks <= min(metrics, paths), blocks, "1 to the fewer of metrics and paths")
+    rng = Random(seed)  # noqa: S311
+    sides = [_metric_id(number) for number in range(metrics)], _paths(rng, paths)
+    possible = [
+        ((metric, path), cadence)
+        for cadence in _CADENCES[:groups]
+        for at, metric in enumerate(sides[0])
+        for place, path in enumerate(sides[1])
+        if at * blocks // metrics == place * blocks // paths
+    ]
+    cells = [cell for cell in possible if rng.random() < density] or possible[:1]
+    return _dataset(rng, seed, _draft_series(rng, cells, _slots(rng, 4, 1), 1, 0.5), 1)
+
+
+def _dataset(rng: Random, seed: int, drafts: list[_Draft], publications: int) -> DatasetFile:
+    entity_id, name = f"O-{rng.getrandbits(128):032x}", f"Generated {seed}"
     return DatasetFile(
         entity_id,
-        f"Generated {seed}",
-        tuple(
-            _publication(rng, number, entity_id, f"Generated {seed}", drafts)
-            for number in range(publications)
-        ),
+        name,
+        tuple(_publication(rng, number, entity_id, name, drafts) for number in range(publications)),
     )
 
 
@@ -214,10 +243,14 @@ def _scope(scope_id: str, group_id: str, ends: list[tuple[int, int]]) -> dict[st
 
 
 def _draft_series(
-    rng: Random, count: int, slots: list[_Slot], publications: int, fill: float | None
+    rng: Random,
+    chosen: Iterable[tuple[_Pair, str]],
+    slots: list[_Slot],
+    publications: int,
+    fill: float | None,
 ) -> list[_Draft]:
-    """Return this many series with their cells, in the order of a catalogue; `fill` as in `generate`."""
-    drafts = [_draft(rng, pair, cadence, slots, publications, fill) for pair, cadence in _chosen(rng, count)]
+    """Return a series with cells for each pair and cadence, in catalogue order; `fill` as in `generate`."""
+    drafts = [_draft(rng, pair, cadence, slots, publications, fill) for pair, cadence in chosen]
     drafts.sort(key=lambda draft: draft.fields["reporting_group_id"])
     for number, draft in enumerate(drafts):
         draft.fields = {"series_id": f"S-{number:06d}", **draft.fields}

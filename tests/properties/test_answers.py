@@ -25,7 +25,7 @@ from asyncfin import (
 from asyncfin.model.period import PeriodSelection
 from asyncfin.sandbox import Dialect, Sandbox, Switch
 from asyncfin.sandbox.dataset import DatasetFile, Publication
-from asyncfin.sandbox.generate import generate
+from asyncfin.sandbox.generate import generate, generate_table
 from tests.conftest import VirtualTimeLoop
 
 Table = dict[str, dict[Period, Any]]
@@ -294,6 +294,49 @@ def test_a_narrower_reading_of_trailing_loses_nothing_and_invents_nothing(
                 if period.fiscal_end - period.duration_months >= anchor - months
             }
             assert inside.items() <= found[name].items() <= texts(table)[name].items()
+
+    run(ask)
+
+
+TABLES = st.builds(
+    generate_table,
+    st.integers(0, 2**16),
+    metrics=st.integers(1, 60),
+    paths=st.integers(1, 20),
+    density=st.sampled_from([1.0, 0.9, 0.5, 0.1]),
+    blocks=st.just(1),
+    groups=st.integers(1, 3),
+)
+BLOCKS = st.builds(
+    generate_table,
+    st.integers(0, 2**16),
+    metrics=st.integers(20, 60),
+    paths=st.integers(8, 20),
+    density=st.sampled_from([1.0, 0.7]),
+    blocks=st.integers(2, 8),
+    groups=st.integers(1, 3),
+)
+
+
+@settings(max_examples=25)
+@given(TABLES | BLOCKS, st.sampled_from([1.0, 0.5, 0.1]), st.booleans())
+def test_a_panel_of_a_dense_table_equals_one_query_without_caps(
+    dataset: DatasetFile, share: float, trailing: bool
+) -> None:
+    """Dense, half-dense and in blocks, whole or in part, it comes in pages without a cursor and in full."""
+    ids = series_ids(dataset)
+    wanted = set(random.Random(1).sample(ids, max(1, int(share * len(ids)))))
+    periods = Trailing(7) if trailing else FiscalRange()
+    shown, values = expected(dataset.publications[-1], wanted, periods, "original")
+
+    async def ask() -> None:
+        async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+            select = Select(where=lambda series: series.series_id in wanted)
+            panel = await client.query(dataset.entity_id, select, periods)
+            queries = [served for served in sandbox.log if served.operation == "query"]
+        assert not [served for served in queries if "cursor" in served.body]
+        assert list(panel.periods) == shown
+        assert content(panel) == texts(values)
 
     run(ask)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncfin.sandbox.dataset import DatasetFile, Publication, dump, load
-from asyncfin.sandbox.generate import generate
+from asyncfin.sandbox.generate import generate, generate_table
 
 # The largest files say the same as the others, and take their time.
 REAL_FILES = sorted(
@@ -192,3 +192,36 @@ def test_the_shape_lies_among_real_datasets() -> None:
     for name, share in asdict(generated).items():
         values = [getattr(one, name) for one in real]
         assert min(values) <= share <= max(values), name
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize(("density", "blocks"), [(1.0, 1), (0.5, 1), (1.0, 4), (0.8, 3)])
+def test_a_table_has_the_cells_that_were_asked_for(density: float, blocks: int, groups: int) -> None:
+    """Dense, half-dense and in blocks, in one to three groups, each with cells of its own."""
+    dataset = generate_table(7, metrics=24, paths=18, density=density, blocks=blocks, groups=groups)
+    assert load(dump(dataset)) == dataset
+    assert dataset == generate_table(7, metrics=24, paths=18, density=density, blocks=blocks, groups=groups)
+    cells: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for group in dataset.publications[-1].groups:
+        for series in group["series"]:
+            cell = series["metric_id"], str(series["scopes"])
+            assert cell not in cells[group["cadence"]]
+            cells[group["cadence"]].add(cell)
+    assert len(cells) == groups
+    for found in cells.values():
+        assert len(found) == pytest.approx(24 * 18 * density / blocks, rel=0.2)
+        metrics = {metric for metric, _ in found}
+        partners = {metric: frozenset(path for m, path in found if m == metric) for metric in metrics}
+        if density == 1:  # the metrics of a block have the same paths
+            assert len(set(partners.values())) == blocks
+    if groups > 1 and density < 1:
+        assert len({frozenset(found) for found in cells.values()}) == groups
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"groups": 4}, {"groups": 0}, {"density": 0}, {"density": 1.1}, {"blocks": 0}, {"blocks": 5}]
+)
+def test_a_table_out_of_range_is_refused(wrong: dict[str, float]) -> None:
+    """By the name of the number."""
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
+        generate_table(1, **{"metrics": 4, "paths": 9, **wrong})  # type: ignore[arg-type]

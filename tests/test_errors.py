@@ -257,6 +257,7 @@ def test_a_detail_in_the_text_does_nothing_to_a_terminal() -> None:
         {"a": "x" * 5_000_000},
         {str(n): "x" * 3_000 for n in range(9_000)},
         {"a": [[["x" * 900] * 99] * 99] * 99},
+        {"a": list(range(5_000)), **dict.fromkeys(map(str, range(5_000)))},
     ],
 )
 def test_an_error_keeps_a_bounded_part_of_what_a_service_says(details: dict[str, object]) -> None:
@@ -266,6 +267,11 @@ def test_an_error_keeps_a_bounded_part_of_what_a_service_says(details: dict[str,
     )
     assert (len(error.code), len(error.message), len(error.request_id)) == (2_000, 2_000, 2_000)
     assert len(pickle.dumps(error)) < 250_000
+    assert all(
+        len(each) <= 100
+        for each in (error.details, *error.details.values())
+        if isinstance(each, (dict, list))
+    )
     assert len(str(error)) < 8_000
 
 

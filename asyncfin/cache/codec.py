@@ -13,6 +13,7 @@ from datetime import datetime
 from hashlib import blake2b
 from itertools import chain
 from typing import Any
+from zlib import crc32
 
 import msgspec
 from attrs import fields
@@ -21,15 +22,15 @@ from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.table.block import Axis, Block
 
-# Part of the names under which bytes are kept: others are not read. Arrays are in the machine's byte order.
-FORMAT = f"1{sys.byteorder[0]}"
-
 _CATALOGUE = tuple[
     str, str, str, datetime, tuple[Period, ...], tuple[ScopeGroup, ...], tuple[ReportingGroup, ...]
 ]
 _catalogue_decoder = msgspec.msgpack.Decoder(_CATALOGUE)
 _FIELDS = [field.name for field in fields(Catalogue)]
 _BLOCK_FIELDS = [field.name for field in fields(Block) if field.name != "axis"]
+# Part of the names under which bytes are kept, so that bytes of another form are never read: the number of
+# the form, the machine's byte order, in which arrays stand, and what the fields are.
+FORMAT = f"1{sys.byteorder[0]}{crc32(repr([_FIELDS, _BLOCK_FIELDS]).encode()):08x}"
 
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:

@@ -318,6 +318,9 @@ class _FileRows:
     async def drop(self, key: tuple[str, str, str], part: int) -> None:
         await self._cache.run(lambda database: database.drop(part), None)
 
+    def failed(self, error: Exception) -> None:
+        self._cache.failed(error)
+
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
         # By the entity alone: two accounts that ask for one at the same time wait a little for each other.
@@ -341,7 +344,7 @@ class _FileRows:
 def _checked_folder(folder: object) -> Path:
     if not isinstance(folder, (str, os.PathLike)) or not (text := os.fspath(folder)):
         raise ArgumentError(f"folder must be the path of a folder, not {checks.shown(folder)}")
-    if not isinstance(text, str) or "\0" in text or "://" in text:
+    if not isinstance(text, str) or "\0" in text or ":/" in text:
         raise ArgumentError(
             f"folder must be the path of a folder on this machine, not {checks.shown(folder)}"
         )

@@ -251,6 +251,9 @@ class _RedisRows:
         name = self._name(key[0], *key[1:])
         await self._cache.run(lambda redis: redis.hdel(name, str(part)), None)
 
+    def failed(self, error: Exception) -> None:
+        self._cache.failed(error)
+
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
         name, own = self._name(entity_id, "claim"), secrets.token_hex(16)

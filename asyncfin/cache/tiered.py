@@ -50,6 +50,10 @@ class Rows(Protocol):
         """Delete a part that can't be read."""
         ...
 
+    def failed(self, error: Exception) -> None:
+        """Count what could not be stored or read, and log the first."""
+        ...
+
     def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
         """Hold off other processes, as `Partition.claim` says."""
         ...
@@ -114,7 +118,8 @@ class TieredPartition:
     async def put_catalogue(self, catalogue: Catalogue) -> None:
         key = self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
         self._memory.put_catalogue(key, catalogue)
-        await self._rows.put(key[1:], encode_catalogue(catalogue), 0, self._clock(), alone=True)
+        if (body := self._encoded(encode_catalogue, catalogue)) is not None:
+            await self._rows.put(key[1:], body, 0, self._clock(), alone=True)
 
     async def blocks(self, entity_id: str, dataset_id: str, value_version: str) -> tuple[Block, ...]:
         key = self._key(entity_id, dataset_id, value_version)
@@ -133,10 +138,19 @@ class TieredPartition:
         key = self._key(entity_id, dataset_id, value_version)
         known = {series_id for block in self._memory.blocks(key) for series_id in block.series_ids}
         if new := distinct(blocks, known):
-            series = sum(len(block.series_ids) for block in new)
-            part = await self._rows.put(key[1:], encode_blocks(new), series, self._clock(), alone=False)
+            part = None
+            if (body := self._encoded(encode_blocks, new)) is not None:
+                series = sum(len(block.series_ids) for block in new)
+                part = await self._rows.put(key[1:], body, series, self._clock(), alone=False)
             # Together: a part that is noted without its blocks would never be read again.
             self._memory.put_blocks(key, new, () if part is None else (part,))
+
+    def _encoded(self, encode: Callable[[T], bytes], value: T) -> bytes | None:
+        try:
+            return encode(value)
+        except Exception as error:  # noqa: BLE001  an answer is never lost because it can't be stored
+            self._rows.failed(error)
+            return None
 
     async def _decoded(self, decode: Callable[[bytes], T], key: Key, part: int, body: bytes) -> T | None:
         try:

@@ -22,6 +22,7 @@ COMMANDS = (
     "asyncfin.cli.mcp:mcp",
     "asyncfin.cli.account:usage",
     "asyncfin.cli.account:limits",
+    "asyncfin.cli.cache:cache",
     "asyncfin.cli.names:names",
     "asyncfin.cli.completion:completion",
 )

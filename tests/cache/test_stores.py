@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
@@ -70,6 +71,14 @@ async def test_a_catalogue_that_was_looked_at_is_kept_whole(make_cache: MakeCach
     assert len(looked_at.by_metric) == len(looked_at.by_path) + 4
     await part.put_catalogue(looked_at)
     assert await part.catalogue(ENTITY, DATASET) == catalogue()
+
+
+async def test_what_cannot_be_stored_is_given_all_the_same(make_cache: MakeCache) -> None:
+    """A text that has no bytes, say: it stays in memory."""
+    part = make_cache(account="desk").partition(URL, "a-token")
+    odd = evolve(catalogue(), name="\ud800")
+    await part.put_catalogue(odd)
+    assert await part.catalogue(ENTITY, DATASET) == odd
 
 
 async def test_a_series_that_comes_twice_is_kept_once(make_cache: MakeCache) -> None:

@@ -1,0 +1,49 @@
+"""`asyncfin cache`: what the folder of a cache holds, and emptying it."""
+
+from typing import Annotated
+
+from attrs import asdict
+from cyclopts import Parameter
+
+from asyncfin.cache.file import FileCache
+from asyncfin.cli.exits import UsageError, naming
+from asyncfin.cli.options import AsJson
+from asyncfin.cli.output import print_json, screen
+from asyncfin.model.words import counted
+
+
+async def cache(
+    entity: str | None = None,
+    /,
+    *,
+    folder: Annotated[
+        str | None, Parameter(name="--cache", help="The cache's folder.", env_var="ASYNCFIN_CACHE")
+    ] = None,
+    clear: Annotated[bool, Parameter(help="Empty it, for all accounts of the folder.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Show what the cache in a folder holds, or empty it.
+
+    It costs no request. Processes that use the folder may go on meanwhile.
+
+      asyncfin cache --cache ~/.cache/asyncfin --clear
+
+    Args:
+        entity: With --clear: only what is kept of this entity.
+    """
+    if folder is None:
+        raise UsageError("no cache is named: set ASYNCFIN_CACHE or give --cache FOLDER")
+    if entity is not None and not clear:
+        raise UsageError("an entity goes with --clear: add it, or leave the entity out")
+    with naming("--cache"):
+        kept = FileCache(folder)
+        if clear:
+            await kept.clear(entity)
+        stats = kept.stats()
+        await kept.aclose()
+    if clear and stats.broken:
+        raise OSError(f"the cache in {folder} can't be written, and was not emptied")
+    if json:
+        print_json({"folder": folder, **asdict(stats)})
+    else:
+        screen().print(f"{folder}: {counted(stats.series, 'series', 'series')}, {stats.bytes / 1e6:,.1f} MB")

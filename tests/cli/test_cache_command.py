@@ -1,0 +1,62 @@
+"""`asyncfin cache`: what a folder holds, and emptying it."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from asyncfin.cache.file import FileCache
+from asyncfin.cache.store import Pointer
+from tests.cache.conftest import AT, DATASET, ENTITY, OTHER, URL, blocks
+from tests.cli.conftest import Command
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that holds two entities."""
+
+    async def fill() -> None:
+        cache = FileCache(tmp_path / "cache", account="desk")
+        part = cache.partition(URL, "t")
+        for entity_id in (ENTITY, OTHER):
+            await part.put_pointer(entity_id, Pointer(DATASET, AT))
+            await part.put_blocks(entity_id, DATASET, "original", blocks(1, 2))
+        await cache.aclose()
+
+    asyncio.run(fill())
+    return tmp_path / "cache"
+
+
+def test_it_shows_how_much_there_is(command: Command, folder: Path) -> None:
+    """In a line, or as JSON."""
+    assert command("cache", "--cache", str(folder)).out == f"{folder}: 4 series, 0.0 MB\n"
+    shown = json.loads(command("cache", "--cache", str(folder), "--json").out)
+    assert (shown["folder"], shown["series"], shown["broken"]) == (str(folder), 4, 0)
+    assert shown["bytes"] > 0
+
+
+def test_it_empties_the_folder_or_deletes_an_entity(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder may be named by the environment."""
+    monkeypatch.setenv("ASYNCFIN_CACHE", str(folder))
+    assert command("cache", ENTITY, "--clear").out == f"{folder}: 2 series, 0.0 MB\n"
+    assert command("cache", "--clear").out == f"{folder}: 0 series, 0.0 MB\n"
+
+
+def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_path: Path) -> None:
+    """No folder, one that others can read, an entity without --clear."""
+    for arguments, told in [
+        ([], "no cache is named: set ASYNCFIN_CACHE or give --cache"),
+        ([ENTITY, "--cache", str(folder)], "an entity goes with --clear"),
+        (["--cache", "s3://bucket/x"], "folder must be the path of a folder on this machine"),
+    ]:
+        result = command("cache", *arguments)
+        assert (result.code, result.out) == (2, "")
+        assert told in result.line
+    folder.chmod(0o755)
+    for arguments in (["--clear"], []):
+        result = command("cache", "--cache", str(folder), *arguments)
+        assert result.code == 2
+        assert "must be closed to other users" in result.line

@@ -147,6 +147,13 @@ class Database:
                     (account, entity_id, pointer.dataset_id, confirmed, publication, row_checksum),
                 )
 
+    def entity_ids(self, account: bytes) -> list[str]:
+        """Return the entities of an account that have a pointer, in order."""
+        rows = self._connection.execute(
+            "SELECT entity FROM pointer WHERE account = ? ORDER BY entity", (account,)
+        )
+        return [entity_id for (entity_id,) in rows]
+
     def forget(self, account: bytes, entity_id: str) -> None:
         self._connection.execute("DELETE FROM pointer WHERE account = ? AND entity = ?", (account, entity_id))
 

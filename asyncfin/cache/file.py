@@ -12,7 +12,7 @@ import os
 import secrets
 import sqlite3
 import weakref
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
@@ -37,6 +37,7 @@ from asyncfin.cache.store import (
 from asyncfin.cache.tiered import TieredPartition
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model import checks
+from asyncfin.model.catalogue import Dataset
 
 _log = logging.getLogger("asyncfin.cache")
 
@@ -105,23 +106,54 @@ class FileCache:
         Raises:
             ArgumentError: the token is a callable, and the cache has no `account`.
         """
-        if self._account is not None:
-            whose = self._account.encode()
-        elif isinstance(token, str):
-            whose = token.encode()
-        else:
-            raise ArgumentError(
-                "account must name the account of a token callable, whose tokens may change:"
-                f" FileCache({str(self._folder)!r}, account=...)"
-            )
+        whose = self._whose(token)
         # Keyed by what only this process knows: the digest gives no token away where it is printed.
         digest = blake2b(partition_key(base_url, "", whose), key=self._secret).digest()
         if digest not in self._partitions:
-            derive = partial(_named_key if self._account is not None else _token_key, base_url, whose)
             self._partitions[digest] = TieredPartition(
-                digest, self._memory, _FileRows(self, _Derivation(derive)), self._count, self._clock
+                digest, self._memory, self._rows(base_url, whose), self._count, self._clock
             )
         return self._partitions[digest]
+
+    def datasets(self, base_url: str, token: TokenSource) -> Awaitable[tuple[Dataset, ...]]:
+        """Return the metadata of the publications kept for a client, by entity id. No request is sent.
+
+        Kept are those whose catalogue was read. They need not be current any longer.
+
+        Raises:
+            ArgumentError: as for `partition`; or, when awaited, the folder is not one that may be used.
+        """
+        # Not async itself: the frame of a coroutine would hold the token while it waits.
+        return self._datasets(self.partition(base_url, token), self._rows(base_url, self._whose(token)))
+
+    async def _datasets(self, partition: Partition, rows: _FileRows) -> tuple[Dataset, ...]:
+        found = []
+        for entity_id in await rows.entity_ids():
+            if (pointer := await partition.pointer(entity_id)) is None:
+                continue
+            if (catalogue := await partition.catalogue(entity_id, pointer.dataset_id)) is not None:
+                found.append(catalogue.dataset)
+        return tuple(found)
+
+    def _whose(self, token: TokenSource) -> bytes:
+        """Return what tells the account of a client from others.
+
+        Raises:
+            ArgumentError: the token is a callable, and the cache has no `account`.
+        """
+        if self._account is not None:
+            return self._account.encode()
+        if isinstance(token, str):
+            return token.encode()
+        raise ArgumentError(
+            "account must name the account of a token callable, whose tokens may change:"
+            f" FileCache({str(self._folder)!r}, account=...)"
+        )
+
+    def _rows(self, base_url: str, whose: bytes) -> _FileRows:
+        # A name needs no key stretching; a token does, since the folder must not help to guess it.
+        derive = partial(_named_key if self._account is not None else _token_key, base_url, whose)
+        return _FileRows(self, _Derivation(derive))
 
     def stats(self) -> CacheStats:
         """Return what the cache holds, for all accounts and processes, and what it has done in this one.
@@ -296,6 +328,10 @@ class _FileRows:
         await self._cache.run(
             lambda database: database.put_pointer(self._account, entity_id, pointer, now), None
         )
+
+    async def entity_ids(self) -> list[str]:
+        nothing: list[str] = []
+        return await self._cache.run(lambda database: database.entity_ids(self._account), nothing)
 
     async def forget(self, entity_id: str) -> None:
         await self._cache.run(lambda database: database.forget(self._account, entity_id), None)

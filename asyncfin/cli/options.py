@@ -87,6 +87,10 @@ class Service:
         # The library does not know the options of the command line.
         raise UsageError(complaint.replace("allow_http=True", "--allow-http is given"))
 
+    def identity(self) -> tuple[str, str]:
+        """Return the base URL and the access token, by which a cache tells accounts apart."""
+        return self._address(), self._checked_token()
+
     def _address(self) -> str:
         if not self.base_url:
             raise UsageError(

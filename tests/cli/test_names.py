@@ -1,11 +1,16 @@
 """Names for entity ids: `--names`, ASYNCFIN_NAMES, and `asyncfin names`, which writes such a file."""
 
+import asyncio
 import csv
 import io
 from pathlib import Path
 
 import pytest
 
+from asyncfin.cache.file import FileCache
+from asyncfin.client import Client
+from asyncfin.model.period import Annual
+from asyncfin.model.select import Select
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, NOBODY, RATIOS_ENTITY, Command
 
@@ -111,3 +116,27 @@ def test_names_writes_a_file_that_it_reads(command: Command, tmp_path: Path) -> 
     path.write_text(out)
     assert command("dataset", "ratios", "--names", str(path)).code == 0
     assert "no entity is named" in command("names").line
+
+
+async def test_names_come_from_the_cache_without_a_request(
+    command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the token's own account, and of every entity whose catalogue was read."""
+    folder = tmp_path / "cache"
+    async with Client(service.base_url, service.token, cache=FileCache(folder)) as client:
+        await client.catalogue(RATIOS_ENTITY)
+        await client.query(ENTITY, Select(), Annual())
+    monkeypatch.setenv("ASYNCFIN_CACHE", str(folder))
+    before = len(service.log)
+    out = (await asyncio.to_thread(command, "names", "--from-cache")).out
+    assert [row["name"] for row in csv.DictReader(io.StringIO(out))] == ["Example [AG]", "Ratios"]
+    assert len(service.log) == before
+    monkeypatch.setenv("ASYNCFIN_TOKEN", "of-another-account")
+    assert (await asyncio.to_thread(command, "names", "--from-cache")).out == "id,name,aliases\n"
+
+
+def test_names_from_the_cache_need_one(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no entities beside it."""
+    monkeypatch.delenv("ASYNCFIN_CACHE", raising=False)
+    assert "set ASYNCFIN_CACHE" in command("names", "--from-cache").line
+    assert "name none beside it" in command("names", "--from-cache", ENTITY).line

@@ -109,6 +109,7 @@ async def prefetched(question: Question) -> tuple[int, Held]:
     from asyncfin import Client, Query
     from asyncfin.fanout.publications import Publication
     from asyncfin.fanout.stitch import Stitch
+    from asyncfin.wire.pages import planned_pages
 
     plan, chain = question.plan, question.chains[0]
     assert plan.periods is not None
@@ -117,7 +118,9 @@ async def prefetched(question: Question) -> tuple[int, Held]:
     stitch = Stitch(plan, Publication(plan.catalogue))
     home = frozenset(series.series_id for series in plan.series)
     async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
-        pages = client.query_pages(plan.catalogue.entity_id, query, prefetch=True)
+        pages = planned_pages(
+            client._sender.send, plan.catalogue.entity_id, query, wanted=home, matched=home, prefetch=True
+        )
         async with aclosing(pages):
             arrivals = [await stitch.add(page, home=home, asked=query.periods) async for page in pages]
     panel = stitch.panel(arrivals, plan.series)

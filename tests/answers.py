@@ -15,7 +15,7 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.panel import Panel
-from asyncfin.wire.values import QueryPage, read_query_page
+from asyncfin.wire.values import read_planned_page
 
 ENTITY_ID = "O-" + "0123456789abcdef" * 2
 DATASET_ID = "6d1f1f0e-3d0c-4f4c-9a7e-0d5e7d0b1c2d"
@@ -121,7 +121,8 @@ class Stitched:
         self.stitch = Stitch(Plan(question, catalogue, periods, series, ()), Publication(catalogue))
         self.arrivals: list[Arrival] = []
 
-    async def add(self, page: QueryPage, *, home: frozenset[str], asked: Resolved) -> None:
+    async def add(self, body: bytes, *, home: frozenset[str], asked: Resolved) -> None:
+        page = await read_planned_page(body, home, self.stitch.plan.question.value_version)
         self.arrivals.append(await self.stitch.add(page, home=home, asked=asked))
 
     def panel(self, *, requests: int = 0) -> Panel:
@@ -134,6 +135,6 @@ async def panel_of(
     """Return the panel stitched of one page that holds all of these series."""
     catalogue = catalogue_of(numbers, periods)
     stitched = Stitched(catalogue, catalogue.series, asked)
-    page = read_query_page(encoded(page_json(periods, numbers, **changes)))
-    await stitched.add(page, home=frozenset(numbers), asked=asked)
+    body = encoded(page_json(periods, numbers, **changes))
+    await stitched.add(body, home=frozenset(numbers), asked=asked)
     return stitched.panel(requests=1)

@@ -13,7 +13,6 @@ from asyncfin.model.period import FiscalRange, Period
 from asyncfin.table.columns import COLUMNS
 from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel, concat
-from asyncfin.wire.values import read_query_page
 from tests.answers import DATASET_ID, ENTITY_ID, EVER, Stitched, catalogue_of, encoded, page_json, panel_of
 
 pa = pytest.importorskip("pyarrow")
@@ -144,7 +143,7 @@ async def broken_panel(field: str, to: Any) -> Panel:
     document["series"][0]["values"][0][field] = to
     catalogue = catalogue_of(["a.annual"])
     stitch = Stitched(catalogue, catalogue.series, EVER)
-    await stitch.add(read_query_page(encoded(document)), home=frozenset(["a.annual"]), asked=EVER)
+    await stitch.add(encoded(document), home=frozenset(["a.annual"]), asked=EVER)
     return stitch.panel()
 
 

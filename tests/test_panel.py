@@ -9,7 +9,6 @@ from attrs import evolve
 from asyncfin.errors import MalformedAnswerError, SelectionError
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
 from asyncfin.table.panel import Panel
-from asyncfin.wire.values import read_query_page
 from tests.answers import Stitched, catalogue_of, encoded, page_json, panel_of
 
 FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
@@ -224,7 +223,7 @@ async def test_broken_values_are_found_by_looking_or_by_check() -> None:
     catalogue = catalogue_of(["a.annual", "b.annual"])
     stitch = Stitched(catalogue, catalogue.series, Exact([FY24]))
     home = frozenset({"a.annual", "b.annual"})
-    await stitch.add(read_query_page(encoded(document)), home=home, asked=Exact([FY24]))
+    await stitch.add(encoded(document), home=home, asked=Exact([FY24]))
     panel = stitch.panel()
     assert [value.number for value in panel["a.annual"].values if value] == [1]
     where = r"\$\.series\[1\] \(b\.annual\)\.values\[0\]\.text"

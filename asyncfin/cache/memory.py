@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
@@ -234,7 +235,8 @@ class _MemoryPartition:
     async def put_blocks(
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
     ) -> None:
-        self._memory.put_blocks((self._key, entity_id, publication_id(dataset_id), value_version), blocks)
+        packed = await asyncio.to_thread(lambda: [block.packed() for block in blocks])
+        self._memory.put_blocks((self._key, entity_id, publication_id(dataset_id), value_version), packed)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:

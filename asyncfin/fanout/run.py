@@ -9,19 +9,17 @@ from functools import partial
 
 from attrs import evolve
 
-from asyncfin.errors import IncompleteResultError, MalformedAnswerError
+from asyncfin.errors import IncompleteResultError
 from asyncfin.fanout.plan import Batch, Plan, batches_of
 from asyncfin.fanout.question import Question
 from asyncfin.fanout.read import Read
 from asyncfin.fanout.stitch import Arrival, Stitch
 from asyncfin.model.period import FiscalRange, Trailing, resolve
-from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.wire.codec import error_context
-from asyncfin.wire.pages import query_pages
+from asyncfin.wire.pages import planned_pages
 from asyncfin.wire.tasks import merged
-from asyncfin.wire.values import QueryPage, series_path
 
 
 async def answer(read: Read, question: Question, plan: Plan | None = None) -> Panel:
@@ -152,37 +150,28 @@ def _arrivals(
 
 async def _read_batch(read: Read, stitch: Stitch, batch: Batch) -> AsyncGenerator[Arrival, None]:
     """Yield what each page of a batch brings, if it is anything at home in the batch."""
-    pages = query_pages(
+    catalogue, cache = stitch.plan.catalogue, read.cache if read.fills_cache else None
+    pages = planned_pages(
         read.send,
         read.entity_id,
         batch,
-        page_size=MAX_PAGE_SIZE,
-        prefetch=False,
-        check=partial(_refuse_unlisted, batch),  # by id; what each id stands for, the stitch compares
+        wanted=batch.home,
+        matched=batch.matched,
+        keep_foreign=cache is not None,
     )
-    catalogue, cache = stitch.plan.catalogue, read.cache if read.fills_cache else None
     began = read.publications.clock()
     async with aclosing(pages):
         async for page in pages:
             stitch.publication.confirm(began)
             read.stats.answered_at = page.at
             with error_context("query", page.entity_id, page):
-                arrival = await stitch.add(
-                    page, home=batch.home, asked=batch.periods, keep_foreign=cache is not None
-                )
+                arrival = await stitch.add(page, home=batch.home, asked=batch.periods)
             if cache is not None:
                 blocks = (*arrival.blocks, *arrival.foreign)
                 await cache.put_blocks(read.entity_id, catalogue.dataset_id, batch.value_version, blocks)
             if arrival.blocks:
                 yield arrival
             began = read.publications.clock()
-
-
-def _refuse_unlisted(batch: Batch, page: QueryPage) -> None:
-    for at, raw in enumerate(page.raw_series):
-        if raw.series_id not in batch.matched:
-            path = series_path(at, raw.series_id)
-            raise MalformedAnswerError(f"the catalogue lists no such series @ {path}")
 
 
 async def _ask_again(read: Read, stitch: Stitch) -> list[Arrival]:

@@ -5,10 +5,9 @@ are placed by period, never by position.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Set
 from itertools import chain
 from operator import attrgetter
-from typing import Any
 
 from attrs import frozen
 
@@ -17,16 +16,16 @@ from asyncfin.fanout.plan import Plan
 from asyncfin.fanout.publications import Publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, describe
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.block import Axis, Block, Store, blocks_of, without
+from asyncfin.table.block import Axis, Block, PageText, Store, block_of, without
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
-from asyncfin.wire.tasks import decoding_lock
-from asyncfin.wire.values import QueryPage, RawSeries, series_path
+from asyncfin.wire.values import PlannedPage, series_path
 
 _TEXTS = ("metric_id", "reporting_group_id", "label", "basis", "number_format", "period_meaning")
 _texts = attrgetter(*_TEXTS)
 _scopes = attrgetter("scopes")
-_ref = attrgetter("scope_group_id", "scope_id")
+# How much of the pages' texts an answer keeps as it came; what is more is compressed.
+_WHOLE_BYTES = 8 * 1024 * 1024
 
 
 @frozen(eq=False)
@@ -47,6 +46,11 @@ class Arrival:
         """Yield the ids of the series."""
         return chain.from_iterable(block.series_ids for block in self.blocks)
 
+    def packed(self) -> "Arrival":
+        """Return the same with the page's text compressed; other threads can run meanwhile."""
+        blocks, foreign = (tuple(block.packed() for block in each) for each in (self.blocks, self.foreign))
+        return Arrival(blocks, self.populated, foreign)
+
 
 class Stitch:
     """The answer to a planned question while it arrives: what has come, and what may still come.
@@ -61,6 +65,8 @@ class Stitch:
         self._arrived: set[str] = set()
         # One object for each period, however many pages list it.
         self._known: dict[Period, Period] = {}
+        self._axes: dict[tuple[Period, ...], Axis] = {}
+        self._room = _WHOLE_BYTES
         # Of each batch for trailing months, by its home: the first and the last period with a value.
         self._reach: dict[frozenset[str], tuple[Period, Period]] = {}
         self.anchor: Period | None = None
@@ -85,33 +91,24 @@ class Stitch:
                 arrivals.append(self._arrive((new,), _populated(new, found)))
         return arrivals
 
-    async def add(
-        self, page: QueryPage, *, home: frozenset[str], asked: Resolved, keep_foreign: bool = False
-    ) -> Arrival:
+    async def add(self, page: PlannedPage, *, home: frozenset[str], asked: Resolved) -> Arrival:
         """Return what a page brings.
-
-        Decodes the numbers in slices of about half a millisecond, one page at a time.
 
         Args:
             home: the ids of the batch's home series.
             asked: the periods that the batch asked for. They need not be the question's: a question for
                 trailing months can be asked as a range.
-            keep_foreign: whether the other series are kept too, as far as their values are sound.
 
         Raises:
-            MalformedAnswerError: a series came before, is another one than in the catalogue, or has
-                too few or too many values; or there is a value outside what the batch asked for.
+            MalformedAnswerError: a series came before, or is another one than in the catalogue; or there is
+                a value outside what the batch asked for.
         """
-        mine = [(at, raw) for at, raw in enumerate(page.raw_series) if raw.series_id in home]
-        self._refuse_repeated(mine)
-        axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))
-        foreign: list[Block] = []
-        async with decoding_lock():
-            self._refuse_strangers(page)
-            blocks = await _blocks(axis, mine)
-            if keep_foreign:
-                others = [(at, raw) for at, raw in enumerate(page.raw_series) if raw.series_id not in home]
-                foreign = await _sound_blocks(axis, others, asked)
+        self._refuse_repeated(page)
+        self._refuse_strangers(page)
+        axis = self._axis(page.periods)
+        text = PageText((page.body,), compressed=False)
+        blocks = [block_of(axis, page, page.wanted, text)] if page.wanted.indices else []
+        foreign = [block_of(axis, page, page.foreign, text)] if page.foreign.indices else []
         populated = frozenset(axis.periods[at] for block in blocks for at in set(block.positions))
         if outside := self._outside(populated, home, asked):
             raise MalformedAnswerError(
@@ -119,8 +116,18 @@ class Stitch:
                 f" {describe(asked)} @ $.series"
                 for period in sorted(outside)
             )
-        self.publication.record([raw.series_id for raw in page.raw_series], asked)
-        return self._arrive(tuple(blocks), populated, tuple(foreign))
+        self.publication.record([head.series_id for head in page.heads], asked)
+        arrival = self._arrive(tuple(blocks), populated, tuple(_within_what_was_asked(foreign, asked)))
+        # Nothing above waits, so that of two pages that are added at once the second sees the first.
+        self._room -= len(page.body)
+        return arrival if self._room >= 0 else await asyncio.to_thread(arrival.packed)
+
+    def _axis(self, periods: tuple[Period, ...]) -> Axis:
+        """Return the axis of a page's periods, the same for all pages that list them in the same order."""
+        if (axis := self._axes.get(periods)) is None:
+            axis = Axis.of(tuple(self._known.setdefault(period, period) for period in periods))
+            self._axes[periods] = axis
+        return axis
 
     def _arrive(
         self, blocks: tuple[Block, ...], populated: Set[Period], foreign: tuple[Block, ...] = ()
@@ -132,25 +139,30 @@ class Stitch:
             self.anchor = max(populated if self.anchor is None else {*populated, self.anchor})
         return arrival
 
-    def _refuse_repeated(self, mine: list[tuple[int, RawSeries]]) -> None:
-        if repeated := [(at, raw) for at, raw in mine if raw.series_id in self._arrived]:
-            raise MalformedAnswerError(
-                f"the series came before @ {series_path(at, raw.series_id)}" for at, raw in repeated
-            )
+    def _refuse_repeated(self, page: PlannedPage) -> None:
+        ids = ((index, page.heads[index].series_id) for index in page.wanted.indices)
+        if repeated := [(index, series_id) for index, series_id in ids if series_id in self._arrived]:
+            raise MalformedAnswerError(f"the series came before @ {series_path(*each)}" for each in repeated)
 
-    def _refuse_strangers(self, page: QueryPage) -> None:
+    def _refuse_strangers(self, page: PlannedPage) -> None:
         """Refuse series that the catalogue describes as others, foreign ones included."""
         catalogue = self.plan.catalogue
-        came = [(at, raw) for at, raw in enumerate(page.raw_series) if raw.series_id in catalogue]
-        listed = [catalogue[raw.series_id] for _, raw in came]
-        if _heads([raw for _, raw in came]) == _heads(listed):  # one comparison: nearly always all is well
+        came = [
+            (index, head, path)
+            for index, (head, path) in enumerate(zip(page.heads, page.paths, strict=True))
+            if head.series_id in catalogue
+        ]
+        listed = [catalogue[head.series_id] for _, head, _ in came]
+        # Nearly always all is well, which two comparisons of whole lists show soonest.
+        texts, paths = [_texts(head) for _, head, _ in came], [path for _, _, path in came]
+        if texts == list(map(_texts, listed)) and paths == list(map(_scopes, listed)):
             return
         raise MalformedAnswerError(
-            f"expected {getattr(listed, name)!r} as in the catalogue, got {getattr(raw, name)!r}"
-            f" @ {series_path(at, raw.series_id)}.{name}"
-            for (at, raw), listed in zip(came, listed, strict=True)
-            for name in (*_TEXTS, "scopes")
-            if getattr(raw, name) != getattr(listed, name)
+            f"expected {getattr(listed, name)!r} as in the catalogue, got {value!r}"
+            f" @ {series_path(index, head.series_id)}.{name}"
+            for (index, head, path), listed in zip(came, listed, strict=True)
+            for name, value in (*zip(_TEXTS, _texts(head), strict=True), ("scopes", path))
+            if value != getattr(listed, name)
         )
 
     def _outside(self, populated: frozenset[Period], home: frozenset[str], asked: Resolved) -> Set[Period]:
@@ -212,26 +224,12 @@ def _within(selection: Resolved | None, periods: Set[Period], anchor: Period | N
     return set()
 
 
-async def _blocks(axis: Axis, series: Iterable[tuple[int, RawSeries]]) -> list[Block]:
-    blocks = []
-    for block in blocks_of(axis, series):
-        blocks.append(block)
-        await asyncio.sleep(0)  # a slice of about half a millisecond
-    return blocks
-
-
-async def _sound_blocks(axis: Axis, series: list[tuple[int, RawSeries]], asked: Resolved) -> list[Block]:
-    """Return the blocks of series whose values are sound: one that nobody asked for fails no question."""
-    try:
-        blocks = await _blocks(axis, series)
-    except MalformedAnswerError:
-        if len(series) == 1:
-            return []
-        return [block for each in series for block in await _sound_blocks(axis, [each], asked)]
-    periods = [frozenset(axis.periods[at] for at in set(block.positions)) for block in blocks]
-    return [
-        block for block, found in zip(blocks, periods, strict=True) if found <= _within(asked, found, None)
-    ]
+def _within_what_was_asked(blocks: Iterable[Block], asked: Resolved) -> Iterator[Block]:
+    """Yield the blocks of series that nobody asked for; if one is unsound, that fails no question."""
+    for block in blocks:
+        periods = frozenset(block.axis.periods[at] for at in set(block.positions))
+        if periods <= _within(asked, periods, None):
+            yield block
 
 
 def _populated(block: Block, series_ids: Set[str]) -> Set[Period]:
@@ -242,19 +240,6 @@ def _populated(block: Block, series_ids: Set[str]) -> Set[Period]:
         rows = [row for row, each in enumerate(block.series_ids) if each in series_ids]
         found = {at for row in rows for at in block.positions[block.starts[row] : block.starts[row + 1]]}
     return {block.axis.periods[at] for at in found}
-
-
-def _heads(series: Sequence[RawSeries] | Sequence[CatalogueSeries]) -> tuple[list[Any], ...]:
-    """Return what one publication says of series in its catalogue and its pages alike.
-
-    It stands in parts that compare without a call for each.
-    """
-    paths = list(map(_scopes, series))
-    return (
-        list(map(_texts, series)),
-        list(map(len, paths)),
-        list(map(_ref, chain.from_iterable(paths))),
-    )
 
 
 def _first_at(blocks: Iterable[Block], period: Period) -> str:

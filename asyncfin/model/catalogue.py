@@ -92,7 +92,7 @@ class CataloguePage(Dataset):
     next_cursor: str | None = None
 
 
-@frozen(repr=False, slots=False)
+@frozen(repr=False, slots=False, getstate_setstate=True)
 class Catalogue(Dataset):
     """The whole catalogue of one publication (spec 2.3): all that a query can ask for.
 

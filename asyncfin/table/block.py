@@ -1,30 +1,32 @@
-"""Storage of the series of an answer: numbers ready to use, everything else compressed.
+"""Storage of the series of an answer: numbers ready to use, everything else as bytes.
 
-A block holds some of the series of one page. Only observations are stored, 12 bytes each for position
-and number, however sparse the series are. Presence is validity, so a reported zero differs from a gap.
-The bytes of the `values` arrays are kept compressed, 35 bytes a value: objects for all of them would be
-ten times as large, and walking them would make the garbage collector stop the loop.
+A block holds the wanted series of one page. Only observations are stored, 12 bytes each for position and
+number, however sparse the series are. Presence is validity, so a reported zero differs from a gap. All else
+stays in the text of the page, compressed where a panel is large, to 35 bytes a value: objects for all of it
+would be ten times as large.
 """
 
 import sys
 from array import array
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import chain, pairwise
 from operator import attrgetter, itemgetter, lt
 from typing import Any, TypeVar
 
-from attrs import field, frozen
+import msgspec
+from attrs import define, evolve, field, frozen
 
 from asyncfin.model.period import Period
 from asyncfin.model.value import Value
 from asyncfin.wire.values import (
     ArraysDecoder,
     Numbers,
-    RawSeries,
+    PlannedPage,
+    Rows,
+    arrays_of,
     decode_arrays,
     decode_entries,
-    decode_numbers,
     values_decoder,
 )
 
@@ -33,11 +35,13 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# Compressing or decompressing this much takes about half a millisecond, the loop's longest pause.
-_BLOCK_BYTES = 128 * 1024
+# Texts are compressed in pieces, so that reading one series does not decompress all; a piece takes 0.1 ms.
+PIECE_BYTES = 128 * 1024
 _FAST = 1
-# Decompressed blocks kept while a panel is read: at most 8 MiB, apart from single large series.
-_DECOMPRESSED_BLOCKS = 64
+# Pieces that are kept decompressed while a panel is read: 8 MiB.
+_KEPT_PIECES = 64
+# How much of an array is looked for before all of it is compared; it is nearly always found at once.
+_PREFIX_BYTES = 32
 
 T = TypeVar("T")
 _order = attrgetter("year", "end_month", "duration_months")
@@ -58,7 +62,6 @@ class Axis:
     def of(cls, periods: tuple[Period, ...]) -> "Axis":
         """Return the axis of periods in any order."""
         keys = list(map(_order, periods))
-        # Most services list periods in order: then nothing has to be sorted, for none of the series.
         if all(map(lt, keys, keys[1:])):
             return cls(periods, None)
         order = sorted(range(len(keys)), key=keys.__getitem__)
@@ -72,6 +75,68 @@ class Axis:
         return [entry for _, entry in sorted(zip(self.rank, entries, strict=True), key=itemgetter(0))]
 
 
+@define(eq=False)
+class PageText:
+    """The JSON of a page, from which `values` arrays are read when somebody looks.
+
+    Attributes:
+        pieces: the text, as it came or each piece compressed.
+        compressed: whether the pieces are.
+    """
+
+    pieces: tuple[bytes, ...]
+    compressed: bool
+    _spans: "array[int] | None" = field(default=None, init=False, repr=False)
+    _packed: "PageText | None" = field(default=None, init=False, repr=False)
+
+    def packed(self) -> "PageText":
+        """Return the text compressed in pieces: a millisecond a megabyte, in which other threads can run.
+
+        Blocks share a text, so it is compressed once.
+        """
+        if self.compressed:
+            return self
+        if self._packed is None:
+            (body,) = self.pieces
+            pieces = (body[start : start + PIECE_BYTES] for start in range(0, len(body), PIECE_BYTES))
+            self._packed = PageText(tuple(zstd.compress(piece, _FAST) for piece in pieces), compressed=True)
+        return self._packed
+
+    def piece(self, index: int) -> bytes:
+        """Return a piece of the text."""
+        return zstd.decompress(self.pieces[index]) if self.compressed else self.pieces[index]
+
+    def arrays(self) -> list[msgspec.Raw]:
+        """Return the `values` arrays of all series of the page."""
+        return arrays_of(b"".join(map(self.piece, range(len(self.pieces)))))
+
+    def array(self, index: int, piece: "Callable[[PageText, int], bytes]") -> memoryview:
+        """Return the `values` array of a series of the page; `piece` returns a piece of a text."""
+        if self._spans is None:
+            # Pieces can be read alone once it is known where the arrays are, which is found out only here
+            # because few texts of most panels are ever looked at.
+            body = b"".join(piece(self, each) for each in range(len(self.pieces)))
+            self._spans = array("Q", chain.from_iterable(_spans(body)))
+        start, end = self._spans[2 * index : 2 * index + 2]
+        if not self.compressed:
+            return memoryview(self.pieces[0])[start:end]
+        first, last = start // PIECE_BYTES, (end - 1) // PIECE_BYTES
+        text = b"".join([piece(self, each) for each in range(first, last + 1)])
+        return memoryview(text)[start - first * PIECE_BYTES : end - first * PIECE_BYTES]
+
+
+def _spans(body: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each `values` array of a page begins and ends."""
+    end = 0
+    for each in map(bytes, arrays_of(body)):
+        # Whatever else holds the same bytes is as good: what is read there is the same.
+        start = body.index(each[:_PREFIX_BYTES], end)
+        while body[start : start + len(each)] != each:
+            start = body.index(each[:_PREFIX_BYTES], start + 1)
+        end = start + len(each)
+        yield start, end
+
+
 @frozen(eq=False)
 class Block:
     """Series of one page.
@@ -83,9 +148,7 @@ class Block:
         starts: where the observations of each series begin, and the end of the last.
         positions: the index of each observation's period; ascending within a series.
         numbers: the number of each observation.
-        text_starts: where the `values` array of each series begins in the decompressed text, one
-            character after the end of the previous one, and the end of the last.
-        compressed: the `values` arrays as one JSON array, compressed.
+        text: the page, which blocks of the same page share.
     """
 
     axis: Axis
@@ -94,19 +157,18 @@ class Block:
     starts: "array[int]"
     positions: "array[int]"
     numbers: "array[float]"
-    text_starts: "array[int]"
-    compressed: bytes
+    text: PageText
 
     @property
     def nbytes(self) -> int:
         """About how much memory the block takes."""
-        arrays = (self.page_indices, self.starts, self.positions, self.numbers, self.text_starts)
-        stored = sum(len(each) * each.itemsize for each in arrays) + len(self.compressed)
+        arrays = (self.page_indices, self.starts, self.positions, self.numbers)
+        stored = sum(len(each) * each.itemsize for each in arrays) + sum(map(len, self.text.pieces))
         return 1_000 + stored + 100 * (len(self.series_ids) + len(self.axis.periods))
 
-    def decompressed(self) -> bytes:
-        """Return the `values` arrays as they came, as one JSON array."""
-        return zstd.decompress(self.compressed)
+    def packed(self) -> "Block":
+        """Return the block with its text compressed; other threads can run meanwhile."""
+        return self if self.text.compressed else evolve(self, text=self.text.packed())
 
     def entries(self, rows: Sequence[int], decoder: ArraysDecoder[T]) -> Iterable[list[T | None]]:
         """Return the entries of some series' `values` arrays, by the axis.
@@ -114,36 +176,27 @@ class Block:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        whole = memoryview(self.decompressed())
-
-        def text(row: int) -> memoryview:
-            return whole[self.text_starts[row] : self.text_starts[row + 1] - 1]
-
-        # All arrays are decoded in one call, instead of a call for each. Only where that
-        # fails are they decoded one by one (`single`), to name the series and its place in the page.
-        every = len(rows) == len(self.series_ids)
-        joined = whole if every else b"[%b]" % b",".join(map(text, rows))
-        single = ((text(row), self.page_indices[row], self.series_ids[row]) for row in rows)
+        arrays = self.text.arrays()
+        indices = [self.page_indices[row] for row in rows]
+        joined = b"[%b]" % b",".join([arrays[index] for index in indices])
+        single = (
+            (arrays[index], index, self.series_ids[row]) for row, index in zip(rows, indices, strict=True)
+        )
         return map(self.axis.ordered, decode_arrays(decoder, joined, len(self.axis.periods), single))
 
 
-def blocks_of(axis: Axis, series: Iterable[tuple[int, RawSeries]]) -> Iterator[Block]:
-    """Yield the blocks of some series of a page, given with their indices there; about 0.5 ms a block.
-
-    Raises:
-        MalformedAnswerError: the values of a series are too few or too many, or one is not a number.
-    """
-    # The caller yields to the event loop between two blocks, so a block is a slice of its time.
-    some: list[tuple[int, RawSeries]] = []
-    size = 0
-    for index, raw in series:
-        some.append((index, raw))
-        size += len(raw.values)
-        if size >= _BLOCK_BYTES:
-            yield _block(axis, some)
-            some, size = [], 0
-    if some:
-        yield _block(axis, some)
+def block_of(axis: Axis, page: PlannedPage, rows: Rows, text: PageText) -> Block:
+    """Return the block of some series of a page, whose text is given so that blocks of a page share it."""
+    numbers = rows.numbers if axis.rank is None else _ranked(axis.rank, rows.numbers)
+    return Block(
+        axis,
+        tuple([page.heads[index].series_id for index in rows.indices]),
+        array("I", rows.indices),
+        numbers.starts,
+        numbers.positions,
+        numbers.numbers,
+        text,
+    )
 
 
 def without(block: Block, series_ids: Container[str]) -> Block | None:
@@ -151,17 +204,12 @@ def without(block: Block, series_ids: Container[str]) -> Block | None:
     rows = [row for row, each in enumerate(block.series_ids) if each not in series_ids]
     if not rows:
         return None
-    text = block.decompressed()
-    positions, numbers = array(block.positions.typecode), array("d")
-    starts, text_starts = array(block.starts.typecode, [0]), array("I", [1])
-    texts = []
+    starts, positions, numbers = array("I", [0]), array("i"), array("d")
     for row in rows:
         start, end = block.starts[row : row + 2]
         positions += block.positions[start:end]
         numbers += block.numbers[start:end]
         starts.append(len(positions))
-        texts.append(text[block.text_starts[row] : block.text_starts[row + 1] - 1])
-        text_starts.append(text_starts[-1] + len(texts[-1]) + 1)
     return Block(
         block.axis,
         tuple(block.series_ids[row] for row in rows),
@@ -169,25 +217,7 @@ def without(block: Block, series_ids: Container[str]) -> Block | None:
         starts,
         positions,
         numbers,
-        text_starts,
-        zstd.compress(b"[%b]" % b",".join(texts), _FAST),
-    )
-
-
-def _block(axis: Axis, series: list[tuple[int, RawSeries]]) -> Block:
-    found = decode_numbers(series, len(axis.periods))
-    if axis.rank is not None:
-        found = _ranked(axis.rank, found)
-    sizes = [len(raw.values) + 1 for _, raw in series]
-    return Block(
-        axis,
-        tuple([raw.series_id for _, raw in series]),
-        array("I", [index for index, _ in series]),
-        found.starts,
-        found.positions,
-        found.numbers,
-        array("I", list(accumulate(sizes, initial=1))),
-        zstd.compress(found.text, _FAST),
+        block.text,
     )
 
 
@@ -199,7 +229,7 @@ def _ranked(rank: tuple[int, ...], found: Numbers) -> Numbers:
         order = sorted(range(len(at)), key=at.__getitem__)
         positions.extend(at[index] for index in order)
         numbers.extend(found.numbers[start + index] for index in order)
-    return Numbers(found.starts, positions, numbers, found.text)
+    return Numbers(found.starts, positions, numbers)
 
 
 class Store:
@@ -210,11 +240,9 @@ class Store:
         self._rows = {
             series_id: (block, row) for block in self.blocks for row, series_id in enumerate(block.series_ids)
         }
-        # Looking at one series after the other would decompress a block as often as it holds series.
-        self._decompressed = lru_cache(_DECOMPRESSED_BLOCKS)(Block.decompressed)
+        self._piece = lru_cache(_KEPT_PIECES)(PageText.piece)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The cache of decompressed texts can't be pickled, and the index follows from the blocks.
         return Store, (self.blocks,)
 
     def find(self, series_id: str) -> "Stored | None":
@@ -224,8 +252,7 @@ class Store:
 
     def text(self, block: Block, row: int) -> memoryview:
         """Return the bytes of a series' `values` array."""
-        start, end = block.text_starts[row : row + 2]
-        return memoryview(self._decompressed(block))[start : end - 1]
+        return block.text.array(block.page_indices[row], self._piece)
 
 
 @frozen

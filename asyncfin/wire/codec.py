@@ -57,15 +57,18 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
     Raises:
         MalformedAnswerError: it is no JSON, or does not fit; `problems` has the first place that is wrong.
     """
-    if isinstance(body, bytes):
-        body = body.removeprefix(BOM_UTF8)  # RFC 8259, 8.1: a reader may ignore it
     try:
-        return decoder.decode(body)
+        return decoder.decode(json_text(body) if isinstance(body, bytes) else body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         # UnicodeDecodeError is a ValueError. Arrays nested without end are a RecursionError.
         failure = MalformedAnswerError(_problem(str(error), at))
     # Raised here so that the error has no context: its text could hold what the service echoed.
     raise failure
+
+
+def json_text(body: bytes) -> bytes:
+    """Return a body without a byte order mark, which a reader may ignore (RFC 8259, section 8.1)."""
+    return body.removeprefix(BOM_UTF8)
 
 
 def _problem(text: str, at: str) -> str:

@@ -5,9 +5,8 @@ leaves early closes the generator (`contextlib.aclosing`).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from functools import partial
-from typing import TypeAlias, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Set
+from typing import Any, TypeAlias, TypeVar
 
 from attrs import evolve
 
@@ -19,7 +18,7 @@ from asyncfin.model.catalogue import (
     ReportingGroup,
     ScopeGroup,
 )
-from asyncfin.model.query import VALUE_VERSIONS, Query
+from asyncfin.model.query import MAX_PAGE_SIZE, Query
 from asyncfin.model.scope import format_path
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.wire import codec
@@ -31,14 +30,13 @@ from asyncfin.wire.protocol import (
     query_request,
 )
 from asyncfin.wire.tasks import cancel_and_wait, decoding_lock
-from asyncfin.wire.values import QueryPage, read_query_page, series_path
+from asyncfin.wire.values import PlannedPage, QueryPage, read_planned_page, read_query_page, series_path
 
 # The spec bounds the empty pages in a row by nothing. This bound only stops a service that never ends.
 MAX_EMPTY_PAGES = 1_000
-_ORIGINAL, _RESTATED = VALUE_VERSIONS
 
 Send: TypeAlias = Callable[[Request], Awaitable[Response]]
-Page = TypeVar("Page", CataloguePage, QueryPage)
+Page = TypeVar("Page", CataloguePage, QueryPage, PlannedPage)
 
 
 class _Trail:
@@ -51,7 +49,7 @@ class _Trail:
         self.cursors: set[str] = set()
         self.empty_in_a_row = 0
 
-    def follow(self, page: CataloguePage | QueryPage, series_ids: list[str]) -> None:
+    def follow(self, page: CataloguePage | QueryPage | PlannedPage, series_ids: list[str]) -> None:
         """Take one more page.
 
         Raises:
@@ -88,7 +86,7 @@ def catalogue_pages(
             entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size, cursor=cursor
         )
 
-    def read(response: Response) -> CataloguePage:
+    async def read(response: Response) -> CataloguePage:
         page = codec.decode_catalogue_page(response.body)
         _check_groups(page)
         trail.follow(page, [series.series_id for group in page.groups for series in group.series])
@@ -98,47 +96,73 @@ def catalogue_pages(
 
 
 def query_pages(
-    send: Send,
-    entity_id: str,
-    query: Query,
-    *,
-    page_size: int,
-    prefetch: bool,
-    check: Callable[[QueryPage], None] | None = None,
+    send: Send, entity_id: str, query: Query, *, page_size: int, prefetch: bool
 ) -> AsyncGenerator[QueryPage, None]:
     """Yield the pages of a query, in the service's order (spec 4.3).
 
     At most 1,000 empty pages in a row are followed.
-
-    Args:
-        check: refuses a page with series that the query did not select. None: by the query's own fields.
     """
-    check = check or partial(_check_selection, query)
     trail = _Trail(entity_id, query.expected_dataset_id)
 
     def request_for(cursor: str | None) -> Request:
         return query_request(entity_id, query, page_size=page_size, cursor=cursor)
 
-    def read(response: Response) -> QueryPage:
-        page = evolve(
-            read_query_page(response.body),
-            at=response.at,
-            request_id=response.request_id,
-            attempts=response.attempts,
-        )
-        check(page)
-        if query.value_version == _ORIGINAL and _RESTATED.encode() in response.body:
-            _check_original(page)
+    async def read(response: Response) -> QueryPage:
+        page = evolve(read_query_page(response.body, query.value_version), **_origin(response))
+        _check_selection(query, page)
         trail.follow(page, [series.series_id for series in page.raw_series])
         return page
 
     return _pages(send, request_for, read, prefetch=prefetch)
 
 
+def planned_pages(
+    send: Send,
+    entity_id: str,
+    query: Query,
+    *,
+    wanted: Set[str],
+    matched: Set[str],
+    keep_foreign: bool = False,
+    page_size: int = MAX_PAGE_SIZE,
+    prefetch: bool = False,
+) -> AsyncGenerator[PlannedPage, None]:
+    """Yield the pages of a planned query, in the service's order, with the numbers of its wanted series.
+
+    Args:
+        wanted: the ids of those.
+        matched: the ids of all series that the query selects; a page with any other is refused.
+        keep_foreign: whether the numbers of series that are not wanted are read too, where they are sound.
+    """
+    trail = _Trail(entity_id, query.expected_dataset_id)
+
+    def request_for(cursor: str | None) -> Request:
+        return query_request(entity_id, query, page_size=page_size, cursor=cursor)
+
+    async def read(response: Response) -> PlannedPage:
+        page = await read_planned_page(response.body, wanted, query.value_version, keep_foreign=keep_foreign)
+        page = evolve(page, **_origin(response))
+        series_ids = [head.series_id for head in page.heads]
+        if not matched >= {*series_ids}:
+            raise MalformedAnswerError(
+                f"the catalogue lists no such series @ {series_path(index, series_id)}"
+                for index, series_id in enumerate(series_ids)
+                if series_id not in matched
+            )
+        trail.follow(page, series_ids)
+        return page
+
+    return _pages(send, request_for, read, prefetch=prefetch)
+
+
+def _origin(response: Response) -> dict[str, Any]:
+    return {"at": response.at, "request_id": response.request_id, "attempts": response.attempts}
+
+
 async def _pages(
     send: Send,
     request_for: Callable[[str | None], Request],
-    read: Callable[[Response], Page],
+    read: Callable[[Response], Awaitable[Page]],
     *,
     prefetch: bool,
 ) -> AsyncGenerator[Page, None]:
@@ -150,7 +174,7 @@ async def _pages(
             ahead = None
             async with decoding_lock():
                 with codec.error_context(request.operation, request.entity_id, response):
-                    page = read(response)
+                    page = await read(response)
                 if page.next_cursor is not None:
                     request = request_for(page.next_cursor)
                     ahead = asyncio.ensure_future(send(request)) if prefetch else None
@@ -186,22 +210,6 @@ def _check_selection(query: Query, page: QueryPage) -> None:
                 f"series {series.series_id!r} ({series.metric_id}, {format_path(series.scopes)},"
                 f" {series.reporting_group_id}) was not asked for @ $.series[{at}]"
             )
-
-
-def _check_original(page: QueryPage) -> None:
-    """Refuse restated values where the original ones were asked for (spec 9.3).
-
-    The other way round is no fault: a value that was never restated may be labelled so.
-    """
-    for at, raw in enumerate(page.raw_series):
-        if _RESTATED.encode() not in bytes(raw.values):
-            continue
-        for period, value in page.series[at].observations():
-            if value.value_version == _RESTATED:
-                raise MalformedAnswerError(
-                    f"the value at {period} is {_RESTATED}, and {_ORIGINAL} was asked for"
-                    f" @ {series_path(at, raw.series_id)}"
-                )
 
 
 async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:

@@ -13,8 +13,8 @@ from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGrou
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.block import Axis, Block, Store, blocks_of
-from asyncfin.wire.values import read_query_page
+from asyncfin.table.block import Axis, Block, Store, block_of
+from asyncfin.wire.values import read_planned_page
 
 ENTITY, OTHER = "O-" + "a1" * 16, "O-" + "b2" * 16
 DATASET, NEXT = "d9b2d63d-a233-4123-847a-7090a1f34b01", "d9b2d63d-a233-4123-847a-7090a1f34b02"
@@ -40,11 +40,16 @@ def blocks(*numbers: int, scale: int = 1) -> tuple[Block, ...]:
     """Return the blocks of a page with these series, whose periods are not in order."""
     values = ",".join(_series(number, scale) for number in numbers)
     periods = ",".join(_period(each) for each in PERIODS)
-    page = read_query_page(
+    body = (
         f'{{"entity_id":"{ENTITY}","name":"Example","dataset_id":"{DATASET}",'
         f'"created_timestamp":"2026-05-01T06:30:00Z","periods":[{periods}],"series":[{values}]}}'.encode()
     )
-    return tuple(blocks_of(Axis.of(page.periods), enumerate(page.raw_series)))
+    reading = read_planned_page(body, {f"S-{number}" for number in numbers}, "latest_restated")
+    try:
+        reading.send(None)  # a small page is read in one go
+    except StopIteration as read:
+        return (block_of(Axis.of(read.value.periods), read.value),)
+    raise AssertionError("the page was read in slices")
 
 
 def _series(number: int, scale: int) -> str:

@@ -64,7 +64,7 @@ def stitched(document: dict[str, Any]) -> Panel:
         ids = [series["series_id"] for series in document["series"]]
         catalogue = catalogue_of(ids)
         stitch = Stitched(catalogue, catalogue.series, EVER)
-        await stitch.add(read_query_page(encoded(document)), home=frozenset(ids), asked=EVER)
+        await stitch.add(encoded(document), home=frozenset(ids), asked=EVER)
         return stitch.panel()
 
     return asyncio.run(run())

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
 from asyncfin.table.panel import Panel
-from asyncfin.wire.values import read_query_page
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json
 
 PERIODS = [
@@ -106,7 +105,7 @@ def stitched(
         catalogue = catalogue_of(publication, PERIODS)
         stitch = Stitched(catalogue, tuple(catalogue[each] for each in wanted), selection)
         for batch, body in answers:
-            await stitch.add(read_query_page(body), home=batch.home, asked=asked)
+            await stitch.add(body, home=batch.home, asked=asked)
         return stitch.panel()
 
     return asyncio.run(run())

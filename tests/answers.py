@@ -11,6 +11,7 @@ from asyncfin.fanout.question import Question
 from asyncfin.fanout.stitch import Arrival, Stitch
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.period import Annual, FiscalRange, Period, Resolved
+from asyncfin.model.query import ValueVersion
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
@@ -115,9 +116,13 @@ class Stitched:
     """A stitch, and what has arrived so far."""
 
     def __init__(
-        self, catalogue: Catalogue, series: tuple[CatalogueSeries, ...], periods: Resolved | None
+        self,
+        catalogue: Catalogue,
+        series: tuple[CatalogueSeries, ...],
+        periods: Resolved | None,
+        value_version: ValueVersion = "original",
     ) -> None:
-        question = Question(catalogue, Select(), periods or Annual())
+        question = Question(catalogue, Select(), periods or Annual(), value_version)
         self.stitch = Stitch(Plan(question, catalogue, periods, series, ()), Publication(catalogue))
         self.arrivals: list[Arrival] = []
 

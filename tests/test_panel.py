@@ -213,7 +213,7 @@ def test_a_panel_can_be_pickled(panel: Panel) -> None:
     assert again.periods == (FY23, FY24)
     assert list(again) == list(panel.during(Annual()))
     assert [series.values for series in again] == [series.values for series in panel.during(Annual())]
-    assert again.dataset == panel.dataset
+    assert again.catalogue == panel.catalogue
 
 
 async def test_broken_values_are_found_by_looking_or_by_check() -> None:

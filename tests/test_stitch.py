@@ -172,7 +172,7 @@ LARGE = [f"m{at}.annual" for at in range(100)]
 
 def large_page() -> bytes:
     """Return a page of more than 4 MiB, which is read in slices."""
-    document = page_json([FY24], {series_id: {FY24: 1} for series_id in LARGE})
+    document = page_json([FY24], {series_id: {FY24: at} for at, series_id in enumerate(LARGE)})
     for series in document["series"]:
         series["values"][0]["text"] = "x" * 50_000
     return encoded(document)
@@ -195,6 +195,7 @@ async def test_others_run_between_the_slices_of_a_large_page() -> None:
     await answer.add(body, home=frozenset(LARGE), asked=EVER)
     counting.cancel()
     assert turns >= len(body) // (2 * 128 * 1024)
+    assert [series.values[0].number for series in answer.panel() if series.values[0]] == [*range(len(LARGE))]
 
 
 async def test_a_cancelled_page_is_not_half_taken() -> None:

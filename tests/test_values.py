@@ -41,6 +41,13 @@ def test_a_page_has_the_fields_of_the_spec() -> None:
     assert page.series[0].scopes == (ScopeRef("company", "all"),)
 
 
+def test_a_page_can_be_pickled_before_its_values_are_looked_at() -> None:
+    """What comes back has every field, and the same values."""
+    page = read({**body(), "next_cursor": "more"})
+    again = pickle.loads(pickle.dumps(page))
+    assert (again, again.series) == (page, page.series)
+
+
 def test_values_come_whole() -> None:
     """Every field of a value arrives, gaps are None, and a reported zero is a Value."""
     first = read(body()).series[0]

@@ -1,0 +1,225 @@
+"""Pages of planned queries: whichever way they are read and kept, the values are those that came."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncfin.errors import MalformedAnswerError
+from asyncfin.fanout.stitch import Arrival
+from asyncfin.model.period import Period
+from asyncfin.model.query import ValueVersion
+from asyncfin.model.value import Value
+from asyncfin.table.panel import Panel
+from asyncfin.wire.values import PlannedPage, RawSeries, read_planned_page
+from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, value
+from tests.properties.test_codec_properties import documents, eager
+
+FY22, FY23, FY24 = Period(2022, 12, 12), Period(2023, 12, 12), Period(2024, 12, 12)
+FOREIGN = "foreign.annual"
+ALL_KINDS_OF_TEXT = ["[null,null]", "[]", '","values":[', "\\[\u00e9", "[" * 40]
+
+
+def slowly(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with a series that nobody asked for, which no scan for numbers can read."""
+    unsound = page_json([], {FOREIGN: {}})["series"][0] | {"values": "unsound"}
+    return {**document, "series": [*document["series"], unsound]}
+
+
+def read(document: dict[str, Any], value_version: str = "original") -> PlannedPage:
+    wanted = {series["series_id"] for series in document["series"]} - {FOREIGN}
+    return asyncio.run(read_planned_page(encoded(document), wanted, value_version))
+
+
+def was_scanned(page: PlannedPage) -> bool:
+    """Return whether a page was read in one scan."""
+    return not any(isinstance(head, RawSeries) for head in page.heads)
+
+
+def panel(document: dict[str, Any], value_version: ValueVersion, *, packed: bool) -> Panel:
+    async def run() -> Panel:
+        ids = [series["series_id"] for series in document["series"]]
+        catalogue = catalogue_of(ids)
+        wanted = tuple(series for series in catalogue.series if series.series_id != FOREIGN)
+        answer = Stitched(catalogue, wanted, EVER, value_version)
+        await answer.add(encoded(document), home=frozenset(ids) - {FOREIGN}, asked=EVER)
+        if packed:
+            answer.arrivals = [pack(arrival) for arrival in answer.arrivals]
+        return answer.panel()
+
+    return asyncio.run(run())
+
+
+def pack(arrival: Arrival) -> Arrival:
+    return evolve(arrival, blocks=tuple(block.packed() for block in arrival.blocks))
+
+
+def found(panel: Panel) -> dict[str, list[tuple[Period, Value]]]:
+    return {series.series_id: list(series.observations()) for series in panel}
+
+
+@settings(max_examples=100)
+@given(documents(), st.booleans(), st.booleans(), st.sampled_from(ALL_KINDS_OF_TEXT))
+def test_values_are_those_that_came_whichever_way_a_page_is_read(
+    document: dict[str, Any], slow: bool, packed: bool, label: str
+) -> None:
+    """In one scan or slowly, kept whole or in pieces; whatever a head holds that looks like values."""
+    for series in document["series"]:
+        series["unknown"] = label
+    expected = eager(document)
+    answer = panel(slowly(document) if slow else document, "latest_restated", packed=packed)
+    assert found(answer) == expected
+    assert [[number for number in row if number == number] for row in answer.to_numpy().tolist()] == [
+        [float(value.number) for _, value in expected[series.series_id]] for series in answer
+    ]
+    answer.check()
+
+
+@given(documents())
+def test_both_ways_of_reading_give_the_same_page(document: dict[str, Any]) -> None:
+    """Heads, paths, periods and numbers; only what nobody asked for tells which way it was."""
+    fast, slow = read(document, "latest_restated"), read(slowly(document), "latest_restated")
+    assert was_scanned(fast)
+    assert not was_scanned(slow)
+    assert (fast.periods, fast.numbers, list(fast.wanted)) == (slow.periods, slow.numbers, list(slow.wanted))
+    for name in ("series_id", "label", "metric_id", "number_format"):
+        assert [getattr(each, name) for each in fast.heads] == [
+            getattr(each, name) for each in slow.heads if each.series_id != FOREIGN
+        ]
+    assert fast.paths == slow.paths[: len(fast.paths)]
+
+
+def plain() -> dict[str, Any]:
+    return page_json([FY22, FY23], {"a.annual": {FY22: 1.5, FY23: 0}, "b.annual": {FY23: 2}})
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    document = plain()
+    document["series"][0]["values"][0].update(fields)
+    return document
+
+
+TAKEN = {
+    "as it comes": (plain(), "original", True),
+    "labelled as restated, which was asked for": (
+        changed(value_version="latest_restated"),
+        "latest_restated",
+        True,
+    ),
+    "labelled as original, though restated was asked for": (plain(), "latest_restated", True),
+    "labelled by an unknown word": (changed(value_version="as_filed"), "original", False),
+    "with an unsound series that nobody asked for": (slowly(plain()), "original", False),
+    "with a text of the least number's form, and a zero": (changed(text="1e-400"), "original", True),
+    "with a path that is very long": (
+        {
+            **plain(),
+            "series": [
+                {**each, "scopes": [{"scope_group_id": "x" * 5_000, "scope_id": ""}]}
+                for each in plain()["series"]
+            ],
+        },
+        "original",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_page_is_scanned_unless_it_is_unusual(name: str) -> None:
+    """Either way its numbers are read."""
+    document, value_version, scanned = TAKEN[name]
+    page = read(document, value_version)
+    assert was_scanned(page) is scanned
+    assert (list(page.numbers.starts), list(page.numbers.positions)) == ([0, 2, 3], [0, 1, 1])
+    assert list(page.numbers.numbers) == [1.5, 0, 2]
+
+
+REFUSED = {
+    r"Expected int \| float, got str @ \$\.series\[0\] \(a\.annual\)\.values\[0\]\.number": changed(
+        number="1"
+    ),
+    r"out of range @ \$\.series\[0\] \(a\.annual\)\.values\[0\]\.number": changed(number=10**400),
+    r"each of the 2 periods, got 1 @ \$\.series\[1\] \(b\.annual\)\.values": {
+        **plain(),
+        "series": [plain()["series"][0], {**plain()["series"][1], "values": [None]}],
+    },
+    r"is latest_restated, and original was asked for @ \$\.series\[0\] \(a\.annual\)": changed(
+        value_version="latest_restated"
+    ),
+    r"Expected int <= 12 @ \$\.periods\[1\]\.end_month": {
+        **plain(),
+        "periods": [plain()["periods"][0], {"year": 2023, "end_month": 13, "duration_months": 12}],
+    },
+    r"stands at \$\.periods\[0\] already @ \$\.periods\[1\]": {
+        **plain(),
+        "periods": [plain()["periods"][0]] * 2,
+    },
+    r"stands at \$\.series\[0\] already @ \$\.series\[1\]": {**plain(), "series": [plain()["series"][0]] * 2},
+    r"a required field is missing @ \$\.series\[0\]\.label": {
+        **plain(),
+        "series": [{name: each for name, each in plain()["series"][0].items() if name != "label"}],
+    },
+    r"Expected str, got int @ \$\.series\[0\]\.scopes\[0\]\.scope_id": {
+        **plain(),
+        "series": [{**plain()["series"][0], "scopes": [{"scope_group_id": "g", "scope_id": 5}]}],
+    },
+    r"expected an ISO 8601 timestamp, got 'now' @ \$\.created_timestamp": {
+        **plain(),
+        "created_timestamp": "now",
+    },
+}
+
+
+@pytest.mark.parametrize("problem", REFUSED)
+def test_a_broken_page_is_refused_where_it_is_broken(problem: str) -> None:
+    """The scan names nothing, so the slower way does, with the path in the response."""
+    with pytest.raises(MalformedAnswerError, match=f"{problem}$"):
+        read(REFUSED[problem])
+
+
+def test_values_are_not_taken_for_what_begins_like_them() -> None:
+    """An unknown array before the values, which has their first bytes."""
+    periods = [Period(2000 + year, 12, 12) for year in range(20)]
+    document = page_json(periods, {"a.annual": {periods[-1]: 1}})
+    (series,) = document["series"]
+    document["series"] = [{"unknown": [None] * 19 + [5], **series}]
+    for packed in (False, True):
+        assert found(panel(document, "original", packed=packed)) == eager(document)
+
+
+def test_a_number_too_small_is_refused_though_a_zero_was_read() -> None:
+    """It is none that was reported."""
+    body = json.dumps(plain()).replace("1.5,", "1e-400,").encode()
+    with pytest.raises(MalformedAnswerError, match=r"out of range @ \$\.series\[0\] .*\.values\[0\]\.number"):
+        asyncio.run(read_planned_page(body, {"a.annual", "b.annual"}, "original"))
+
+
+async def test_an_answer_keeps_few_texts_whole_and_packs_the_others() -> None:
+    """8 MiB as they came; values look the same from either, also where an array lies in several pieces."""
+    ids = [f"m{at}.annual" for at in range(5)]
+    catalogue = catalogue_of(ids)
+    answer = Stitched(catalogue, catalogue.series, EVER)
+    for series_id in ids:
+        document = page_json([FY23, FY24], {series_id: {FY23: 1, FY24: 2}})
+        document["series"][0]["values"] = [
+            value(at, period, text="".join(_noise(series_id, 1_500_000)))
+            for at, period in enumerate([FY23, FY24])
+        ]
+        await answer.add(encoded(document), home=frozenset([series_id]), asked=EVER)
+    blocks = [block for arrival in answer.arrivals for block in arrival.blocks]
+    assert [block.text.compressed for block in blocks] == [False, False, True, True, True]
+    assert all(len(block.text.pieces) > 10 for block in blocks[2:])
+    for series in answer.panel():
+        assert [each.text for _, each in series.observations()] == [
+            "".join(_noise(series.series_id, 1_500_000))
+        ] * 2
+
+
+def _noise(seed: str, length: int) -> Iterator[str]:
+    for at in range(length // 10):
+        yield f"{hash((seed, at)) % 10**10:010}"

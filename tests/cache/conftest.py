@@ -13,7 +13,7 @@ from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGrou
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.block import Axis, Block, Store, block_of
+from asyncfin.table.block import Axis, Block, PageText, Store, block_of
 from asyncfin.wire.values import read_planned_page
 
 ENTITY, OTHER = "O-" + "a1" * 16, "O-" + "b2" * 16
@@ -49,7 +49,9 @@ def blocks(*numbers: int, scale: int = 1) -> tuple[Block, ...]:
         try:
             reading.send(None)
         except StopIteration as read:
-            return (block_of(Axis.of(read.value.periods), read.value),)
+            page = read.value
+            text = PageText((page.body,), compressed=False)
+            return (block_of(Axis.of(page.periods), page, page.wanted, text),)
 
 
 def _series(number: int, scale: int) -> str:

@@ -86,12 +86,26 @@ def test_both_ways_of_reading_give_the_same_page(document: dict[str, Any]) -> No
     fast, slow = read(document, "latest_restated"), read(slowly(document), "latest_restated")
     assert was_scanned(fast)
     assert not was_scanned(slow)
-    assert (fast.periods, fast.numbers, list(fast.wanted)) == (slow.periods, slow.numbers, list(slow.wanted))
+    assert (fast.periods, fast.wanted) == (slow.periods, slow.wanted)
     for name in ("series_id", "label", "metric_id", "number_format"):
         assert [getattr(each, name) for each in fast.heads] == [
             getattr(each, name) for each in slow.heads if each.series_id != FOREIGN
         ]
     assert fast.paths == slow.paths[: len(fast.paths)]
+
+
+@given(documents(), st.booleans())
+def test_series_that_are_not_wanted_are_kept_where_they_are_sound(
+    document: dict[str, Any], slow: bool
+) -> None:
+    """For a cache: their numbers are what they are when they are wanted."""
+    body = encoded(slowly(document) if slow else document)
+    wanted = {document["series"][0]["series_id"]}
+    page = asyncio.run(read_planned_page(body, wanted, "latest_restated", keep_foreign=True))
+    others = {series["series_id"] for series in document["series"]} - wanted
+    alone = asyncio.run(read_planned_page(body, others, "latest_restated"))
+    assert page.foreign == alone.wanted
+    assert alone.foreign.indices == []
 
 
 def plain() -> dict[str, Any]:
@@ -135,8 +149,8 @@ def test_a_page_is_scanned_unless_it_is_unusual(name: str) -> None:
     document, value_version, scanned = TAKEN[name]
     page = read(document, value_version)
     assert was_scanned(page) is scanned
-    assert (list(page.numbers.starts), list(page.numbers.positions)) == ([0, 2, 3], [0, 1, 1])
-    assert list(page.numbers.numbers) == [1.5, 0, 2]
+    assert (list(page.wanted.numbers.starts), list(page.wanted.numbers.positions)) == ([0, 2, 3], [0, 1, 1])
+    assert list(page.wanted.numbers.numbers) == [1.5, 0, 2]
 
 
 REFUSED = {

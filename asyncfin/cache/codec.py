@@ -20,17 +20,17 @@ from attrs import fields
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
 from asyncfin.model.period import Period
-from asyncfin.table.block import Axis, Block
+from asyncfin.table.block import Axis, Block, PageText
 
 _CATALOGUE = tuple[
     str, str, str, datetime, tuple[Period, ...], tuple[ScopeGroup, ...], tuple[ReportingGroup, ...]
 ]
 _catalogue_decoder = msgspec.msgpack.Decoder(_CATALOGUE)
 _FIELDS = [field.name for field in fields(Catalogue)]
-_BLOCK_FIELDS = [field.name for field in fields(Block) if field.name != "axis"]
+_BLOCK_FIELDS = [field.name for field in fields(Block)]
 # Part of the names under which bytes are kept, so that bytes of another form are never read: the number of
 # the form, the machine's byte order, in which arrays stand, and what the fields are.
-FORMAT = f"1{sys.byteorder[0]}{crc32(repr([_FIELDS, _BLOCK_FIELDS]).encode()):08x}"
+FORMAT = f"2{sys.byteorder[0]}{crc32(repr([_FIELDS, _BLOCK_FIELDS]).encode()):08x}"
 
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:
@@ -44,27 +44,40 @@ def decode_catalogue(body: bytes) -> Catalogue:
 
 
 def encode_blocks(blocks: Iterable[Block]) -> bytes:
-    """Return blocks as bytes; periods that blocks share stand there once."""
+    """Return blocks as bytes; the periods and the compressed texts that blocks share stand there once."""
     axes: dict[Axis, int] = {}
+    texts: dict[PageText, int] = {}
     rows = [
-        [axes.setdefault(block.axis, len(axes)), *(getattr(block, name) for name in _BLOCK_FIELDS)]
+        (
+            axes.setdefault(block.axis, len(axes)),
+            block.series_ids,
+            block.page_indices,
+            block.starts,
+            block.positions,
+            block.numbers,
+            texts.setdefault(block.text.packed(), len(texts)),
+        )
         for block in blocks
     ]
     flat = [
         (array("q", chain.from_iterable(map(msgspec.structs.astuple, axis.periods))), axis.rank)
         for axis in axes
     ]
-    return _encoder.encode([flat, rows])
+    return _encoder.encode([flat, [text.pieces for text in texts], rows])
 
 
 def decode_blocks(body: bytes) -> tuple[Block, ...]:
     """Return the blocks that bytes hold."""
-    flat, rows = _decoder.decode(body)
+    flat, pieces, rows = _decoder.decode(body)
+    texts = [PageText(tuple(each), compressed=True) for each in pieces]
     axes = [
         Axis(tuple(map(Period, every[::3], every[1::3], every[2::3])), rank and tuple(rank))
         for every, rank in flat
     ]
-    return tuple(Block(axes[axis], *map(_tupled, rest)) for axis, *rest in rows)
+    return tuple(
+        Block(axes[axis], tuple(series_ids), page_indices, starts, positions, numbers, texts[text])
+        for axis, series_ids, page_indices, starts, positions, numbers, text in rows
+    )
 
 
 def checksum(*content: str | bytes | float) -> bytes:
@@ -74,10 +87,6 @@ def checksum(*content: str | bytes | float) -> bytes:
         part = each if isinstance(each, bytes) else repr(each).encode("utf-8", "surrogatepass")
         digest.update(len(part).to_bytes(8, "big") + part)
     return digest.digest()
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _extended(value: Any) -> msgspec.msgpack.Ext:

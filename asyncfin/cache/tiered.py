@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
@@ -136,8 +137,9 @@ class TieredPartition:
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
     ) -> None:
         key = self._key(entity_id, dataset_id, value_version)
+        packed = await asyncio.to_thread(lambda: [block.packed() for block in blocks])
         known = {series_id for block in self._memory.blocks(key) for series_id in block.series_ids}
-        if new := distinct(blocks, known):
+        if new := distinct(packed, known):
             part = None
             if (body := self._encoded(encode_blocks, new)) is not None:
                 series = sum(len(block.series_ids) for block in new)

@@ -186,7 +186,7 @@ def _check_picture(file: Path) -> None:
 def _plot(panels: list[Panel], file: Path) -> None:
     from matplotlib import pyplot
 
-    # Drawn into a figure of our own, which is closed whatever happens.
+    # A figure of our own, which is closed on every way out.
     figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
     try:
         for panel in panels:

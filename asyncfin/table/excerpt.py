@@ -1,4 +1,4 @@
-"""What people are shown of one or several panels: which series at which periods, and their names.
+"""The part of one or several panels that is shown: series, periods, and the names of the series.
 
 A year and its quarters are different quantities, so a table and a line of a plot hold periods of one
 duration. A series with values of two durations is shown for each of them.
@@ -47,7 +47,7 @@ def rows_of(grids: Iterable[Grid]) -> list[Row]:
 
 @frozen
 class Names:
-    """What people call some series.
+    """The names of some series.
 
     Attributes:
         shared: the texts that all series have in common, by column.
@@ -65,9 +65,9 @@ class Names:
         return "" if "series" in self.heads else self.shared.get("series", "")
 
     def within(self, rows: Sequence[Row]) -> tuple[str, "Names"]:
-        """Return what tells some of the series apart, and as a caption the other texts that all of them have.
+        """Return the caption of a table of these series, and the names that distinguish them within it.
 
-        A text that all series share, in whatever table, belongs into the heading, not into captions.
+        The caption holds the texts that these series share but others do not.
         """
         columns = dict(zip(self.heads, zip(*(self.texts[row] for row in rows), strict=True), strict=True))
         shared = {head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1}
@@ -80,7 +80,7 @@ class Names:
 
 
 def names_of(rows: Sequence[Row], *, group_names: bool = False) -> Names:
-    """Return what tells series apart: entity, value version, label, scopes, reporting group.
+    """Return the names of series: those of entity, value version, label, scopes and group that differ.
 
     Args:
         group_names: name the reporting groups. False: their ids, which queries and the command line take.
@@ -136,14 +136,14 @@ class Section:
 
 @frozen
 class Excerpt:
-    """What is shown, in sections, and how much there is in all.
+    """The sections that are shown, and how much there is in all.
 
     Attributes:
         sections: years, quarters, half years, nine months, other durations; none without series.
-        series: how many series there are.
-        periods: how many periods.
-        unused: how many of these are of a duration in which no series has a value.
-        cut: how many series are left out because there are too many.
+        series: the number of series.
+        periods: the number of periods.
+        unused: the number of periods of a duration in which no series has a value.
+        cut: the number of series left out because there are too many.
     """
 
     sections: tuple[Section, ...]
@@ -153,19 +153,19 @@ class Excerpt:
     cut: int = 0
 
     def latest(self, counts: Iterable[int], *, empty: bool = False) -> "Excerpt":
-        """Return the excerpt with only so many of the latest periods of each section."""
+        """Return the excerpt with the latest periods of each section only; `counts` says how many."""
         sections = (
             section.latest(count, empty=empty) for section, count in zip(self.sections, counts, strict=True)
         )
         return evolve(self, sections=tuple(section for section in sections if section.rows))
 
     def first(self, most: int) -> "Excerpt":
-        """Return the excerpt with only so many of the first series of each section."""
+        """Return the excerpt with at most this many series in each section, the first ones."""
         sections = tuple(evolve(section, rows=section.rows[:most]) for section in self.sections)
         return evolve(self, sections=sections, cut=self.cut + len(_series(self.sections) - _series(sections)))
 
     def first_sections(self, most: int) -> "Excerpt":
-        """Return the excerpt with only so many of the first sections."""
+        """Return the excerpt with at most this many sections, the first ones."""
         sections = self.sections[:most]
         return evolve(self, sections=sections, cut=self.cut + len(_series(self.sections) - _series(sections)))
 

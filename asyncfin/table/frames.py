@@ -59,7 +59,7 @@ def to_pandas(
 
 
 def _labels(grid: Grid) -> dict[str, str]:
-    """Return the names by which people tell the series apart, by series id."""
+    """Return the distinguishing names of the series, by series id."""
     from asyncfin.table.excerpt import names_of, rows_of
 
     names = names_of(rows_of([grid]), group_names=True)

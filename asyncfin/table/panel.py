@@ -341,12 +341,12 @@ class Panel:
         return plot(self._grid, ax)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Hand the long table to whatever reads Arrow's C stream interface."""
+        """Return the long table as a stream of Arrow's C interface, which other libraries read."""
         stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
         return stream
 
     def _about(self) -> dict[str, Any]:
-        """Return what a table's metadata says of this panel."""
+        """Return the description of this panel for the metadata of tables."""
         return {
             "entity_id": self.dataset.entity_id,
             "name": self.dataset.name,
@@ -411,7 +411,7 @@ class Panel:
         return list(map(printable, lines))
 
     def why_empty(self) -> str | None:
-        """Return why there is no value, as far as the catalogue tells; None where there is one."""
+        """Return why the panel has no value, as far as the catalogue shows; None if it has one."""
         if self.value_count:
             return None
         if not len(self):

@@ -1,4 +1,4 @@
-"""The quick look: numbers over fiscal time, as lines.
+"""Plots of panels: numbers over fiscal time, as lines.
 
 A line is of one series and one duration, because a year and its quarters are different quantities.
 """
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-# More lines can't be told apart.
+# More lines cannot be distinguished.
 _MOST_LINES = 10
 _MOST_TICKS = 10
-# Within so many months all periods are labelled, whether or not they end a year.
+# Over fewer months than this every period is labelled; over more, only year ends.
 _SHORT_SPAN = 24
 _MAGNITUDES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 

@@ -127,7 +127,7 @@ def _one_line(text: str, width: int) -> list[str]:
 
 
 def _clipped(text: str, width: int) -> str:
-    """Return a text that takes at most so many columns; one that is cut ends in an ellipsis."""
+    """Return a text cut to a width, with an ellipsis at its end if it was cut."""
     if cells(text) <= width:
         return text
     while cells(text) >= width:
@@ -136,7 +136,7 @@ def _clipped(text: str, width: int) -> str:
 
 
 def cells(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the width of a text in a terminal, in columns."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1 for sign in text)

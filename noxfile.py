@@ -180,6 +180,13 @@ def damage(session: nox.Session) -> None:
 
 
 @nox.session
+def dask(session: nox.Session) -> None:
+    """Run the recipes under examples/ with Dask, dlt, Delta Lake and Prefect."""
+    session.install("-e", ".[arrow,store]", *GROUPS["test"], *GROUPS["recipes"])
+    session.run("python", "-m", "pytest", "tests/test_examples.py", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure, as ratios against other ways in the same run; prints the tables of benchmarks/RESULTS.md."""
     install(session, "bench")

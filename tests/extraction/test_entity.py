@@ -1,0 +1,97 @@
+"""`read_entity`: one entity's answer of one publication, and what its catalogue lacks."""
+
+from typing import Any
+
+import pytest
+
+from asyncfin import (
+    Annual,
+    ArgumentError,
+    Client,
+    DatasetChangedError,
+    NotFoundError,
+    Select,
+    SelectionError,
+    read_entity,
+)
+from asyncfin.events import Event, Restarted
+from asyncfin.sandbox import Sandbox, Switch
+from asyncfin.sandbox.generate import generate
+from tests.extraction.conftest import COMPANIES, IDS, NOBODY, only
+
+
+async def test_the_answer_is_that_of_a_query(client: Client, sandbox: Sandbox) -> None:
+    """For the metadata, the catalogue and the question: three requests here."""
+    answer = await read_entity(client, IDS[0], Select(), Annual())
+    assert (len(sandbox.log), dict(answer.lacking)) == (3, {})
+    expected = await client.query(IDS[0], Select(), Annual())
+    assert [(s.series_id, s.values) for s in answer.panel] == [(s.series_id, s.values) for s in expected]
+
+
+async def test_what_the_catalogue_lacks_is_no_failure(client: Client) -> None:
+    """The answer holds the rest, and names it."""
+    known = (await client.catalogue(IDS[0])).series[0].metric_id
+    answer = await read_entity(client, IDS[0], Select([known, "Nonsense"], basis="nothing"), Annual())
+    assert dict(answer.lacking) == {"metric_ids": ("Nonsense",), "basis": ("nothing",)}
+    assert len(answer.panel) == 0
+    some = await read_entity(client, IDS[0], Select([known, "Nonsense"]), Annual())
+    assert {series.metric_id for series in some.panel} == {known}
+
+
+async def test_a_predicate_needs_no_name_where_nothing_is_written(client: Client) -> None:
+    """Only files have to say what was asked."""
+    picked = (await client.catalogue(IDS[0])).series[0]
+    select = Select(where=lambda series: series.series_id == picked.series_id)
+    answer = await read_entity(client, IDS[0], select, Annual())
+    assert [series.series_id for series in answer.panel] == [picked.series_id]
+
+
+async def test_a_publication_that_changes_meanwhile_is_read_whole(client: Client, sandbox: Sandbox) -> None:
+    """Nothing of the old one is left, and observers hear of it."""
+    sandbox.inject(Switch(operation="query", nth=1, publication=COMPANIES[0]))
+    events: list[Event] = []
+    with client.observed(events.append):
+        answer = await read_entity(client, IDS[0], Select(), Annual())
+    assert answer.panel.dataset.dataset_id == COMPANIES[0].publications[1].dataset_id
+    assert [each for each in events if isinstance(each, Restarted)] == [Restarted("read_entity", IDS[0], 1)]
+
+
+async def test_one_that_changes_too_often_is_an_error(client: Client, sandbox: Sandbox) -> None:
+    """After three restarts."""
+    company = generate(99, series=10, publications=6)
+    sandbox.publish(only(company, 0))
+    for at in range(1, 6):
+        sandbox.inject(Switch(operation="catalogue", nth=at, publication=only(company, at)))
+    with pytest.raises(DatasetChangedError):
+        await read_entity(client, company.entity_id, Select(), Annual())
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "said"),
+    [
+        ({"client": None}, ArgumentError, "client must be a Client"),
+        ({"entity_id": "O-1"}, SelectionError, "entity_id"),
+        ({"select": "x"}, SelectionError, "select must be a Select"),
+        ({"periods": "FY2024"}, SelectionError, "periods"),
+        ({"value_version": "newest"}, SelectionError, "value_version"),
+    ],
+)
+async def test_a_wrong_argument_is_refused_before_a_request_is_sent(
+    client: Client, sandbox: Sandbox, changed: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    """By its name."""
+    right: dict[str, Any] = {
+        "client": client,
+        "entity_id": IDS[0],
+        "select": Select(),
+        "periods": Annual(),
+    }
+    with pytest.raises(error, match=said):
+        await read_entity(**(right | changed))
+    assert sandbox.log == []
+
+
+async def test_an_entity_without_a_dataset_is_not_found(client: Client) -> None:
+    """As for every other read."""
+    with pytest.raises(NotFoundError):
+        await read_entity(client, NOBODY, Select(), Annual())

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from asyncfin.model.value import Source, Value
     from asyncfin.table.panel import Panel, concat
     from asyncfin.wire.bucket import Bucket, TokenBucket
+    from asyncfin.wire.file_bucket import FileBucket
+    from asyncfin.wire.redis_bucket import RedisBucket
     from asyncfin.wire.retry import Retry, Timeouts
     from asyncfin.wire.values import QueryPage
 
@@ -71,6 +73,7 @@ __all__ = [
     "ExtractCost",
     "ExtractProgress",
     "ExtractReport",
+    "FileBucket",
     "FileCache",
     "FiscalRange",
     "IncompleteResultError",
@@ -86,6 +89,7 @@ __all__ = [
     "Query",
     "QueryPage",
     "RateLimitedError",
+    "RedisBucket",
     "RedisCache",
     "ReportingGroup",
     "RequestTimeoutError",
@@ -140,6 +144,7 @@ _MODULES = {
     "ExtractCost": "asyncfin.extraction.cost",
     "ExtractProgress": "asyncfin.extraction.progress",
     "ExtractReport": "asyncfin.extraction.report",
+    "FileBucket": "asyncfin.wire.file_bucket",
     "FileCache": "asyncfin.cache.file",
     "FiscalRange": "asyncfin.model.period",
     "IncompleteResultError": "asyncfin.errors",
@@ -155,6 +160,7 @@ _MODULES = {
     "Query": "asyncfin.model.query",
     "QueryPage": "asyncfin.wire.values",
     "RateLimitedError": "asyncfin.errors",
+    "RedisBucket": "asyncfin.wire.redis_bucket",
     "RedisCache": "asyncfin.cache.redis",
     "ReportingGroup": "asyncfin.model.catalogue",
     "RequestTimeoutError": "asyncfin.errors",

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,7 +35,6 @@ from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
 from asyncfin.extraction.store import place_of
 from asyncfin.model.query import ValueVersion
-from asyncfin.wire.bucket import TokenBucket
 
 _PACE = Group("Pace", sort_key=4)
 
@@ -60,10 +59,13 @@ class Pace:
         ),
     ] = 8
 
-    def client(self, service: Service, observers: tuple[Observer, ...] = ()) -> Client:
-        """Return a client of the service that keeps this pace."""
+    def client(
+        self, service: Service, observers: tuple[Observer, ...] = ()
+    ) -> AbstractAsyncContextManager[Client]:
+        """Give a client of the service that keeps this pace."""
         return service.client(
-            bucket=TokenBucket(self.rate, daily_budget=self.daily_budget),
+            rate=self.rate,
+            daily_budget=self.daily_budget,
             max_in_flight=self.max_in_flight,
             observers=observers,
         )

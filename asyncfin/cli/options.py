@@ -3,8 +3,8 @@
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -26,6 +26,9 @@ from asyncfin.model.period import (
 )
 from asyncfin.model.select import Select
 from asyncfin.table.optional import library
+from asyncfin.wire.bucket import Bucket, TokenBucket
+from asyncfin.wire.file_bucket import FileBucket
+from asyncfin.wire.redis_bucket import RedisBucket
 
 Several = tuple[str, ...]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
@@ -70,8 +73,16 @@ class Service:
         with opened(self.token_file, option, "name a file that holds the token") as file:
             return file.readline().strip()
 
-    def client(self, **options: Any) -> Client:
-        """Return a client of the service, with further options of `Client`."""
+    @asynccontextmanager
+    async def client(
+        self, *, rate: float | None = None, daily_budget: float | None = None, **options: Any
+    ) -> AsyncIterator[Client]:
+        """Give a client of the service with a bucket of this pace; the options are those of `Client`."""
+        bucket = paced(rate, daily_budget)
+        async with self._client(bucket=bucket, **options) as client, aclosing(bucket):
+            yield client
+
+    def _client(self, **options: Any) -> Client:
         address, token = self._address(), self._checked_token()
         try:
             # A Python warning would show a line of this file; a command says it in a line of its own.
@@ -112,6 +123,22 @@ class Service:
         if token != token.strip():
             raise UsageError("the access token must have no blank or line end before or after it")
         return token
+
+
+def paced(rate: float | None, daily_budget: float | None) -> Bucket:
+    """Return the bucket that ASYNCFIN_BUCKET shares with other processes, or one of the command's own."""
+    place = os.environ.get("ASYNCFIN_BUCKET")
+    if not place:
+        return TokenBucket(rate, daily_budget=daily_budget)
+    with naming("ASYNCFIN_BUCKET"):
+        if not re.match(r"(rediss?|unix)://", place):
+            return FileBucket(place, rate, daily_budget=daily_budget)
+        account = os.environ.get("ASYNCFIN_ACCOUNT")
+        if not account:
+            raise UsageError(
+                "ASYNCFIN_BUCKET is the URL of a Redis server: name the account by ASYNCFIN_ACCOUNT"
+            )
+        return RedisBucket(place, account=account, rate=rate, daily_budget=daily_budget)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-from asyncfin.errors import AllowanceExhaustedError, ArgumentError
+from asyncfin.errors import ArgumentError
 from asyncfin.events import BucketStats
 from asyncfin.model import checks
 from asyncfin.model.query import Lane, check_lane
@@ -24,8 +24,8 @@ _EPSILON = 1e-9
 # While both lanes wait, bulk gets one grant after this many to interactive, so that it is never starved.
 _BULK_TURN = 9
 
-_check_rate = checks.above(0).or_none("to learn it")
-_check_size = checks.at_least(1)
+check_rate = checks.above(0).or_none("to learn it")
+check_size = checks.at_least(1)
 
 utc_now = partial(datetime.now, UTC)
 
@@ -92,9 +92,7 @@ class Waiter:
     `verdict` resolves to the loop time of the grant, or to the error that refuses it.
     """
 
-    def __init__(
-        self, weight: float, counts: bool, verdict: asyncio.Future[float | AllowanceExhaustedError]
-    ) -> None:
+    def __init__(self, weight: float, counts: bool, verdict: asyncio.Future[float | BaseException]) -> None:
         self.weight = weight
         self.counts = counts
         self.verdict = verdict
@@ -156,11 +154,11 @@ class TokenBucket:
         daily_budget: float | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._gcra = GCRA(_check_rate("rate", rate), _check_size("burst", burst))
+        self._gcra = GCRA(check_rate("rate", rate), check_size("burst", burst))
         self._adaptive = AdaptiveRate() if rate is None else None
         self._clock = clock
         if daily_budget is not None:
-            daily_budget = _check_size("daily_budget", daily_budget)
+            daily_budget = check_size("daily_budget", daily_budget)
         self._budget = DailyBudget(daily_budget)
         self._lanes = Lanes()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -180,7 +178,7 @@ class TokenBucket:
 
     @rate.setter
     def rate(self, rate: float | None) -> None:
-        checked = _check_rate("rate", rate)
+        checked = check_rate("rate", rate)
         self._adaptive = AdaptiveRate() if rate is None else None
         self._change(checked, self._gcra.burst)
 
@@ -191,7 +189,7 @@ class TokenBucket:
 
     @burst.setter
     def burst(self, burst: float) -> None:
-        self._change(self.rate, _check_size("burst", burst))
+        self._change(self.rate, check_size("burst", burst))
 
     async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
         """Wait for permission to send, and return the loop time at which it was given.
@@ -219,7 +217,7 @@ class TokenBucket:
             raise self._budget.refusal(resume_at, today)
         # Nobody waits and the bucket holds enough: no future, no timer.
         if self._timer is None and self._gcra.moment(weight) <= now + _EPSILON:
-            self._grant(weight, counts, now, today)
+            self._grant(weight, counts, now, today, waited=False)
             return now
         waiter = Waiter(weight, counts, loop.create_future())
         queue = self._lanes.queues[lane]
@@ -230,7 +228,7 @@ class TokenBucket:
         except BaseException:
             self._withdraw(waiter, queue)
             raise
-        if isinstance(verdict, AllowanceExhaustedError):
+        if isinstance(verdict, BaseException):
             raise verdict
         return verdict
 
@@ -271,7 +269,7 @@ class TokenBucket:
         now = self._bind().time()
         self._refused += 1
         if self._adaptive is not None:
-            self._adaptive.refused(sent_at, now, retry_after)
+            retry_after = self._adaptive.refused(sent_at, now, retry_after)
             self._gcra.change(now, self._adaptive.rate, self._gcra.burst)
         self._gcra.pause(now, now + retry_after)
         self._serve()
@@ -335,11 +333,13 @@ class TokenBucket:
             self._gcra.change(self._loop.time(), rate, burst)
             self._serve()
 
-    def _grant(self, weight: float, counts: bool, now: float, today: datetime) -> None:
+    def _grant(self, weight: float, counts: bool, now: float, today: datetime, *, waited: bool) -> None:
         self._gcra.spend(weight, now)
         self._granted += 1
-        if self._adaptive is not None and self._adaptive.rate is None:
-            self._adaptive.granted(weight, now)
+        if self._adaptive is not None:
+            self._adaptive.granted(weight, now, waited=waited)
+            if waited and self._adaptive.rate is not None:
+                self._gcra.change(now, self._adaptive.rate, self._gcra.burst)
         if counts:
             self._budget.spend(weight, today, now)
             if self._budget.budget is not None:
@@ -366,16 +366,9 @@ class TokenBucket:
                 self._arm(moment)
                 return
             self._lanes.pop(queue)
-            self._grant(waiter.weight, waiter.counts, now, today)
-            self._climb(waiter.weight, now)
+            self._grant(waiter.weight, waiter.counts, now, today, waited=True)
             waiter.verdict.set_result(now)
         self._arm(None)
-
-    def _climb(self, weight: float, now: float) -> None:
-        """Raise a learned rate after a grant that somebody waited for."""
-        if self._adaptive is not None and self._adaptive.rate is not None:
-            self._adaptive.climb(weight)
-            self._gcra.change(now, self._adaptive.rate, self._gcra.burst)
 
     def _arm(self, moment: float | None) -> None:
         if self._timer is not None:

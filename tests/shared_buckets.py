@@ -1,0 +1,117 @@
+"""What the tests of shared buckets share: a real Redis server, and processes that acquire."""
+
+import asyncio
+import multiprocessing
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SERVER = shutil.which("redis-server")
+
+
+class RedisServer:
+    """A server of our own on a socket in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"unix://{folder}/redis.sock"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        assert SERVER is not None
+        socket = self.folder / "redis.sock"
+        socket.unlink(missing_ok=True)
+        arguments = ["--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(self.folder)]
+        self.process = subprocess.Popen([SERVER, *arguments], stdout=subprocess.DEVNULL)
+        while not socket.exists():
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[RedisServer]:
+    """Run a Redis server; skip where there is none."""
+    if SERVER is None:
+        pytest.skip("redis-server is not installed")
+    server = RedisServer(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def make_bucket(kind: str, place: str, **settings: Any) -> Any:
+    """Return a bucket; `place` is a path or a URL."""
+    from asyncfin import FileBucket, RedisBucket
+
+    return (
+        FileBucket(place, **settings) if kind == "file" else RedisBucket(place, account="shared", **settings)
+    )
+
+
+def _acquire(make: Callable[[], Any], workers: int, seconds: float, barrier: Any, results: Any) -> None:
+    async def work() -> list[float]:
+        bucket, loop, grants = make(), asyncio.get_running_loop(), list[float]()
+        end = loop.time() + seconds
+
+        async def without_end() -> None:
+            while loop.time() < end:
+                at = await bucket.acquire()
+                if at < end:
+                    grants.append(at)
+
+        tasks = [asyncio.ensure_future(without_end()) for _ in range(workers)]
+        await asyncio.sleep(seconds)
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        await bucket.aclose()
+        for each in ends:
+            if isinstance(each, Exception) and type(each).__name__ != "AllowanceExhaustedError":
+                raise each
+        return grants
+
+    barrier.wait()
+    results.put((workers, asyncio.run(work())))
+
+
+def grants_of_processes(make: Callable[[], Any], workers: list[int], seconds: float) -> list[list[float]]:
+    """Run a process for each number of workers, and return when each was granted, by the system's clock."""
+    context = multiprocessing.get_context("fork")
+    barrier, results = context.Barrier(len(workers)), context.Queue()
+    processes = [
+        context.Process(target=_acquire, args=(make, each, seconds, barrier, results)) for each in workers
+    ]
+    for each in processes:
+        each.start()
+    found = sorted(results.get(timeout=seconds + 30) for _ in processes)
+    for each in processes:
+        each.join()
+    return [grants for _, grants in found]
+
+
+def excess(grants: list[float], rate: float, burst: float) -> float:
+    """Return by how much any stretch of time holds more grants than burst and rate allow."""
+    times, worst, lowest = sorted(grants), 0.0, float("inf")
+    for number, at in enumerate(times):
+        lowest = min(lowest, number - rate * at)
+        worst = max(worst, number + 1 - rate * at - lowest - burst)
+    return worst

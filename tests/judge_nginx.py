@@ -2,25 +2,31 @@
 
 Three clients meet the same limit, each a fresh nginx: one paced by a bucket just below the limit, one
 paced above it, and one with a bucket that has to learn the limit. The first must not be refused once,
-the second must be, and the third must get most of the limit with few refusals. Run by `nox -s judge`.
+the second must be, and the third must get most of the limit with few refusals. Then four processes of 1,
+4, 16 and 32 workers share a limit: with a `TokenBucket` each, with a `FileBucket` and with a `RedisBucket`,
+paced and learning; a table is printed. Run by `nox -s judge`; seconds behind `--` say how long each runs.
 """
 
 import asyncio
+import multiprocessing
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp.test_utils import unused_port
 
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin import FileBucket, RedisBucket, TokenBucket
 
 LIMIT, BURST = 50, 5
 LEARNING_SECONDS, JUDGED_SECONDS = 20, 60
+SHARED_LIMIT, WORKERS = 25, (1, 4, 16, 32)
 
 CONFIGURATION = """
 daemon off;
@@ -51,12 +57,12 @@ http {{
 
 
 @asynccontextmanager
-async def judge(nginx: str) -> AsyncIterator[str]:
+async def judge(nginx: str, limit: int = LIMIT) -> AsyncIterator[str]:
     """Run an nginx that allows the limit, and give its address."""
     port = unused_port()
     with tempfile.TemporaryDirectory() as folder:
         server = await asyncio.create_subprocess_exec(
-            nginx, "-p", folder, "-c", configured(folder, port), stderr=subprocess.DEVNULL
+            nginx, "-p", folder, "-c", configured(folder, port, limit), stderr=subprocess.DEVNULL
         )
         try:
             await answering(port)
@@ -66,10 +72,10 @@ async def judge(nginx: str) -> AsyncIterator[str]:
             await server.wait()
 
 
-def configured(folder: str, port: int) -> str:
+def configured(folder: str, port: int, limit: int) -> str:
     """Write the configuration into the folder, and return its path."""
     file = Path(folder, "nginx.conf")
-    file.write_text(CONFIGURATION.format(folder=folder, port=port, limit=LIMIT, burst=BURST))
+    file.write_text(CONFIGURATION.format(folder=folder, port=port, limit=limit, burst=BURST))
     return str(file)
 
 
@@ -113,8 +119,106 @@ def verdict(name: str, outcomes: list[tuple[float, bool]], since: float, passed:
     return passed
 
 
-async def main(nginx: str) -> bool:
-    """Return whether all three verdicts are as they must be."""
+def _work(make: Callable[[], Any], workers: int, address: str, seconds: float, results: Any) -> None:
+    """Be one of the processes: send without end, and hand back when, and whether it was served."""
+
+    async def work() -> list[tuple[float, bool]]:
+        bucket, outcomes, clock = make(), list[tuple[float, bool]](), asyncio.get_running_loop().time
+        end = clock() + seconds
+
+        async def without_end(session: aiohttp.ClientSession) -> None:
+            while clock() < end:
+                sent_at = await bucket.acquire()
+                async with session.get(address) as response:
+                    outcomes.append((sent_at - end + seconds, response.status == 204))
+                if response.status == 429:
+                    await bucket.refused(sent_at=sent_at, retry_after=float(response.headers["Retry-After"]))
+
+        async with aiohttp.ClientSession() as session:
+            tasks = [asyncio.ensure_future(without_end(session)) for _ in range(workers)]
+            await asyncio.sleep(seconds)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await bucket.aclose()
+        return outcomes
+
+    results.put((workers, asyncio.run(work())))
+
+
+async def processes(
+    nginx: str, name: str, make: Callable[[], Any], warm_up: float, seconds: float
+) -> tuple[float, float, float]:
+    """Let four processes meet one limit, print a row, and return used, refused, and Jain's index."""
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    async with judge(nginx, SHARED_LIMIT) as address:
+        workers = [
+            context.Process(target=_work, args=(make, count, address, warm_up + seconds, results))
+            for count in WORKERS
+        ]
+        for each in workers:
+            each.start()
+        found = dict([await asyncio.to_thread(results.get) for _ in workers])
+        for each in workers:
+            each.join()
+    judged = {
+        count: [served for at, served in outcomes if warm_up <= at < warm_up + seconds]
+        for count, outcomes in found.items()
+    }
+    served = {count: sum(each) for count, each in judged.items()}
+    used = sum(served.values()) / (SHARED_LIMIT * seconds)
+    sent = sum(map(len, judged.values()))
+    refused = (sent - sum(served.values())) / max(1, sent)
+    busy = [served[count] for count in WORKERS if count > 1]
+    jain = sum(busy) ** 2 / max(1, len(busy) * sum(each**2 for each in busy))
+    shares = " ".join(str(served[count]) for count in WORKERS)
+    print(f"| {name} | {used:.1%} | {refused:.2%} | {jain:.3f} | {shares} |", flush=True)
+    return used, refused, jain
+
+
+async def shared(nginx: str, seconds: float) -> bool:
+    """Print a table of four processes at one limit, and return whether shared buckets are as they must be."""
+    print(
+        f"\n4 processes of {WORKERS} workers at {SHARED_LIMIT}/s, burst {BURST}, judged for {seconds:g} s:\n"
+    )
+    print(
+        "| bucket | used | refused | Jain of the busy | served by process |\n| --- | --- | --- | --- | --- |"
+    )
+    rate = SHARED_LIMIT * 0.99  # nginx counts whole milliseconds
+    passed = True
+    with tempfile.TemporaryDirectory() as folder:
+        kinds: dict[str, Callable[..., Any]] = {"FileBucket": partial(FileBucket, f"{folder}/paced")}
+        learning: dict[str, Callable[..., Any]] = {"FileBucket": partial(FileBucket, f"{folder}/learning")}
+        await processes(
+            nginx, f"a TokenBucket({SHARED_LIMIT}) each", partial(TokenBucket, rate, BURST), 2, seconds
+        )
+        async with AsyncExitStack() as stack:
+            if server := shutil.which("redis-server"):
+                arguments = ["--port", "0", "--unixsocket", f"{folder}/socket", "--save", "", "--dir", folder]
+                redis = await asyncio.create_subprocess_exec(server, *arguments, stdout=subprocess.DEVNULL)
+                stack.push_async_callback(redis.wait)
+                stack.callback(redis.terminate)
+                url = f"unix://{folder}/socket"
+                kinds["RedisBucket"] = partial(RedisBucket, url, account="paced")
+                learning["RedisBucket"] = partial(RedisBucket, url, account="learning")
+            else:
+                print("(no RedisBucket: redis-server is not installed)")
+            for name, make in kinds.items():
+                used, refused, jain = await processes(
+                    nginx, name, partial(make, rate=rate, burst=BURST - 2), 2, seconds
+                )
+                passed &= used >= 0.95 and refused <= 0.005 and jain >= 0.98
+            await processes(nginx, "a learning TokenBucket() each", TokenBucket, 60, seconds)
+            for name, make in learning.items():
+                used, refused, jain = await processes(nginx, f"{name}, learning", make, 60, seconds)
+                passed &= used >= 0.85 and refused <= 0.04
+    print("\npassed" if passed else "\nFAILED", "four processes at one limit", sep=": ")
+    return passed
+
+
+async def main(nginx: str, seconds: float) -> bool:
+    """Return whether all verdicts are as they must be."""
     below = await requests(nginx, TokenBucket(LIMIT * 0.96), 5)
     above = await requests(nginx, TokenBucket(LIMIT * 1.6), 5)
     total = LEARNING_SECONDS + JUDGED_SECONDS
@@ -127,6 +231,7 @@ async def main(nginx: str) -> bool:
             verdict(f"paced at 0.96 of {LIMIT}/s", below, 0, all(served for _, served in below)),
             verdict(f"paced at 1.6 of {LIMIT}/s", above, 0, not all(served for _, served in above)),
             verdict(f"learned, {share:.0%} of {LIMIT}/s", learned, LEARNING_SECONDS, got_through),
+            await shared(nginx, seconds),
         ]
     )
 
@@ -136,4 +241,4 @@ if __name__ == "__main__":
     if found is None:
         print("skipped: nginx is not installed")
     else:
-        sys.exit(not asyncio.run(main(found)))
+        sys.exit(not asyncio.run(main(found, float(sys.argv[1]) if sys.argv[1:] else 60.0)))

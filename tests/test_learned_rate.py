@@ -14,12 +14,14 @@ from asyncfin.wire.bucket import TokenBucket
 from tests.conftest import VirtualTimeLoop
 from tests.throttles import (
     Broken,
+    Changing,
     Client,
     FixedWindow,
     LeakingExcess,
     Refilling,
     Service,
     SlidingWindow,
+    Unlimited,
     simulate,
     use_by_others,
 )
@@ -114,6 +116,62 @@ def test_others_on_a_service_without_burst_slow_it_down_no_further_than_its_wait
     simulate(client.run(4500), use_by_others(service, lambda: chance.expovariate(1.5), 1800))
     assert client.record.between(900, 1800).rate > 0.15
     assert client.record.between(3600, 4500).rate > 0.85 * 5
+
+
+@pytest.mark.parametrize("in_flight", [8, 64])
+@pytest.mark.parametrize("limit", [5, 20])
+@pytest.mark.parametrize("kind", SERVICES)
+def test_a_sole_user_gets_most_of_the_limit_in_the_first_minute(
+    kind: str, limit: int, in_flight: int
+) -> None:
+    """Above 60 %, what the search for the limit costs included."""
+    client = Client(SERVICES[kind](limit), in_flight, 0.1, jitter=0.0 if kind in STRICT else 0.1)
+    simulate(client.run(60))
+    assert client.record.between(0, 60).rate > 0.6 * limit
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("latency", [0.1, 0.3])
+def test_refusals_that_do_not_depend_on_the_rate_leave_it_at_more_than_half(
+    latency: float, seed: int
+) -> None:
+    """Three in a hundred are refused at random: after 5 minutes above half of what no limiter would send."""
+    rates = []
+    for bucket in (TokenBucket(1e6, 1e5), TokenBucket()):  # the one only pauses, as it is asked to
+        client = Client(Unlimited(0.03, random.Random(seed)), 8, latency, 0.1, bucket=bucket)
+        simulate(client.run(420))
+        rates.append(client.record.between(300, 420).rate)
+    assert rates[1] > 0.5 * rates[0]
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.4, 1.4, 3.3, 20.0])
+@pytest.mark.parametrize("kind", sorted(STRICT))
+def test_two_learners_at_a_limit_without_a_burst_use_it(kind: str, offset: float) -> None:
+    """Together above 70 % of 10/s, with below 5 % refused, though each may refuse the other at any rate."""
+    service = SERVICES[kind](10)
+    clients = [Client(service, 8, 0.1, 0.1, begin=begin) for begin in (0.0, offset)]
+    simulate(*(client.run(700) for client in clients))
+    arrivals = [served for client in clients for at, served in client.record.arrivals if at >= 100]
+    assert sum(arrivals) > 0.7 * 10 * 600
+    assert arrivals.count(False) < 0.05 * len(arrivals)
+
+
+@pytest.mark.parametrize("offset", [0.4, 3.3])
+def test_two_learners_at_one_request_a_second_are_seldom_refused(offset: float) -> None:
+    """Below one in eight, where both together could hardly be slower."""
+    service = Refilling(1, 1)
+    clients = [Client(service, 8, 0.1, 0.1, begin=begin) for begin in (0.0, offset)]
+    simulate(*(client.run(1500) for client in clients))
+    arrivals = [served for client in clients for at, served in client.record.arrivals if at >= 200]
+    assert arrivals.count(False) < 0.125 * len(arrivals)
+
+
+@pytest.mark.parametrize("kind", SERVICES)
+def test_a_limit_that_rises_tenfold_is_followed_within_two_minutes(kind: str) -> None:
+    """From 2 to 20 requests a second: half of it by then."""
+    client = Client(Changing(SERVICES[kind](2), SERVICES[kind](20), 333), 8, 0.1)
+    simulate(client.run(333 + 130))
+    assert client.record.between(333 + 110, 333 + 120).rate > 10
 
 
 @pytest.mark.parametrize("limit", [0.2, 0.5])

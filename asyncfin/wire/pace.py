@@ -34,7 +34,10 @@ _PUSH = 5.0
 _DRIFT = 0.03
 # No single grant raises the rate by more than a tenth, nor by more than this.
 _STEP = 0.5
-# The slow start: it doubles the rate in about two seconds, and ends with so many refusals.
+# Where the waits are longer than this, so is a climb, in proportion: each costs more.
+_LONG = 10.0
+# The slow start: it doubles the rate in about two seconds, or two of the waits asked for, and ends with
+# so many refusals, each of which sets the rate back by one of these.
 _START = 0.35
 _STARTS = 6
 _BACK = 0.7
@@ -181,6 +184,7 @@ class AdaptiveRate:
         self._gap = 0.0  # the mean of those
         self._deviation = 0.0  # and how far they are from it, in the mean
         self._starts = 0
+        self._longest = 1.0  # of the waits that were asked for, in seconds
         # While there is no rate: what was granted in the running second and the one before.
         self._began = -inf
         self._second = -inf
@@ -221,13 +225,16 @@ class AdaptiveRate:
 
     def _gain(self, rate: float) -> float:
         if self._starts < _STARTS:
-            return _START
+            return _START / self._longest
         above = rate - self._failed
         gain = (_PUSH * above if above > 0 else -_PULL * above) + _DRIFT * self._failed
-        return gain / max(min(_CLIMB_GRANTS, _CLIMB_AT_MOST * rate), _CLIMB_SECONDS * rate)
+        return gain / max(
+            min(_CLIMB_GRANTS, _CLIMB_AT_MOST * rate), _CLIMB_SECONDS * max(1.0, self._longest / _LONG) * rate
+        )
 
     def refused(self, sent_at: float, now: float, retry_after: float) -> float:
         """Record a refusal of what was sent at `sent_at`, and return for how many seconds to pause."""
+        self._longest = max(self._longest, retry_after)
         if self.rate is None:
             self._measure(now, retry_after)
             return retry_after
@@ -248,11 +255,11 @@ class AdaptiveRate:
             return max(retry_after, min(retry_after * 2.0 ** min(self._in_a_row, _DOUBLINGS), _LONGEST_WAIT))
         self._in_a_row = 0
         took = retry_after + (0.0 if resumed_at is None else now - resumed_at)
-        self._lower(self.rate, max(self._grants - 1, 1) / max(took, 1e-3), retry_after)
+        self._lower(self.rate, max(self._grants - 1, 1) / max(took, 1e-3))
         self._grants = 0.0
         return retry_after
 
-    def _lower(self, rate: float, served: float, retry_after: float) -> None:
+    def _lower(self, rate: float, served: float) -> None:
         """Set the rate after a refusal at `rate`; `served` is what got through per second until then."""
         self._gap = self._gap or self._grants
         self._deviation = self._deviation or self._grants
@@ -273,7 +280,7 @@ class AdaptiveRate:
         else:
             if not few or rate > _SAME * self._failed:
                 self._failed = rate
-            self.rate = max(lower, min(rate, _SLOWEST / max(retry_after, 1.0)))
+            self.rate = max(lower, min(rate, _SLOWEST / self._longest))
 
     def _measure(self, now: float, retry_after: float) -> None:
         """Set the first rate: what got through, over the time it took and the wait that it cost."""

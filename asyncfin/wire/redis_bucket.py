@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from math import inf
@@ -253,9 +254,9 @@ class RedisBucket(SharedBucket):
 
     def __repr__(self) -> str:
         # Without the URL, which may hold a password.
-        settings = {"rate": self._rate, "burst": self._burst, "daily_budget": self._daily_budget}
-        given = "".join(f", {name}={value:g}" for name, value in settings.items() if value is not None)
-        return f"RedisBucket(account={self._account!r}{given})"
+        rate = "None" if self._rate is None else f"{self._rate:g}"
+        budget = "" if self._daily_budget is None else f", daily_budget={self._daily_budget:g}"
+        return f"RedisBucket(account={self._account!r}, rate={rate}, burst={self._burst:g}{budget})"
 
 
 def connected(redis: object) -> tuple[Callable[[], Redis], bool]:
@@ -296,6 +297,7 @@ class RedisStore(Store):
         self._microseconds = microseconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Redis | None = None
+        self._pid = 0
         self._script: Any = None
         self._started = False
         self._version, self._date, self._spent, self._exhausted = "0", "0", "0", ""
@@ -415,8 +417,8 @@ class RedisStore(Store):
     def _scripted(self) -> Any:
         # Connections belong to an event loop, and to a process: a bucket in another one connects anew.
         loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            self._client, self._loop = self._connect(), loop
+        if self._client is None or self._loop is not loop or self._pid != os.getpid():
+            self._client, self._loop, self._pid = self._connect(), loop, os.getpid()
             self._script = self._client.register_script(_SCRIPT)
         return self._script
 

@@ -70,6 +70,11 @@ class Memory:
             kept = self._used(key)
             return kept.blocks if kept else ()
 
+    def has(self, key: Key, series_ids: Iterable[str]) -> bool:
+        """Return whether all of these series are among the blocks of a key."""
+        with self._lock:
+            return key in self._kept and self._kept[key].series_ids.issuperset(series_ids)
+
     def parts(self, key: Key) -> frozenset[int]:
         """Return which parts of a file the blocks of a key are from."""
         with self._lock:
@@ -229,7 +234,9 @@ class _MemoryPartition:
         key = (self._key, catalogue.entity_id, publication_id(catalogue.dataset_id), CATALOGUE)
         self._memory.put_catalogue(key, catalogue)
 
-    async def blocks(self, entity_id: str, dataset_id: str, value_version: str) -> tuple[Block, ...]:
+    async def blocks(
+        self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
+    ) -> tuple[Block, ...]:
         return self._memory.blocks((self._key, entity_id, publication_id(dataset_id), value_version))
 
     async def put_blocks(

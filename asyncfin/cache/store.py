@@ -120,8 +120,15 @@ class Partition(Protocol):
         """Store the catalogue of its publication."""
         ...
 
-    async def blocks(self, entity_id: str, dataset_id: str, value_version: str) -> tuple[Block, ...]:
-        """Return what is kept of a publication's values; no series is in two blocks."""
+    async def blocks(
+        self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
+    ) -> tuple[Block, ...]:
+        """Return what is kept of a publication's values; no series is in two blocks.
+
+        Args:
+            wanted: the ids of the series that are needed. Where this process has them all in memory, it does
+                not look whether others have stored more.
+        """
         ...
 
     async def put_blocks(

@@ -96,8 +96,10 @@ class TieredPartition:
         return pointer
 
     async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
-        now = self._clock()
-        if pointer.replaces(self._memory.pointers.get((self._digest, entity_id)), now):
+        now, known = self._clock(), self._memory.pointers.get((self._digest, entity_id))
+        if known == pointer:
+            return
+        if pointer.replaces(known, now):
             self._memory.pointers[self._digest, entity_id] = pointer
         await self._rows.put_pointer(entity_id, pointer, now)
 
@@ -122,8 +124,12 @@ class TieredPartition:
         if (body := self._encoded(encode_catalogue, catalogue)) is not None:
             await self._rows.put(key[1:], body, 0, self._clock(), alone=True)
 
-    async def blocks(self, entity_id: str, dataset_id: str, value_version: str) -> tuple[Block, ...]:
+    async def blocks(
+        self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
+    ) -> tuple[Block, ...]:
         key = self._key(entity_id, dataset_id, value_version)
+        if wanted is not None and self._memory.has(key, wanted):
+            return self._memory.blocks(key)
         found, parts = self._memory.blocks(key), self._memory.parts(key)
         known = {series_id for block in found for series_id in block.series_ids}
         bodies = await self._rows.bodies(key[1:], parts, self._clock())

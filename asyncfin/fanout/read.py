@@ -296,7 +296,8 @@ class Read:
         if self.cache is None:
             return ()
         dataset_id, version = plan.catalogue.dataset_id, plan.question.value_version
-        return await self.cache.blocks(self.entity_id, dataset_id, version)
+        wanted = [series.series_id for series in plan.series]
+        return await self.cache.blocks(self.entity_id, dataset_id, version, wanted)
 
     async def confirm(self, publication: Publication, question: Question) -> None:
         """See to it that an answer made of cached values is of the current publication. At most one request.

@@ -48,6 +48,13 @@ def _symlink(path: Path) -> None:
     path.symlink_to(path.parent / "real")
 
 
+def _symlink_to_file(path: Path) -> None:
+    target = path.parent.parent / f"elsewhere-{path.name}"
+    target.write_bytes(b"")
+    target.chmod(0o600)
+    path.symlink_to(target)
+
+
 def _dangling(path: Path) -> None:
     path.symlink_to(path.parent / "nowhere")
 
@@ -92,7 +99,9 @@ async def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["*.sqlite", "*.lock", "salt"])
-@pytest.mark.parametrize("made", [_open_to_others, _symlink, "mode", pytest.param("owner", marks=as_root)])
+@pytest.mark.parametrize(
+    "made", [_open_to_others, _symlink, _symlink_to_file, "mode", pytest.param("owner", marks=as_root)]
+)
 async def test_a_file_of_the_folder_that_is_not_ours_alone_is_refused(
     pattern: str, made: Callable[[Path], None] | str, tmp_path: Path
 ) -> None:

@@ -92,6 +92,20 @@ async def test_a_series_that_comes_twice_is_kept_once(make_cache: MakeCache) -> 
     assert kept == {**first, **later}
 
 
+async def test_only_what_memory_lacks_is_looked_for_elsewhere(tmp_path: Path) -> None:
+    """Of two caches of one folder, each finds what the other has stored as soon as it wants it."""
+    one, other = (FileCache(tmp_path / "cache", account="desk") for _ in range(2))
+    mine, theirs = one.partition(URL, "t"), other.partition(URL, "t")
+    await mine.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    await theirs.put_blocks(ENTITY, DATASET, "original", blocks(2))
+    assert content(await mine.blocks(ENTITY, DATASET, "original", ["S-1"])) == content(blocks(1))
+    assert content(await mine.blocks(ENTITY, DATASET, "original", ["S-1", "S-2"])) == content(blocks(1, 2))
+    await mine.put_blocks(ENTITY, DATASET, "original", blocks(3))
+    assert content(await theirs.blocks(ENTITY, DATASET, "original")) == content(blocks(1, 2, 3))
+    await one.aclose()
+    await other.aclose()
+
+
 @no_redis
 async def test_accounts_do_not_see_each_other(make_cache: MakeCache) -> None:
     """Another token, another address: another account."""

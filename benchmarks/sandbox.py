@@ -1,17 +1,24 @@
-"""What one query page of 100 series x 120 periods, 60 % filled, costs the sandbox.
+"""What one query page of 100 series x 120 periods, 60 % filled, costs the sandbox; and real companies.
 
-The rules are asked without HTTP: from the request's bytes to the answer's. Beside it stands what rendering
-the same page anew would cost, by json.dumps of its parsed form.
+The rules are asked without HTTP: from the request's bytes to the response's. Beside it stands what rendering
+the same page anew would cost, by json.dumps of its parsed form. The real companies of ``../shared/data``, if
+they are there, are loaded in a process of their own; the largest is asked for 40 series at a time.
 """
 
 import json
+import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from time import process_time
 from typing import Any
 
-from asyncfin.sandbox import Account, Dialect, Publication
+from attrs import evolve
+
+from asyncfin.sandbox import Account, Dialect, Publication, load
 from asyncfin.sandbox.accounts import PERMISSIONS, Meter, Token
 from asyncfin.sandbox.generate import generate
 from asyncfin.sandbox.request import Request
@@ -21,6 +28,19 @@ from asyncfin.sandbox.store import Store
 ROUNDS, GOAL = 20, 10
 # A whole page, and one over half of its periods.
 SPANS = {"all": 0, "the newer half": 0.5}
+
+
+REAL = sorted(Path("../shared/data").glob("*.json.gz"))
+LOADING = """
+import asyncio, resource, sys, time
+from asyncfin.sandbox import Sandbox
+
+async def main():
+    async with Sandbox(*sys.argv[1:]):
+        print(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+asyncio.run(main())
+"""
 
 
 def request(publication: Publication, start: int, value_version: str) -> Request:
@@ -81,7 +101,35 @@ def run() -> str:
                 f" | {len(body) / 1000:,.0f} | {ours:.1f} ms | {anew:.1f} ms | < {GOAL} ms |"
             )
     served.store.close()
-    return "\n".join(rows)
+    return "\n".join([*rows, "", *(real() if REAL else ["Real companies: ../shared/data is not there."])])
+
+
+def real() -> list[str]:
+    """Return a Markdown table of loading all real companies, and of queries for some series of one."""
+    loading = [sys.executable, "-c", LOADING, *map(str, REAL)]
+    seconds, megabytes = subprocess.run(loading, capture_output=True, check=True).stdout.split()
+    publication = max((load(path).publications[-1] for path in REAL), key=lambda each: len(each.values))
+    served = service(publication)
+    series = [one for group in publication.groups for one in group["series"]]
+    source = random.Random(1)
+    bodies = []
+    for _ in range(40):
+        wanted = source.sample(series, 40)
+        paths = {json.dumps(one["scopes"]): one["scopes"] for one in wanted}
+        metrics = sorted({one["metric_id"] for one in wanted})
+        periods = {"mode": "trailing", "months": 1200}
+        query = {"metric_ids": metrics, "scope_combinations": [*paths.values()], "periods": periods}
+        bodies.append(json.dumps(query | {"limit": 100}).encode())
+    head = request(publication, 0, "original")
+    requests = [evolve(head, body=body) for body in bodies]
+    a_query = milliseconds(lambda: [answer(each, served) for each in requests]) / len(requests)
+    served.store.close()
+    return [
+        "| real companies | loaded, s CPU | peak, MB | queries a second of CPU |",
+        "|" + " --- |" * 4,
+        f"| {len(REAL)} | {float(seconds):.1f} | {float(megabytes):.0f} | {1000 / a_query:.0f}"
+        f" of {len(series):,} series |",
+    ]
 
 
 if __name__ == "__main__":

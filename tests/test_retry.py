@@ -18,6 +18,7 @@ from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
     AuthenticationError,
+    BucketUnavailableError,
     ConnectionFailedError,
     DatasetChangedError,
     MalformedAnswerError,
@@ -1038,6 +1039,22 @@ async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> N
             await sender.send(READ)
     assert "request id: req-77" in first.value.report()
     assert second.value.request_id == "r-1"
+
+
+class Unreachable(TokenBucket):
+    """A bucket that grants, and cannot be told of a refusal."""
+
+    async def refused(self, *, sent_at: float, retry_after: float) -> None:
+        raise BucketUnavailableError("the bucket's server is gone")
+
+
+async def test_the_error_of_a_bucket_that_is_out_of_reach_says_of_which_request_it_is() -> None:
+    """It comes while a 429 is recorded, after one attempt."""
+    async with sending(refusal(429, retry_after="1"), bucket=Unreachable()) as (_, sender, _events):
+        with pytest.raises(BucketUnavailableError) as caught:
+            await sender.send(READ)
+    error = caught.value
+    assert (error.operation, error.entity_id, error.attempts, error.at) == ("dataset", "O-1", 1, NOON)
 
 
 # --- closing

@@ -64,8 +64,6 @@ class _Stream(Protocol):
 class _Gzip:
     """zlib's stream as a `_Stream`, which zstd's is by itself."""
 
-    needs_input = True
-
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=31)
 
@@ -74,14 +72,15 @@ class _Gzip:
         return self._stream.eof
 
     @property
+    def needs_input(self) -> bool:
+        return not self._stream.unconsumed_tail
+
+    @property
     def unused_data(self) -> bytes:
         return self._stream.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        piece = self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
-        # A full piece may not be all that is to come of the input so far.
-        self.needs_input = len(piece) < max_length
-        return piece
+        return self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
 
 
 _CODINGS: dict[str, Callable[[], _Stream]] = {

@@ -120,7 +120,8 @@ def test_a_budget_that_suffices_for_no_entity_says_so(command: Command, night: s
 def test_an_address_is_no_local_folder(
     command: Command, service: Sandbox, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is written beside, and no request is spent."""
+    """Without its extra, or of an unknown kind, it is refused: nothing is written, no request is spent."""
+    monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.chdir(tmp_path)
     before = len(service.log)
     result = command("extract", ENTITY, "--into", into)

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -28,6 +28,7 @@ from asyncfin import (
 )
 from asyncfin.fanout.fill import for_cache
 from asyncfin.fanout.plan import without_batches
+from asyncfin.fanout.publications import Publication
 from asyncfin.fanout.question import Question
 from asyncfin.sandbox import Dialect, Latency, Sandbox, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
@@ -97,6 +98,18 @@ async def test_without_max_age_one_metadata_request_confirms_what_is_cached() ->
         assert content(panel) == {name: row for piece in came for name, row in content(piece).items()}
         assert len(await cached.catalogue(ENTITY, max_age=60)) == len(panel)
         assert asked(sandbox, spent) == ["dataset"]
+
+
+@virtual
+async def test_a_stream_of_cached_values_is_confirmed_before_its_first_piece() -> None:
+    """All is at hand, but another publication is current: the pieces are of that one."""
+    async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
+        old = await cached.query(ENTITY, Select(), FiscalRange())
+        sandbox.publish(NEW)
+        async with cached.stream(ENTITY, Select(), FiscalRange()) as pieces:
+            names = {piece.dataset.dataset_id async for piece in pieces}
+        assert len(names) == 1
+        assert old.dataset.dataset_id not in names
 
 
 @virtual
@@ -406,6 +419,35 @@ def test_batches_are_filled_up_within_the_caps_and_always_alike() -> None:
     (batch,) = for_cache(base, others, set()).batches
     assert batch.metric_ids == ("M0", "M1", "M55", "M56")
     assert len(batch.scope_combinations) == 4
+
+
+def test_metrics_that_lack_all_their_series_fill_a_page_first() -> None:
+    """Those that lack a part come after them, though they stand before them in the catalogue."""
+    from tests.test_plan import catalogue as catalogue_of
+
+    metrics = [f"M{at}" for at in range(120)]
+    known = catalogue_of(*((metric, "p", group) for metric in metrics for group in ("g0", "g1")))
+    base = without_batches(Question(known, Select(metric_ids="M0"), Annual()), known)
+    halves = {
+        each.series_id
+        for each in known
+        if each.metric_id in metrics[1:60] and each.reporting_group_id == "g0"
+    }
+    (batch,) = for_cache(base, halves, set()).batches
+    assert batch.metric_ids == ("M0", *metrics[60:109])
+
+
+def test_a_confirmation_from_the_future_counts_for_nothing() -> None:
+    """The clock was set back: how old it is can't be told."""
+    from tests.answers import catalogue_of
+
+    moment = datetime(2026, 1, 2, tzinfo=UTC)
+    publication = Publication(catalogue_of(["a.annual"]), moment)
+    assert publication.is_current(moment + timedelta(seconds=9), 10, moment + timedelta(seconds=9))
+    assert not publication.is_current(moment + timedelta(seconds=11), 10, moment + timedelta(seconds=11))
+    assert not publication.is_current(moment - timedelta(days=1), 10, moment - timedelta(days=1))
+    publication.confirm(moment - timedelta(days=1))
+    assert publication.confirmed == moment, "confirmations only move forward"
 
 
 @st.composite

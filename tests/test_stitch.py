@@ -159,6 +159,21 @@ async def test_what_is_listed_after_all_is_no_longer_left_out() -> None:
     assert answer.stitch.publication.left_out == {"c.annual"}
 
 
+async def test_cached_blocks_that_share_a_series_give_it_once() -> None:
+    """Two readers stored it in blocks of their own; the first block counts."""
+    blocks = []
+    for numbers in ({"a.annual": {FY23: 1}, "b.annual": {FY24: 2}}, {"b.annual": {FY24: 3}, "c.annual": {}}):
+        reader = stitch()
+        await reader.add(page(numbers), home=frozenset(numbers), asked=EVER)
+        blocks += [block for arrival in reader.arrivals for block in arrival.blocks]
+    answer = stitch()
+    answer.arrivals += answer.stitch.take(blocks)
+    panel = answer.panel()
+    assert panel.value_count == 2
+    assert [value and value.number for value in panel["b.annual"].values] == [None, 2]
+    assert panel.unlisted == ()
+
+
 async def test_nothing_asked_gives_all_series_without_periods() -> None:
     """A rule may mean no period of the catalogue: no request, and no series is called unlisted."""
     panel = stitch(None).panel()

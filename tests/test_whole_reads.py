@@ -1,6 +1,7 @@
 """Whole reads: what a client keeps of publications, and when a stream can give its pieces."""
 
 import asyncio
+import gc
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -14,6 +15,8 @@ from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Annual
 from asyncfin.sandbox import Latency, Sandbox, Status
+from asyncfin.table.block import Block
+from asyncfin.wire.values import QueryPage
 from tests.answers import catalogue_of
 from tests.handmade import ENTITY_ID, FIRST, SECOND, dataset
 
@@ -241,8 +244,15 @@ async def test_a_stream_gives_a_piece_for_each_page_of_a_chain() -> None:
         assert [len(piece) async for piece in pieces] == [100, 50]
 
 
+def alive(kind: type) -> int:
+    """Return how many objects of a kind there are."""
+    gc.collect()
+    return sum(type(each) is kind for each in gc.get_objects())
+
+
 async def test_a_stream_whose_reader_sleeps_asks_for_no_more_than_it_may_hold() -> None:
     """Only `max_in_flight` pages beyond the one taken are sent for, of a chain too."""
+    blocks, pages = alive(Block), alive(QueryPage)
     chain = dataset({("Sales", "x"): {"FY2024": 1}})
     series = chain["publications"][0]["groups"][0]["series"]
     series[:] = [{**series[0], "series_id": f"s{at}"} for at in range(2000)]
@@ -256,3 +266,5 @@ async def test_a_stream_whose_reader_sleeps_asks_for_no_more_than_it_may_hold() 
             await anext(pieces)
             await asyncio.sleep(1000)
             assert [served.operation for served in sandbox.log].count("query") == taken + 3
+            assert alive(Block) - blocks <= taken + 3, "a page is kept as its blocks"
+            assert alive(QueryPage) - pages <= 1, "and not as the bytes that came"

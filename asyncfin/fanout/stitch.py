@@ -61,7 +61,6 @@ class Stitch:
     def __init__(self, plan: Plan, publication: Publication) -> None:
         self.plan = plan
         self.publication = publication
-        self._wanted = {series.series_id for series in plan.series}
         self._arrived: set[str] = set()
         # One object for each period, however many pages list it.
         self._known: dict[Period, Period] = {}
@@ -84,11 +83,12 @@ class Stitch:
     def take(self, blocks: Iterable[Block]) -> list[Arrival]:
         """Return what blocks of series with all their periods hold of what has not come."""
         arrivals = []
+        wanted = {series.series_id for series in self.plan.series}
         for block in blocks:
             # Two readers may have brought the same series; each must stand in the answer once.
             new = block if self._arrived.isdisjoint(block.series_ids) else without(block, self._arrived)
-            if new is not None and (found := self._wanted.intersection(new.series_ids)):
-                arrivals.append(self._arrive((new,), _populated(new, found)))
+            if new is not None and (found := wanted.intersection(new.series_ids)):
+                arrivals.append(self._arrive(found, (new,), _populated(new, found)))
         return arrivals
 
     async def add(self, page: PlannedPage, *, home: frozenset[str], asked: Resolved) -> Arrival:
@@ -104,7 +104,7 @@ class Stitch:
                 a value outside what the batch asked for.
         """
         self._refuse_repeated(page)
-        self._refuse_strangers(page)
+        listed = self._listed(page)
         axis = self._axis(page.periods)
         text = PageText((page.body,), compressed=False)
         blocks = [block_of(axis, page, page.wanted, text)] if page.wanted.indices else []
@@ -116,8 +116,11 @@ class Stitch:
                 f" {describe(asked)} @ $.series"
                 for period in sorted(outside)
             )
-        self.publication.record([head.series_id for head in page.heads], asked)
-        arrival = self._arrive(tuple(blocks), populated, tuple(_within_what_was_asked(foreign, asked)))
+        # The catalogue's own texts: those of the page would stay in memory for as long as the answer comes.
+        ids = [series.series_id for series in listed]
+        self.publication.record(ids, asked)
+        came = [each for each in ids if each in home]
+        arrival = self._arrive(came, tuple(blocks), populated, tuple(_within_what_was_asked(foreign, asked)))
         # Nothing above waits, so that of two pages that are added at once the second sees the first.
         self._room -= len(page.body)
         return arrival if self._room >= 0 else await asyncio.to_thread(arrival.packed)
@@ -130,11 +133,15 @@ class Stitch:
         return axis
 
     def _arrive(
-        self, blocks: tuple[Block, ...], populated: Set[Period], foreign: tuple[Block, ...] = ()
+        self,
+        series_ids: Iterable[str],
+        blocks: tuple[Block, ...],
+        populated: Set[Period],
+        foreign: tuple[Block, ...] = (),
     ) -> Arrival:
-        """Make blocks a part of the answer."""
+        """Make the blocks of wanted series a part of the answer."""
         arrival = Arrival(blocks, populated, foreign)
-        self._arrived |= self._wanted.intersection(arrival.series_ids())
+        self._arrived.update(series_ids)
         if isinstance(self.plan.periods, Trailing) and populated:
             self.anchor = max(populated if self.anchor is None else {*populated, self.anchor})
         return arrival
@@ -144,8 +151,12 @@ class Stitch:
         if repeated := [(index, series_id) for index, series_id in ids if series_id in self._arrived]:
             raise MalformedAnswerError(f"the series came before @ {series_path(*each)}" for each in repeated)
 
-    def _refuse_strangers(self, page: PlannedPage) -> None:
-        """Refuse series that the catalogue describes as others, foreign ones included."""
+    def _listed(self, page: PlannedPage) -> list[CatalogueSeries]:
+        """Return what the catalogue says of a page's series.
+
+        Raises:
+            MalformedAnswerError: it describes one as another series, be it a foreign one.
+        """
         catalogue = self.plan.catalogue
         came = [
             (index, head, path)
@@ -156,7 +167,7 @@ class Stitch:
         # Nearly always all is well, which two comparisons of whole lists show soonest.
         texts, paths = [_texts(head) for _, head, _ in came], [path for _, _, path in came]
         if texts == list(map(_texts, listed)) and paths == list(map(_scopes, listed)):
-            return
+            return listed
         raise MalformedAnswerError(
             f"expected {getattr(listed, name)!r} as in the catalogue, got {value!r}"
             f" @ {series_path(index, head.series_id)}.{name}"

@@ -70,6 +70,11 @@ class Memory:
             kept = self._used(key)
             return kept.blocks if kept else ()
 
+    def series_ids(self, key: Key) -> set[str]:
+        """Return the series of a key's blocks."""
+        with self._lock:
+            return set(self._kept[key].series_ids) if key in self._kept else set()
+
     def has(self, key: Key, series_ids: Iterable[str]) -> bool:
         """Return whether all of these series are among the blocks of a key."""
         with self._lock:

@@ -144,8 +144,7 @@ class TieredPartition:
     ) -> None:
         key = self._key(entity_id, dataset_id, value_version)
         packed = await asyncio.to_thread(lambda: [block.packed() for block in blocks])
-        known = {series_id for block in self._memory.blocks(key) for series_id in block.series_ids}
-        if new := distinct(packed, known):
+        if new := distinct(packed, self._memory.series_ids(key)):
             part = None
             if (body := self._encoded(encode_blocks, new)) is not None:
                 series = sum(len(block.series_ids) for block in new)

@@ -129,7 +129,8 @@ async def _gather(read: Read, stitch: Stitch) -> list[Arrival]:
 async def _ask(read: Read, asking: Stitch, series_ids: Collection[str]) -> tuple[Block, ...]:
     """Ask for some series with all their periods, and return all that comes."""
     assert read.cache is not None
-    wanted = tuple(series for series in asking.plan.series if series.series_id in series_ids)
+    ids = frozenset(series_ids)
+    wanted = tuple(series for series in asking.plan.series if series.series_id in ids)
     async with read.cache.claim(read.entity_id):
         # Another process may have asked for them meanwhile.
         plan = evolve(asking.plan, series=wanted)

@@ -173,6 +173,13 @@ def crash(session: nox.Session) -> None:
 
 
 @nox.session
+def crash_workers(session: nox.Session) -> None:
+    """Kill drivers and workers of extractions over executors: `nox -s crash_workers -- dask 40`."""
+    session.install("-e", ".[arrow,store]", *GROUPS["test"], *GROUPS["recipes"])
+    session.run("python", "-m", "tests.crash_workers", *session.posargs)
+
+
+@nox.session
 def damage(session: nox.Session) -> None:
     """Damage finished extractions at random and run them again: `nox -s damage -- 1000`."""
     install(session, "test")

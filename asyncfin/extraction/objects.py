@@ -44,7 +44,7 @@ _MOST_METADATA = 1500
 _TAIL = 65_536
 _HEADS = 32
 _RETRY = {
-    "max_retries": 5,
+    "max_retries": 10,
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=5), "base": 2},
 }

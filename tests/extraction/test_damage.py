@@ -1,15 +1,17 @@
 """Damaged journals and folders: nothing is deleted that was not asked for, and what can be repaired is."""
 
 import errno
+import io
 import logging
 import os
 import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from asyncfin import Annual, Client, ManifestMismatchError, Quarterly, Select, extract, extract_cost
@@ -121,6 +123,17 @@ async def test_a_damaged_journal_without_files_is_one_clear_error(client: Client
     assert journal_of(folder).read_bytes() == broken
 
 
+def rotten(original: bytes) -> bytes:
+    """A file with one wrong byte that pyarrow reads, as another table, unless it is asked for checksums."""
+    table = pq.read_table(io.BytesIO(original))
+    for at in range(4, len(original)):
+        changed = original[:at] + bytes([original[at] ^ 1]) + original[at + 1 :]
+        with suppress(Exception):
+            if not pq.read_table(io.BytesIO(changed)).equals(table):
+                return changed
+    raise AssertionError("every damage was noticed")
+
+
 async def test_a_file_that_rotted_while_the_journal_was_lost_is_read_again(
     client: Client, folder: Path
 ) -> None:
@@ -128,8 +141,7 @@ async def test_a_file_that_rotted_while_the_journal_was_lost_is_read_again(
     await extract(client, IDS, Select(), Annual(), to=folder)
     shutil.rmtree(journal_of(folder).parent)
     path = folder / f"{IDS[2]}.parquet"
-    original = path.read_bytes()
-    path.write_bytes(original[:60] + bytes(byte ^ 255 for byte in original[60:80]) + original[80:])
+    path.write_bytes(rotten(path.read_bytes()))
     report = await extract(client, IDS, Select(), Annual(), to=folder)
     assert [each.entity_id for each in report.done] == [IDS[2]]
     assert rows(folder) == annual(*FIRST)

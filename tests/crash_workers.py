@@ -1,0 +1,147 @@
+"""Kill drivers and workers of an extraction over an executor, into an object store, and compare in the end.
+
+``python -m tests.crash_workers [pool|dask] [kills] [seed]``: every second kill is the driver's. moto's server
+stands in for S3. Every object is read after every kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pyarrow.parquet as pq
+
+from asyncfin import Annual, Client, Select, extract
+from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox.dataset import DatasetFile
+from asyncfin.sandbox.generate import generate
+from tests.extraction.s3 import BUCKET, S3, served
+
+ROOT = Path(__file__).parents[1]
+COMPANIES = 12
+TO = f"s3://{BUCKET}/night"
+_RUN = """
+import asyncio, multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+from asyncfin import Annual, Select, extract
+from asyncfin.extraction import objects
+from tests.extraction.making import make_killing_client
+
+objects.RENEW_SECONDS, objects.STALE_SECONDS = 0.2, 1.5
+
+def pool():
+    return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
+
+def main(kind, to, *ids):
+    asked = {"to": to, "chunk": 3, "allow_unknown": True}
+    if kind == "pool":
+        asyncio.run(extract(make_killing_client, ids, Select(), Annual(), executor=pool, **asked))
+        return
+    from distributed import Client as Cluster
+    with Cluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        executor = cluster.get_executor(pure=False)
+        asyncio.run(extract(make_killing_client, ids, Select(), Annual(), executor=executor, **asked))
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+"""
+
+
+async def crash(kind: str, kills: int, seed: int, place: Path) -> str:
+    """Kill so often, let the last run end, and return what came of it."""
+    source = random.Random(seed)
+    companies = [generate(number, series=30, publications=2) for number in range(COMPANIES)]
+    ids = [company.entity_id for company in companies]
+    program, kill_at = place / "driver.py", place / "kill"
+    program.write_text(_RUN)
+    done = {"driver": 0, "worker": 0}
+    with served() as s3:
+        async with Sandbox(*(_at(company, 0) for company in companies)) as sandbox:
+            os.environ |= {
+                "ASYNCFIN_BASE_URL": sandbox.base_url,
+                "ASYNCFIN_TOKEN": sandbox.token,
+                "ASYNCFIN_KILL_AT": str(kill_at),
+                "PYTHONPATH": str(ROOT),
+            }
+            while sum(done.values()) < kills:
+                for company in source.sample(companies, 6):
+                    sandbox.publish(_at(company, source.randrange(2)))
+                if (sum(done.values()) % 2) == 0:
+                    kill_at.write_text(str(1 + source.randrange(5)))
+                    await _run(program, kind, ids, sandbox, None)
+                    done["worker"] += not kill_at.exists()
+                    kill_at.unlink(missing_ok=True)
+                else:
+                    done["driver"] += await _run(program, kind, ids, sandbox, 1 + source.randrange(12))
+                _check(s3, companies)
+            await _run(program, kind, ids, sandbox, None)
+            requests = len(sandbox.log)
+            async with Client(sandbox.base_url, sandbox.token) as client:
+                await extract(client, ids, Select(), Annual(), to=place / "calm")
+            calm = [row for path in (place / "calm").iterdir() for row in _rows(path.read_bytes())]
+        assert sorted(_all(s3)) == sorted(calm) != []
+        assert s3.names("night.journal/") == []
+    killed = f"{done['driver']} drivers and {done['worker']} workers killed"
+    return f"{kind}: {killed}; {requests} requests; equal rows"
+
+
+async def _run(program: Path, kind: str, ids: list[str], sandbox: Sandbox, queries: int | None) -> bool:
+    """Run a driver, and kill it when so many queries are served; return whether it was killed."""
+    since = len(sandbox.log)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(program), kind, TO, *ids, cwd=ROOT, start_new_session=True
+    )
+    killed = False
+    while process.returncode is None:
+        served_since = sum(each.operation == "query" for each in sandbox.log[since:])
+        if queries is not None and served_since >= queries:
+            os.killpg(process.pid, signal.SIGKILL)  # its workers go with it, as with their machine
+            killed = True
+            break
+        await asyncio.sleep(0.02)
+    code = await process.wait()
+    assert killed or code == 0, f"the driver ended with {code}"
+    return killed
+
+
+def _check(s3: S3, companies: list[DatasetFile]) -> None:
+    """Read every object: each is whole, and of one publication of its company."""
+    known = {company.entity_id: {each.dataset_id for each in company.publications} for company in companies}
+    for key in s3.names("night/"):
+        table = pq.read_table(
+            io.BytesIO(bytes(obstore.get(s3.store, key).bytes())), page_checksum_verification=True
+        )
+        (about,) = json.loads(table.schema.metadata[b"asyncfin"])["panels"]
+        assert about["dataset_id"] in known[about["entity_id"]]
+
+
+def _all(s3: S3) -> list[tuple[Any, ...]]:
+    return [row for key in s3.names("night/") for row in _rows(bytes(obstore.get(s3.store, key).bytes()))]
+
+
+def _rows(content: bytes) -> list[tuple[Any, ...]]:
+    table = pq.read_table(io.BytesIO(content))
+    columns = ("entity_id", "dataset_id", "series_id", "period_label", "number")
+    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+
+
+def _at(company: DatasetFile, number: int) -> DatasetFile:
+    return DatasetFile(company.entity_id, company.name, (company.publications[number],))
+
+
+def main(kind: str = "pool", kills: str = "40", seed: str = "0") -> None:
+    with tempfile.TemporaryDirectory() as place:
+        print(asyncio.run(crash(kind, int(kills), int(seed), Path(place))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

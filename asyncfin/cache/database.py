@@ -2,7 +2,7 @@
 
 Kept are pointers, and parts: a catalogue, or the blocks of one put. Each row carries a checksum over its key
 and content, so a row that the disk has spoilt is dropped, not believed. A database that SQLite can't read is
-begun anew by whoever is alone with it.
+replaced by an empty one by the process that has it to itself.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Database:
         """
         if len(body) > self._max_bytes:
             return None
-        # Never used twice, also not after the file was begun anew: who has read a part knows it by its id.
+        # Never used twice, even after the file was replaced: processes know the parts they have read by id.
         part = secrets.randbits(63)
         row = (part, *key, series, len(body), int(now.timestamp()), checksum(*key, body), body)
         with self._transaction():

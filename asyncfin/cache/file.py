@@ -217,7 +217,7 @@ class FileCache:
             raise
         except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
             if isinstance(error, sqlite3.Error) and is_damage(error):
-                self._open.close()  # opening it again finds out whether it can be begun anew
+                self._open.close()  # opening it again finds out whether it can be replaced
             self.failed(error)
             return otherwise
         finally:
@@ -246,7 +246,7 @@ class _Open:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._database: Database | None = None
-        # For whoever has the cache in several threads, or uses it while it is closed.
+        # The cache may be used from several threads, or while it is being closed.
         self.lock = RLock()
 
     def database(self, folder: Path, max_bytes: int) -> Database:

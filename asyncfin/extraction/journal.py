@@ -235,7 +235,7 @@ def set_aside(path: Path) -> Path:
     number = 1
     while (aside := Path(f"{path}.damaged-{number}")).exists():
         number += 1
-    # The journal itself comes last: until then, whoever is killed here finds it damaged still.
+    # The journal itself comes last: a process killed before that finds it damaged again.
     for ending in ("-wal", "-shm", ""):
         with suppress(FileNotFoundError):
             Path(f"{path}{ending}").rename(f"{aside}{ending}")

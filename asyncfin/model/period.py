@@ -210,8 +210,8 @@ class FiscalRange:
             month, or to its last. None: the first or last fiscal end of the catalogue.
 
     Raises:
-        SelectionError: the end is before the start, or one is none of these; a bare year below 1000
-            is none.
+        SelectionError: the end is before the start, or one is neither a period nor a year; a bare year
+            below 1000 is refused.
     """
 
     start: Period | None = field(default=None, converter=_start)
@@ -242,7 +242,7 @@ class Trailing:
 
 @frozen
 class _Rule:
-    """Periods of one kind, found in the catalogue anew at every planning."""
+    """Periods of one kind, found in the catalogue at every planning."""
 
     start: Period | None = field(default=None, converter=_start)
     end: Period | None = field(default=None, converter=_end)
@@ -295,7 +295,7 @@ PeriodSelection: TypeAlias = Resolved | Annual | Quarterly
 
 
 def check_period_selection(selection: object) -> None:
-    """Refuse what is none of the five; a period or its label is told the one that takes it.
+    """Refuse anything but one of the five. For a period or its label, the error names the one that takes it.
 
     Raises:
         SelectionError
@@ -309,7 +309,7 @@ def check_period_selection(selection: object) -> None:
 
 
 def _exact_hint(selection: object) -> str:
-    """Return how periods or their labels, or years, are asked for; nothing where it is none of these."""
+    """Return how periods or their labels, or years, are asked for; "" for anything else."""
     given = selection if isinstance(selection, (list, tuple, set, frozenset)) else (selection,)
     labels = [label for each in given if (label := _label_of(each))]
     if not labels or len(labels) < len(given):

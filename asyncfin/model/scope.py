@@ -88,7 +88,7 @@ def as_path(value: object) -> ScopePath:
     """Return a scope path from references, pairs of str, or the text form.
 
     Raises:
-        SelectionError: it is none of these.
+        SelectionError: it is anything else.
     """
     if isinstance(value, str):
         return parse_path(value)

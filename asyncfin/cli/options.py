@@ -4,9 +4,9 @@ import os
 import re
 import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from attrs import asdict, field, frozen
 from cyclopts import Group, Parameter
@@ -30,6 +30,9 @@ from asyncfin.wire.bucket import Bucket, TokenBucket
 from asyncfin.wire.file_bucket import FileBucket
 from asyncfin.wire.redis_bucket import RedisBucket
 
+if TYPE_CHECKING:
+    from asyncfin.cache.file import FileCache
+
 Several = tuple[str, ...]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
 STDIN = Path("-")
@@ -51,6 +54,16 @@ _TOKEN_FILE = Parameter(
 )
 
 
+def cached() -> "FileCache | None":
+    """Return the cache that ASYNCFIN_CACHE and ASYNCFIN_ACCOUNT name; None: none is named."""
+    if not (folder := os.environ.get("ASYNCFIN_CACHE")):
+        return None
+    from asyncfin.cache.file import FileCache  # SQLite, which most commands do without
+
+    with naming("ASYNCFIN_CACHE"):
+        return FileCache(folder, account=os.environ.get("ASYNCFIN_ACCOUNT") or None)
+
+
 @Parameter(name="*", group=_SERVICE)
 @frozen(kw_only=True)
 class Service:
@@ -60,6 +73,9 @@ class Service:
     token_file: Annotated[Path | None, _TOKEN_FILE] = None
     allow_http: Annotated[
         bool, Parameter(help="Take an http address of another machine: the token is sent unencrypted.")
+    ] = False
+    no_cache: Annotated[
+        bool, Parameter(help="Leave the cache of ASYNCFIN_CACHE alone: ask for everything.")
     ] = False
     _token: str | None = field(init=False, repr=False)
 
@@ -78,8 +94,12 @@ class Service:
         self, *, rate: float | None = None, daily_budget: float | None = None, **options: Any
     ) -> AsyncIterator[Client]:
         """Give a client of the service with a bucket of this pace; the options are those of `Client`."""
-        bucket = paced(rate, daily_budget)
-        async with self._client(bucket=bucket, **options) as client, aclosing(bucket):
+        bucket, cache = paced(rate, daily_budget), None if self.no_cache else cached()
+        async with (
+            self._client(bucket=bucket, cache=cache, **options) as client,
+            aclosing(bucket),
+            aclosing(cache) if cache else nullcontext(),
+        ):
             yield client
 
     def _client(self, **options: Any) -> Client:

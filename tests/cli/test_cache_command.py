@@ -8,7 +8,9 @@ import pytest
 
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.store import Pointer
+from asyncfin.sandbox import Sandbox
 from tests.cache.conftest import AT, DATASET, ENTITY, OTHER, URL, blocks
+from tests.cli.conftest import ENTITY as COMPANY
 from tests.cli.conftest import Command
 
 
@@ -60,3 +62,29 @@ def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_pat
         result = command("cache", "--cache", str(folder), *arguments)
         assert result.code == 2
         assert "must be closed to other users" in result.line
+
+
+def test_a_second_command_asks_only_whether_the_publication_is_current(
+    command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ASYNCFIN_CACHE; --no-cache asks for everything again."""
+    monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path / "cache"))
+    sent = []
+    for options in ([], [], ["--no-cache"]):
+        before = len(service.log)
+        result = command("query", COMPANY, "--annual", "--json", *options)
+        assert result.code == 0, result.err
+        sent.append(len(service.log) - before)
+    assert sent == [3, 1, 3]
+
+
+def test_a_cache_that_may_not_be_used_is_said_in_a_line(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is asked for."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o755)
+    monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path / "cache"))
+    result = command("query", COMPANY, "--annual")
+    assert (result.code, result.out) == (2, "")
+    assert "must be closed to other users" in result.line

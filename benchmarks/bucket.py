@@ -1,20 +1,26 @@
-"""What a grant costs: the bucket beside an asyncio.Lock and a pyrate-limiter bucket, in the same run.
+"""What a grant costs: the buckets beside an asyncio.Lock and pyrate-limiter's, in the same run.
 
 `python -m benchmarks.bucket` prints the table: a free grant, for which nobody waits, and one of a
 thousand tasks that all ask at once, at a rate that is never the bottleneck. Each figure is the best of
-several rounds that take turns; the ratios, not the microseconds, say something about another machine.
+several rounds that take turns; the ratios, not the microseconds, say something about another machine. The
+second table is of the shared buckets, one task, beside pyrate-limiter's SQLite and Redis buckets; those of
+Redis are measured where redis-server is installed.
 """
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 
-from pyrate_limiter import Limiter, Rate, StateBucket
+from pyrate_limiter import GCRA, Limiter, Rate, RedisStateStore, SQLiteBucket, StateBucket
 from pyrate_limiter import TokenBucket as PyrateTokenBucket
+from redis import Redis
 
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin import FileBucket, RedisBucket, TokenBucket
 
 GRANTS, TASKS, ROUNDS = 10_000, 1000, 7
+SHARED_GRANTS = 1000
 PLENTY = 1_000_000_000
 
 Acquire = Callable[[], Awaitable[object]]
@@ -85,8 +91,47 @@ async def table() -> str:
     return "\n".join(lines)
 
 
+async def shared(folder: str) -> str:
+    """Return what a free grant of the shared buckets costs, in microseconds."""
+    plenty = Rate(PLENTY, 1000, burst=PLENTY)
+    sqlite = SQLiteBucket.init_from_file([Rate(PLENTY, 1000)], db_path=f"{folder}/pyrate.sqlite")
+    ways: dict[str, Acquire] = {
+        "FileBucket": FileBucket(f"{folder}/bucket", PLENTY, PLENTY).acquire,
+        "pyrate-limiter SQLiteBucket": Limiter(sqlite, buffer_ms=1).try_acquire_async,
+    }
+    server = None
+    try:
+        if program := shutil.which("redis-server"):
+            arguments = ["--port", "0", "--unixsocket", f"{folder}/socket", "--save", "", "--dir", folder]
+            quiet = asyncio.subprocess.DEVNULL
+            server = await asyncio.create_subprocess_exec(program, *arguments, stdout=quiet)
+            await asyncio.sleep(0.5)
+            url = f"unix://{folder}/socket"
+            bucket = RedisBucket(url, account="bench", rate=PLENTY, burst=PLENTY)
+            store = StateBucket([plenty], GCRA(), store=RedisStateStore(Redis.from_url(url), "bench"))
+            ways["RedisBucket"] = bucket.acquire
+            ways["pyrate-limiter RedisStateStore"] = Limiter(store, buffer_ms=1).try_acquire_async
+        best = dict.fromkeys(ways, float("inf"))
+        for _ in range(3):
+            for name, acquire in ways.items():
+                await acquire()
+                began = perf_counter()
+                for _ in range(SHARED_GRANTS):
+                    await acquire()
+                best[name] = min(best[name], (perf_counter() - began) / SHARED_GRANTS * 1e6)
+        if server is not None:
+            await bucket.aclose()
+    finally:
+        if server is not None:
+            server.terminate()
+            await server.wait()
+    lines = ["| a grant of a shared bucket | us |", "| --- | --- |"]
+    return "\n".join([*lines, *(f"| {name} | {best[name]:.0f} |" for name in ways)])
+
+
 def run() -> str:
-    return asyncio.run(table())
+    with tempfile.TemporaryDirectory() as folder:
+        return f"{asyncio.run(table())}\n\n{asyncio.run(shared(folder))}"
 
 
 if __name__ == "__main__":

@@ -36,11 +36,11 @@ _DRIFT = 0.03
 _STEP = 0.5
 # Where the waits are longer than this, so is a climb, in proportion: each costs more.
 _LONG = 10.0
-# The slow start: it doubles the rate in about two seconds, or two of the waits asked for, and ends with
-# so many refusals, each of which sets the rate back by one of these.
+# The slow start: it doubles the rate in about two seconds, or two waits, and ends with so many refusals.
+# Each sets the rate back to a share of it: the first of these, and for the last one the other.
 _START = 0.35
 _STARTS = 6
-_BACK = 0.7
+_BACK = 0.8
 _LAST_BACK = 0.8
 # Refusals are counted over about the last 8 grants (is it growing?) and the last 150 (how large is it?).
 _RECENT = 1 / 8

@@ -186,6 +186,19 @@ async def test_bursts_of_waiters_with_short_gaps_all_wake_up(make: Callable[...,
             await asyncio.sleep(chance.choice([0, 0, 0.001, 0.003, 0.005]))
 
 
+async def test_who_comes_while_a_booking_is_returned_is_not_forgotten(make: Callable[..., Any]) -> None:
+    """The one it was for has left; the next one comes at any moment of its return."""
+    chance = random.Random(6)
+    async with aclosing(make(rate=100)) as bucket:
+        for _ in range(120):
+            leaving = asyncio.ensure_future(bucket.acquire())
+            await asyncio.sleep(0.002)
+            leaving.cancel()
+            await asyncio.sleep(chance.uniform(0, 0.012))
+            async with asyncio.timeout(10):
+                await bucket.acquire()
+
+
 async def test_a_learned_rate_is_learned_by_all(make: Callable[..., Any]) -> None:
     """One is refused, and the other's pace follows."""
     async with aclosing(make()) as one, aclosing(make()) as other:

@@ -196,7 +196,7 @@ elseif op == 'learn' then
   end
 end
 
-if op ~= 'reserve' and op ~= 'confirm' then resume = resume_at(weight or 1) end
+if op ~= 'reserve' and op ~= 'confirm' then resume = resume_at(1) end
 version = version + 1
 redis.call('HSET', key, 'given_rate', exact(given_rate), 'given_burst', exact(given_burst),
   'given_budget', exact(given_budget), 'rate', exact(rate), 'burst', exact(burst), 'full_at', text(full_at),

@@ -190,7 +190,7 @@ _MODULES = {
     "parse_path": "asyncfin.model.scope",
     "read_entity": "asyncfin.extraction.entity",
 }
-_PUBLIC_MODULES = ("errors", "events", "sandbox", "typing")
+_PUBLIC_MODULES = ("errors", "events", "sandbox", "typing", "web")
 
 
 def __getattr__(name: str) -> object:
@@ -205,4 +205,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_PUBLIC_MODULES})

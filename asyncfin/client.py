@@ -55,6 +55,7 @@ class ClientOptions(TypedDict, total=False):
     stale_if_error: float
     ssl: tls.SSLContext | None
     trust_env: bool
+    allow_http: bool
     observers: Iterable[Observer]
 
 
@@ -125,7 +126,10 @@ class Client:
         )
         self._publications = Publications(
             self._transport.clock,
-            cache=None if cache is None else _cache("cache", cache).partition(base_url, token),
+            # By the address that is sent to, so that all ways of writing it share what is kept.
+            cache=_cache("cache", cache).partition(self._transport.base_url, token)
+            if cache is not None
+            else None,
             max_age=checks.seconds("max_age", max_age),
             stale_if_error=checks.seconds("stale_if_error", stale_if_error),
         )
@@ -235,13 +239,13 @@ class Client:
             SelectionError, NotFoundError: as for `dataset`.
             DatasetChangedError: the publication changed too often, or is no longer the Dataset's.
         """
+        _seconds_or_none("max_age", max_age)
         if isinstance(source, Dataset):
             if (cache := self._publications.cache) is not None:
                 cached = await cache.catalogue(source.entity_id, source.dataset_id)
                 if cached is not None:
                     return cached
             return await read_catalogue(self._sender.send, source)
-        _seconds_or_none("max_age", max_age)
         read = self.whole_read(source, "catalogue")
         while True:
             async with read.restarting():

@@ -23,6 +23,7 @@ from asyncfin.cache.store import (
     partition_key,
     publication_id,
 )
+from asyncfin.errors import ArgumentError
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block, without
@@ -108,7 +109,7 @@ class Memory:
         with self._lock:
             for key in [key for key in self._kept if entity_id in (None, key[1])]:
                 self._drop(key)
-            for account, entity in [each for each in self.pointers if entity_id in (None, each[1])]:
+            for account, entity in [each for each in list(self.pointers) if entity_id in (None, each[1])]:
                 del self.pointers[account, entity]
 
     def held(self) -> tuple[int, int]:
@@ -200,6 +201,13 @@ class MemoryCache:
         if isinstance(token, str):
             # Keyed by what only this process knows: the digest gives nothing away where it is printed.
             return "token", blake2b(token.encode(), key=self._secret).digest()
+        try:
+            hash(token)
+        except TypeError:
+            raise ArgumentError(
+                "account must name the account of a token callable that can't be hashed:"
+                " MemoryCache(account=...)"
+            ) from None
         return "callable", self._callables.setdefault(token, len(self._callables).to_bytes(8, "big"))
 
     def stats(self) -> CacheStats:

@@ -26,6 +26,7 @@ from asyncfin.model.period import (
 )
 from asyncfin.model.select import Select
 from asyncfin.table.optional import library
+from asyncfin.wire.address import checked_base_url
 from asyncfin.wire.bucket import Bucket, TokenBucket
 from asyncfin.wire.file_bucket import FileBucket
 from asyncfin.wire.redis_bucket import RedisBucket
@@ -120,7 +121,7 @@ class Service:
 
     def identity(self) -> tuple[str, str]:
         """Return the base URL and the access token, by which a cache tells accounts apart."""
-        return self._address(), self._checked_token()
+        return checked_base_url(self._address(), allow_http=self.allow_http), self._checked_token()
 
     def _address(self) -> str:
         if not self.base_url:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Coroutine, Hashable
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
 
 from asyncfin.cache.store import Partition
 from asyncfin.fanout.plan import Plan
@@ -175,10 +174,6 @@ class Flights:
                     del self._under_way[key]
 
 
-# Of each part of a cache, whichever clients share it.
-_flights: WeakKeyDictionary[Partition, Flights] = WeakKeyDictionary()
-
-
 class Publications:
     """The last publication read of each entity, the most recently used ones, up to 200,000 series in all.
 
@@ -206,7 +201,8 @@ class Publications:
         self.stale_if_error = stale_if_error
         self.reads: SingleFlight[str, Publication] = SingleFlight()
         self.answers: SingleFlight[Hashable, Panel] = SingleFlight()
-        self.flights = Flights() if cache is None else _flights.setdefault(cache, Flights())
+        # Of one client, also where several share a cache: their loops, lanes and ends differ.
+        self.flights = Flights()
         self._kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
         )

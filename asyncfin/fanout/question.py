@@ -7,14 +7,13 @@ from collections.abc import Hashable
 from attrs import frozen
 
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.checks import at_least, flag
+from asyncfin.model.checks import flag, seconds
 from asyncfin.model.period import PeriodSelection, check_period_selection
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
 from asyncfin.wire.protocol import check_entity_id
 
-_flag = flag.of_question()
-_seconds_or_none = at_least(0, "seconds").or_none().of_question()
+_seconds_or_none = seconds.or_none()
 
 
 @frozen
@@ -48,7 +47,7 @@ class Question:
         check_period_selection(self.periods)
         check_value_version(self.value_version)
         _seconds_or_none("max_age", self.max_age)
-        _flag("fill_cache", self.fill_cache)
+        flag("fill_cache", self.fill_cache)
 
     @property
     def entity_id(self) -> str:

@@ -108,7 +108,10 @@ async def _at_hand(read: Read, stitch: Stitch) -> tuple[list[Arrival], Sequence[
         return [], stitch.plan.batches
     blocks = await read.blocks(stitch.plan)
     plan = await read.plan_missing(stitch.plan, blocks)
-    return stitch.take(blocks), plan.batches
+    arrivals = stitch.take(blocks)
+    missing = len(stitch.missing)
+    read.cache.count(hits=len(stitch.plan.series) - missing, misses=missing)
+    return arrivals, plan.batches
 
 
 async def _gather(read: Read, stitch: Stitch) -> list[Arrival]:

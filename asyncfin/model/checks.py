@@ -60,7 +60,8 @@ def instance_of(*kinds: type) -> Check:
     """Return the check for an instance of one of these classes."""
     names = " or ".join(kind.__name__ for kind in kinds)
     article = "an" if names[:1].lower() in "aeiou" else "a"
-    return Check(f"{article} {names}", lambda value: isinstance(value, kinds))
+    # A class has the names that a protocol asks for, but is no instance of it.
+    return Check(f"{article} {names}", lambda value: isinstance(value, kinds) and not isinstance(value, type))
 
 
 def one_of(*allowed: str) -> Check:

@@ -49,7 +49,7 @@ _MEMORY = 1 / 150
 _WEIGHT = 2.0
 _MOST = 0.3
 # A failure within 3 % of the last one is the same one.
-_SAME = 0.97
+_SAME = 0.96
 # Refusals this few, this far below the rate that failed, and this irregular are not the rate's doing: it
 # stays nearly as it is, and the failure is taken to lie further up.
 _TOLERATED = 0.05

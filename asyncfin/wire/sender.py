@@ -16,6 +16,7 @@ from attrs import evolve
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AuthenticationError,
+    BucketUnavailableError,
     RateLimitedError,
     ServiceError,
     TransportError,
@@ -195,7 +196,7 @@ class Sender:
                         response = await self._attempt(request, progress, attempting)
                     self._quota.earn()
                     return evolve(response, attempts=progress.attempts)
-                except AllowanceExhaustedError as refusal:
+                except (AllowanceExhaustedError, BucketUnavailableError) as refusal:
                     # The bucket's own: a 429 becomes one only below. What failed before is its cause.
                     raise refusal from error
                 except (ServiceError, TransportError) as failed:

@@ -92,7 +92,7 @@ class Transport:
         self.timeouts = checks.instance_of(Timeouts)("timeouts", timeouts)
         self._max_body_bytes = checks.positive_int("max_body_bytes", max_body_bytes)
         self._ssl = checks.instance_of(tls.SSLContext).or_none()("ssl", ssl)
-        self._trust_env = trust_env
+        self._trust_env = checks.flag("trust_env", trust_env)
         self._open: _Open | None = None
         self._closed = False
 

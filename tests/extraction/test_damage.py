@@ -199,7 +199,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 200 kB."""
     place = tmp_path / "disk"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=500k", "none", str(place)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     yield place
@@ -212,7 +212,7 @@ async def test_a_full_disk_is_called_one_wherever_it_is_met(
 ) -> None:
     """In a file, or in the journal, where SQLite speaks of an I/O error; a later run goes on."""
     ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(200 * 1024 - left))
+    ballast.write_bytes(bytes(500 * 1024 - left))
     with pytest.raises(OSError, match=str(small_disk)) as raised:
         await extract(client, IDS, Select(), Annual(), to=small_disk / "night")
     assert raised.value.errno == errno.ENOSPC

@@ -26,7 +26,7 @@ def nothing_spent(sandbox: Sandbox) -> Any:
 def test_http_off_this_machine_is_refused(base_url: str) -> None:
     """The token would travel in the clear."""
     with pytest.raises(
-        SelectionError, match="base_url must be https, unless the host is this machine or allow_http=True, not"
+        SelectionError, match="must be https, unless the host is this machine or allow_http=True, not"
     ) as caught:
         Client(base_url, "token")
     assert base_url in str(caught.value)

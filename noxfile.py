@@ -132,6 +132,7 @@ def lowest(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the site of the documents into docs/_build/html; a warning is an error."""
     install(session, "docs")
+    session.run("python", "docs/screenshots.py")
     session.run(
         "python",
         "-m",

@@ -26,8 +26,6 @@ html_copy_source = False
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
-# A link to a file of the repository that is not a page of the site is shown as text.
-suppress_warnings = ["myst.xref_missing"]
 
 # Names in docstrings stand in single backticks.
 default_role = "code"
@@ -58,6 +56,22 @@ def write_llms(app: object, failure: Exception | None) -> None:
         (Path(app.outdir) / "llms.txt").write_text("\n\n".join(texts))  # type: ignore[attr-defined]
 
 
+# Documents that stand elsewhere in the repository, and their pages.
+ELSEWHERE = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changes.md",
+    "benchmarks/RESULTS.md": "results.md",
+}
+
+
+def read_source(app: object, page: str, source: list[str]) -> None:
+    """Read the README as the front page, and let links lead to pages of the site."""
+    if page == "index":
+        source[0] = (HERE.parent / "README.md").read_text().replace("](docs/", "](") + source[0]
+    for file, name in ELSEWHERE.items():
+        source[0] = source[0].replace(f"]({file})", f"]({name})").replace(f"](../{file})", f"]({name})")
+
+
 def show_examples(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Show as code what is indented below a line that ends with a colon, and a blank line."""
     for at in range(len(lines) - 2):
@@ -71,4 +85,5 @@ def setup(app) -> None:  # type: ignore[no-untyped-def]
     draw_all(HERE / "_generated")
     # Before napoleon, which would take some of these for its own sections.
     app.connect("autodoc-process-docstring", show_examples, priority=100)
+    app.connect("source-read", read_source)
     app.connect("build-finished", write_llms)

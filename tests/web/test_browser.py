@@ -81,7 +81,7 @@ async def choose(tab: Any, base_url: str, entity_id: str, words: str, count: int
     await tab.wait_for_selector(".tree")
     async with tab.expect_response("**/series"):
         await tab.fill("#search", words)
-    await tab.wait_for_function("document.querySelector('#series .note').textContent.includes('match')")
+    await tab.wait_for_selector("#series .note:has-text('match')")
     boxes = tab.locator(".tree input[type=checkbox]")
     ids = [await boxes.nth(at).get_attribute("value") for at in range(count)]
     for at in range(count):
@@ -127,7 +127,7 @@ async def test_the_page_works_by_keyboard_alone(explored: Any, tab: Any) -> None
     await tab.focus("#search")
     async with tab.expect_response("**/series"):
         await tab.keyboard.type("revenue annual company")
-    await tab.wait_for_function("document.querySelector('#series .note').textContent.includes('match')")
+    await tab.wait_for_selector("#series .note:has-text('match')")
     for _ in range(20):
         await tab.keyboard.press("Tab")
         if await tab.evaluate("document.activeElement.type === 'checkbox'"):

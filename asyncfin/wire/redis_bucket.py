@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -297,6 +297,7 @@ class RedisStore(Store):
         self._microseconds = microseconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Redis | None = None
+        self._life: AsyncGenerator[None, None] | None = None  # of a client of our own
         self._pid = 0
         self._script: Any = None
         self._started = False
@@ -341,9 +342,9 @@ class RedisStore(Store):
         return booking if note else None
 
     async def aclose(self) -> None:
-        client, self._client = self._client, None
-        if client is not None and self._own:
-            await client.aclose()
+        life, self._client, self._life = self._life, None, None
+        if life is not None:
+            await life.aclose()
 
     async def _leniently(self, op: str, weight: float = 1, counts: bool = True, *arguments: str) -> Booking:
         """Ask; with a fallback, do without an answer."""
@@ -404,7 +405,8 @@ class RedisStore(Store):
         sent += [self._version, self._date, self._spent, self._exhausted, *arguments]
         try:
             async with asyncio.timeout(_SILENT):
-                reply = await self._scripted()(keys=self._keys, args=sent)
+                script = await self._scripted()
+                reply = await script(keys=self._keys, args=sent)
         except (RedisError, OSError, TimeoutError) as error:
             reason = str(error) if isinstance(error, RedisError) and not isinstance(error, OSError) else ""
             raise BucketUnavailableError(
@@ -414,12 +416,15 @@ class RedisStore(Store):
             ) from None
         return self._read([each.decode() if isinstance(each, bytes) else each for each in reply])
 
-    def _scripted(self) -> Any:
+    async def _scripted(self) -> Any:
         # Connections belong to an event loop, and to a process: a bucket in another one connects anew.
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop or self._pid != os.getpid():
             self._client, self._loop, self._pid = self._connect(), loop, os.getpid()
             self._script = self._client.register_script(_SCRIPT)
+            if self._own:
+                self._life = _kept(self._client)
+                await anext(self._life)
         return self._script
 
     def _read(self, reply: list[str]) -> tuple[Booking, str]:
@@ -445,6 +450,14 @@ class RedisStore(Store):
             b64decode(learned),
         )
         return self._last, note
+
+
+async def _kept(client: Redis) -> AsyncGenerator[None, None]:
+    """Close the client with its loop: a loop closes its asynchronous generators before it ends."""
+    try:
+        yield
+    finally:
+        await client.aclose()
 
 
 _UNKNOWN = Booking(False, 0.0, 0.0, -1, 0.0, 0.0, None, None, 1.0, None, 1.0, 0.0, 0.0, b"")

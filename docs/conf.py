@@ -39,12 +39,20 @@ napoleon_use_ivar = True
 
 TEXTS = [
     "../README.md",
-    "guide.md",
-    "extraction.md",
-    "web.md",
-    "sandbox.md",
-    "cli.md",
-    "schema.md",
+    *(
+        f"{name}.md"
+        for name in (
+            "guide",
+            "extraction",
+            "machines",
+            "pacing",
+            "caching",
+            "web",
+            "sandbox",
+            "cli",
+            "schema",
+        )
+    ),
     "dataset-format.md",
 ]
 

@@ -161,7 +161,8 @@ class Ledger:
             return self.look(weight, counts)
         rate = self.gcra.rate
         if booked.epoch != self.epoch or (
-            rate is not None and self.now > booked.moment + max(weight / rate, LATE)
+            # What float arithmetic loses is no delay: at the size of Unix time a part of a microsecond.
+            rate is not None and self.now > booked.moment + max(weight / rate, LATE) + EPSILON
         ):
             return self.reserve(weight, counts)
         if rate is not None and booked.moment > self.now + EPSILON:

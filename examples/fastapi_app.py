@@ -1,15 +1,17 @@
-"""A FastAPI backend over one account: JSON, Arrow and CSV, with one client for all visitors.
+"""A FastAPI backend over one account: JSON, Arrow and CSV, with one client for all visitors of a worker.
 
     pip install "asyncfin[web,arrow]" fastapi
     uvicorn examples.fastapi_app:app --workers 4
 
-Service and token come from ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN.
+Service and token come from ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN. Where ASYNCFIN_CACHE names a folder and
+ASYNCFIN_BUCKET a file, the workers share what they have read, and the pace of the account.
 """
 
 import csv
 import io
+import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Annotated, Any
 
 import pyarrow
@@ -17,7 +19,7 @@ from fastapi import Depends, FastAPI, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
 import asyncfin
-from asyncfin import Annual, Client, Select
+from asyncfin import Annual, Client, FileBucket, FileCache, Select
 from asyncfin.web import ClientGoneError, http_error, unless_gone
 
 SECONDS = 30
@@ -26,7 +28,14 @@ SECONDS = 30
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     # Here and not at import: each worker has an event loop, and a client, of its own.
-    async with Client.from_env() as app.state.client:
+    folder, path = os.environ.get("ASYNCFIN_CACHE"), os.environ.get("ASYNCFIN_BUCKET")
+    async with AsyncExitStack() as stack:
+        cache = await stack.enter_async_context(aclosing(FileCache(folder))) if folder else None
+        bucket = await stack.enter_async_context(aclosing(FileBucket(path))) if path else None
+        # A publication confirmed within the last minute is taken for the current one: questions that were
+        # asked before then cost nothing. While the service is away, answers may be up to an hour old.
+        client = Client.from_env(cache=cache, bucket=bucket, max_age=60, stale_if_error=3600)
+        app.state.client = await stack.enter_async_context(client)
         yield
 
 

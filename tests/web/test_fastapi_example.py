@@ -7,11 +7,13 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from asyncfin.sandbox import Sandbox, Status
+from asyncfin import Annual, Client, Select
+from asyncfin.sandbox import Hang, Sandbox, Status
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("fastapi")
@@ -20,17 +22,29 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ends its worker
 
 
 @asynccontextmanager
-async def served(sandbox: Sandbox, workers: int = 1) -> AsyncIterator[tuple[Any, asyncio.subprocess.Process]]:
-    """Give an HTTP client of the example, and its process."""
+async def served(
+    sandbox: Sandbox, workers: int = 1, shared: Path | None = None
+) -> AsyncIterator[tuple[Any, asyncio.subprocess.Process]]:
+    """Give an HTTP client of the example, and its process; workers share the cache and bucket in a folder."""
+    environment = {**os.environ, "ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token}
+    if shared is not None:
+        environment |= {"ASYNCFIN_CACHE": str(shared / "cache"), "ASYNCFIN_BUCKET": str(shared / "bucket")}
     with socket.socket() as listening:
         # Visitors who come before the workers are ready wait in the socket's queue.
         listening.bind(("127.0.0.1", 0))
         listening.listen(100)
         port = listening.getsockname()[1]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "uvicorn", "examples.fastapi_app:app", "--fd", str(listening.fileno())),
+            *(
+                sys.executable,
+                "-m",
+                "uvicorn",
+                "tests.web.named_workers:app",
+                "--fd",
+                str(listening.fileno()),
+            ),
             *("--workers", str(workers), "--log-level", "warning"),
-            env={**os.environ, "ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token},
+            env=environment,
             pass_fds=[listening.fileno()],
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -74,6 +88,71 @@ async def test_errors_are_statuses_with_a_sentence() -> None:
     assert "NoSuchMetric" in wrong.text
     assert used_up.status_code == 503
     assert int(used_up.headers["retry-after"]) > 3000
+
+
+async def visited(http: Any, path: str, workers: int = 4, **params: str) -> list[Any]:
+    """Return the answers of visitors who come eight at a time until every worker has answered one."""
+    answers: list[Any] = []
+    for _ in range(200):
+        # Each over a connection of its own: a worker keeps the connections that it has taken.
+        visits = (http.get(path, params=params, headers={"Connection": "close"}) for _ in range(8))
+        answers += await asyncio.gather(*visits)
+        if len({answer.headers["worker"] for answer in answers}) == workers:
+            return answers
+    raise AssertionError("not every worker has answered")
+
+
+async def test_four_workers_ask_hardly_more_than_one_client_and_then_nothing(tmp_path: Path) -> None:
+    """Equal visits to cold workers: what one has read the others find, and the next visits spend nothing."""
+    async with Sandbox.demo() as sandbox:
+        path = f"/entities/{sandbox.entities[0]}/values.json"
+        async with Client(sandbox.base_url, sandbox.token) as alone:
+            select = Select(metric_ids="NetIncome")
+            cost = (await alone.query(sandbox.entities[0], select, Annual(last=5))).requests
+        before = len(sandbox.log)
+        async with served(sandbox, workers=4, shared=tmp_path) as (http, _):
+            await visited(http, "/ready")
+            cold = await visited(http, path, metric="NetIncome")
+            spent = len(sandbox.log) - before
+            warm = await visited(http, path, metric="NetIncome")
+            again = len(sandbox.log) - before - spent
+    assert {answer.status_code for answer in cold + warm} == {200}
+    assert len({answer.text for answer in cold + warm}) == 1
+    assert spent <= 1.1 * cost
+    assert again == 0
+
+
+async def test_one_refusal_of_the_service_answers_all_visitors_of_all_workers(tmp_path: Path) -> None:
+    """A 429 with a long Retry-After: one request, and 503 with the time to come back for everybody."""
+    faults = [Status(status=429, retry_after=3600)]
+    async with (
+        Sandbox.demo(faults=faults) as sandbox,
+        served(sandbox, workers=4, shared=tmp_path) as (http, _),
+    ):
+        await visited(http, "/ready")
+        answers = await visited(http, f"/entities/{sandbox.entities[0]}/values.json", metric="NetIncome")
+        asked = len(sandbox.log)
+    assert {answer.status_code for answer in answers} == {503}
+    assert all(3000 < int(answer.headers["retry-after"]) <= 3600 for answer in answers)
+    assert asked == 1
+
+
+async def test_a_visitor_who_leaves_ends_the_requests_to_the_service(tmp_path: Path) -> None:
+    """The next visitor with the same question does not join requests that nobody waits for."""
+    async with (
+        Sandbox.demo(faults=[Hang(operation="catalogue", nth=1)]) as sandbox,
+        served(sandbox, shared=tmp_path) as (http, _),
+    ):
+        path = f"/entities/{sandbox.entities[0]}/values.json"
+        visit = asyncio.ensure_future(http.get(path, params={"metric": "NetIncome"}))
+        while not any(answered.operation == "catalogue" for answered in sandbox.log):
+            await asyncio.sleep(0)  # noqa: ASYNC110 - a request that hangs sets no event
+        visit.cancel()
+        await asyncio.wait([visit])
+        # Before the hanging request would have timed out, after 30 seconds.
+        async with asyncio.timeout(20):
+            answer = await http.get(path, params={"metric": "NetIncome"})
+    assert answer.status_code == 200
 
 
 async def test_four_workers_end_cleanly_under_load() -> None:

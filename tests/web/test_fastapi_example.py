@@ -145,8 +145,8 @@ async def test_a_visitor_who_leaves_ends_the_requests_to_the_service(tmp_path: P
     ):
         path = f"/entities/{sandbox.entities[0]}/values.json"
         visit = asyncio.ensure_future(http.get(path, params={"metric": "NetIncome"}))
-        while not any(answered.operation == "catalogue" for answered in sandbox.log):
-            await asyncio.sleep(0)  # noqa: ASYNC110 - a request that hangs sets no event
+        while not any(answered.operation == "catalogue" for answered in sandbox.log):  # noqa: ASYNC110
+            await asyncio.sleep(0)
         visit.cancel()
         await asyncio.wait([visit])
         # Before the hanging request would have timed out, after 30 seconds.

@@ -1,6 +1,7 @@
 """The assistants' tools, asked over stdio by the MCP SDK's own client, and in memory."""
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from asyncfin import Annual, Client, Retry, Select
-from asyncfin.sandbox import Sandbox, Status, load
+from asyncfin.sandbox import Hang, Sandbox, Status, load
 
 mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
@@ -72,21 +73,37 @@ async def test_over_stdio_an_assistant_gets_from_companies_to_values(sandbox: Sa
     assert sandbox.token not in listed + overview + found + answer
 
 
-async def test_a_server_whose_host_is_gone_ends(sandbox: Sandbox) -> None:
-    """Standard input that is closed ends the process."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "asyncfin", "mcp", *sandbox.entities),
-        env={**os.environ, "ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    process.stdin.close()
-    async with asyncio.timeout(60):
-        printed, _ = await process.communicate()
-    assert printed == b""
+@pytest.mark.parametrize("asked", [False, True], ids=["idle", "while a call waits for the service"])
+async def test_a_server_whose_host_is_gone_ends(asked: bool) -> None:
+    """Closing its standard input, as the end of the host does, ends the process, also within a call."""
+    async with Sandbox.demo(faults=[Hang(operation="catalogue")]) as sandbox:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "asyncfin", "mcp", *sandbox.entities),
+            env={**os.environ, "ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        if asked:
+            info = {"name": "host", "version": "1"}
+            hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
+            call = {"name": "find_series", "arguments": {"entity_id": sandbox.entities[0]}}
+            for message in (
+                {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+                {"jsonrpc": "2.0", "method": "notifications/initialized"},
+                {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+            ):
+                process.stdin.write(json.dumps(message).encode() + b"\n")
+            while not any(served.operation == "catalogue" for served in sandbox.log):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        process.stdin.close()
+        async with asyncio.timeout(20):  # before the request that hangs would have timed out
+            printed, complaint = await process.communicate()
+    assert b"Traceback" not in complaint
+    assert process.returncode == 0
+    assert asked or printed == b""
 
 
 @pytest.mark.parametrize(
@@ -178,8 +195,8 @@ async def test_every_answer_fits_and_says_what_it_leaves_out(sandbox: Sandbox) -
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
-async def test_every_overview_of_a_real_company_fits() -> None:
-    """Thousands of series, metrics and scopes are told in 20,000 characters."""
+async def test_every_answer_about_a_real_company_fits() -> None:
+    """Thousands of series, metrics and scopes, and their values, are told in 20,000 characters."""
     for file in sorted(DATA.glob("*.json.gz")):
         async with (
             Sandbox(load(file)) as real,
@@ -189,5 +206,15 @@ async def test_every_overview_of_a_real_company_fits() -> None:
             for words in ("", "a", "revenue"):
                 asked = {"entity_id": real.entities[0], "words": words}
                 answer = await assistant.call_tool("find_series", asked)
+                assert not answer.is_error
+                assert len(text_of(answer)) <= MAX_CHARACTERS
+            catalogue = await client.catalogue(real.entities[0])
+            asked = {
+                "entity_id": real.entities[0],
+                "series_ids": [series.series_id for series in catalogue.series[:300]],
+                "periods": "all periods",
+            }
+            for tool in ("plan_cost", "query"):
+                answer = await assistant.call_tool(tool, asked)
                 assert not answer.is_error
                 assert len(text_of(answer)) <= MAX_CHARACTERS

@@ -113,7 +113,7 @@ class _Pages:
     def __init__(self, client: Callable[[], Client], names: dict[str, str]) -> None:
         self._client = client
         self._names = names
-        self._answered: dict[str, int] = {}
+        self._progress: dict[str, _Progress] = {}
         self._templates = Environment(
             loader=PackageLoader("asyncfin.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
         )
@@ -163,8 +163,9 @@ class _Pages:
         """The table, the chart, what was spent, and the Python that gives the same."""
         entity_id, question = await self._asked(request)
         client = self._client()
-        self._answered[entity_id] = 0
-        with client.observed(self._count):
+        # Of visitors who ask about one company at the same time all see the progress of the last to begin.
+        progress = self._progress[entity_id] = _Progress(entity_id)
+        with client.observed(progress):
             plan = await unless_gone(
                 request,
                 client.plan(
@@ -190,7 +191,8 @@ class _Pages:
 
     async def progress(self, request: Request) -> Response:
         """How many queries of the company were answered here since somebody last asked for values."""
-        return JSONResponse({"answered": self._answered.get(self._entity_id(request), 0)}, headers=_HEADERS)
+        progress = self._progress.get(self._entity_id(request))
+        return JSONResponse({"answered": progress.answered if progress else 0}, headers=_HEADERS)
 
     async def refused(self, request: Request, error: Exception) -> Response:
         """An error as a sentence with what to do, as a page or in the place of the fragment."""
@@ -205,10 +207,6 @@ class _Pages:
         response.status_code = answer.status
         response.headers.update(answer.headers)
         return response
-
-    def _count(self, event: Event) -> None:
-        if isinstance(event, RequestAnswered) and event.operation == "query" and event.entity_id is not None:
-            self._answered[event.entity_id] = self._answered.get(event.entity_id, 0) + 1
 
     def _entity_id(self, request: Request) -> str:
         entity_id: str = request.path_params["entity_id"]
@@ -242,6 +240,21 @@ class _Pages:
             **context,
         )
         return HTMLResponse(html, headers=_HEADERS)
+
+
+class _Progress:
+    """An observer that counts the queries of a company that were answered."""
+
+    def __init__(self, entity_id: str) -> None:
+        self._entity_id = entity_id
+        self.answered = 0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RequestAnswered) and (event.operation, event.entity_id) == (
+            "query",
+            self._entity_id,
+        ):
+            self.answered += 1
 
 
 async def _nobody(request: Request, error: Exception) -> Response:

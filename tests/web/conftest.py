@@ -27,7 +27,6 @@ class Page:
         self.client = client
         self.entities = entities
         self._sent: list[RequestStarted] = []
-        client.observed(self._note).__enter__()  # for as long as the client lives
         transport = httpx.ASGITransport(app=app)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8766")
 
@@ -37,7 +36,7 @@ class Page:
         path = f"/company/{entity_id or self.entities[0]}/{fragment}"
         return await self.http.post(path, data=fields or {"search": ""}, headers=headers)
 
-    def _note(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
         if isinstance(event, RequestStarted):
             self._sent.append(event)
 
@@ -50,4 +49,6 @@ class Page:
 async def page() -> AsyncIterator[Page]:
     """Give the explorer of the demo companies."""
     async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        yield Page(explorer(client, sandbox.entities), client, sandbox.entities)
+        made = Page(explorer(client, sandbox.entities), client, sandbox.entities)
+        with client.observed(made.note):
+            yield made

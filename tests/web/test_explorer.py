@@ -88,6 +88,17 @@ async def test_the_table_holds_the_texts_of_the_panel(
     assert "planned" in answer.text
 
 
+async def test_progress_counts_each_answered_query_once_however_many_ask(page: Page) -> None:
+    """Two visitors ask about one company at the same time."""
+    catalogue = await page.client.catalogue(page.entities[0])
+    series = [each.series_id for each in catalogue]
+    before = page.spent
+    await asyncio.gather(*(page.post("answer", series=series, rule="all") for _ in range(2)))
+    progress = await page.http.get(f"/company/{page.entities[0]}/progress", headers=OWN)
+    assert progress.json() == {"answered": page.spent - before}
+    assert page.spent - before > 1
+
+
 async def test_the_python_shown_runs_as_pasted_and_prints_the_same_texts(page: Page) -> None:
     """It takes service and token from the environment, and names neither."""
     answer = await page.post("answer", series=REVENUE, rule="annual", last="3")

@@ -247,9 +247,11 @@ class Client:
                     return cached
             return await read_catalogue(self._sender.send, source)
         read = self.whole_read(source, "catalogue")
+        if max_age is not None:
+            read.max_age = max_age
         while True:
             async with read.restarting():
-                return await read.catalogue(max_age)
+                return await read.catalogue()
 
     def query_pages(
         self, entity_id: str, query: Query, *, page_size: int = 100, prefetch: bool = False
@@ -388,6 +390,8 @@ class Client:
         read = self.whole_read(question.entity_id, operation)
         read.pinned = question.pinned
         read.fills_cache &= question.fill_cache
+        if question.max_age is not None:
+            read.max_age = question.max_age
         return read
 
     @staticmethod

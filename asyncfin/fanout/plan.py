@@ -184,7 +184,19 @@ def batches_of(
     if not series or periods is None or not catalogue.periods:
         return ()
     products, asked = _cross_products(Cells(catalogue, series), catalogue, periods)
-    return tuple(_batch(each, asked, catalogue.dataset_id, value_version) for each in products)
+    return tuple(
+        Batch(
+            metric_ids=product.metric_ids,
+            scope_combinations=product.paths,
+            periods=asked,
+            reporting_group_ids=product.groups,
+            value_version=value_version,
+            expected_dataset_id=catalogue.dataset_id,
+            home=frozenset(series.series_id for series in product.home),
+            matched=frozenset(series.series_id for series in product.matched),
+        )
+        for product in products
+    )
 
 
 def _cross_products(
@@ -192,7 +204,10 @@ def _cross_products(
 ) -> tuple[list[CrossProduct], Resolved]:
     """Return what the batches name, and the periods that they ask for."""
     crowded = cells.crowded()
-    rest = _without(cells.wanted, crowded)
+    rest = cells.wanted
+    if apart := {series.series_id for product in crowded for series in product.home}:
+        left = ((cell, [s for s in several if s.series_id not in apart]) for cell, several in rest.items())
+        rest = {cell: several for cell, several in left if several}
     products = _fewest(cells, crowded, rest)
     if not isinstance(periods, Trailing) or not _match_foreign(products):
         return products, periods
@@ -225,15 +240,6 @@ def _fewest(cells: Cells, crowded: list[CrossProduct], rest: SeriesByCell) -> li
     return [whole] if whole and whole.requests <= 2 < _requests(products) else products
 
 
-def _without(wanted: SeriesByCell, products: Iterable[CrossProduct]) -> SeriesByCell:
-    """Return the wanted series that these batches are not for."""
-    apart = {series.series_id for product in products for series in product.home}
-    if not apart:
-        return wanted
-    left = ((cell, [s for s in several if s.series_id not in apart]) for cell, several in wanted.items())
-    return {cell: several for cell, several in left if several}
-
-
 def _match_foreign(products: Iterable[CrossProduct]) -> bool:
     """Return whether a batch matches a series that is at home nowhere."""
     home = {series.series_id for product in products for series in product.home}
@@ -242,16 +248,3 @@ def _match_foreign(products: Iterable[CrossProduct]) -> bool:
 
 def _requests(products: Iterable[CrossProduct]) -> int:
     return sum(product.requests for product in products)
-
-
-def _batch(product: CrossProduct, periods: Resolved, dataset_id: str, value_version: ValueVersion) -> Batch:
-    return Batch(
-        metric_ids=product.metric_ids,
-        scope_combinations=product.paths,
-        periods=periods,
-        reporting_group_ids=product.groups,
-        value_version=value_version,
-        expected_dataset_id=dataset_id,
-        home=frozenset(series.series_id for series in product.home),
-        matched=frozenset(series.series_id for series in product.matched),
-    )

@@ -14,7 +14,6 @@ from typing import Any, Generic, TypeVar
 
 from asyncfin.cache.store import Partition
 from asyncfin.fanout.plan import Plan
-from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
 from asyncfin.table.block import Block
@@ -71,6 +70,7 @@ class Publication:
         listed: ids of series that a response over all of its periods has listed.
         left_out: ids of series that two responses have left out, the second one over all periods, and that
             no response has listed since.
+        plans: the plans last made for it, by the key of their question.
     """
 
     def __init__(self, catalogue: Catalogue, confirmed: datetime | None = None) -> None:
@@ -78,7 +78,7 @@ class Publication:
         self.confirmed = confirmed
         self.listed: set[str] = set()
         self.left_out: set[str] = set()
-        self._plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
+        self.plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
             _PLANNED_SERIES * len(catalogue), lambda plan: len(plan.series)
         )
 
@@ -98,35 +98,16 @@ class Publication:
     def record(self, series_ids: Collection[str], asked: Resolved) -> None:
         """Record which series a response has listed that asked for these periods."""
         self.left_out.difference_update(series_ids)
-        if self._covers_all(asked):
-            self.listed.update(series_ids)
-
-    def _covers_all(self, asked: Resolved) -> bool:
         known = self.catalogue.periods
         match asked:
             case Exact(periods=exact):
-                return set(known) <= set(exact)
+                covers_all = set(known) <= set(exact)
             case FiscalRange(start=Period() as start, end=Period() as end):
-                return all(start.fiscal_end <= each.fiscal_end <= end.fiscal_end for each in known)
-        return False  # where a trailing window ends is the service's to say
-
-    def plan(self, question: Question) -> Plan | None:
-        """Return the plan that was last made for an equal question."""
-        key = _plan_key(question)
-        return None if key is None else self._plans.get(key)
-
-    def keep_plan(self, plan: Plan) -> None:
-        """Keep a plan, so that an equal question need not be planned again."""
-        key = _plan_key(plan.question)
-        if key is not None:
-            self._plans.put(key, plan)
-
-
-def _plan_key(question: Question) -> Hashable | None:
-    # A predicate may depend on anything, so a Select with one may mean other series the next time.
-    if question.select.where is not None:
-        return None
-    return question.key
+                covers_all = all(start.fiscal_end <= each.fiscal_end <= end.fiscal_end for each in known)
+            case _:
+                covers_all = False  # where a trailing window ends is the service's to say
+        if covers_all:
+            self.listed.update(series_ids)
 
 
 class _Flight:

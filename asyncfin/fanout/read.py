@@ -10,7 +10,7 @@ from functools import partial
 
 from attrs import define
 
-from asyncfin.cache.store import Partition, Pointer
+from asyncfin.cache.store import Pointer
 from asyncfin.errors import (
     BucketUnavailableError,
     DatasetChangedError,
@@ -77,6 +77,8 @@ class Read:
         limit: how many of its pages may be under way, or wait to be taken.
 
     Attributes:
+        cache: the client's part of its cache; None: it has none.
+        max_age: for how many seconds a publication counts as the current one after it was confirmed.
         send: sends a request as a part of this read.
         pinned: whether only the first publication will do, so that a change is an error at once.
         final: set by those who have given away a part of the answer: from then on a change is an error.
@@ -89,9 +91,11 @@ class Read:
     ) -> None:
         self._sender = sender
         self.publications = publications
+        self.cache = publications.cache
         self.entity_id = entity_id
         self.operation = operation
         self.limit = limit
+        self.max_age = publications.max_age
         self.pinned = False
         self.final = False
         self.fills_cache = publications.cache is not None
@@ -99,11 +103,6 @@ class Read:
         self.send: Send = partial(sender.send, attempting=self.stats.count)
         self._asked = publications.clock()
         self._successor: Dataset | None = None
-
-    @property
-    def cache(self) -> Partition | None:
-        """The client's part of its cache; None: it has none."""
-        return self.publications.cache
 
     @asynccontextmanager
     async def restarting(self) -> AsyncIterator[None]:
@@ -232,11 +231,10 @@ class Read:
     def _is_current(self, publication: Publication, max_age: float) -> bool:
         return publication.is_current(self._asked, max_age, self.publications.clock())
 
-    async def catalogue(self, max_age: float | None) -> Catalogue:
+    async def catalogue(self) -> Catalogue:
         """Return the catalogue of the publication that counts as the current one."""
-        seconds = self.publications.max_age if max_age is None else max_age
-        known = await self._known(seconds) if seconds else None
-        if known is None or not self._is_current(known, seconds):
+        known = await self._known(self.max_age) if self.max_age else None
+        if known is None or not self._is_current(known, self.max_age):
             known = await self.current()
         return known.catalogue
 
@@ -248,9 +246,8 @@ class Read:
         """
         if isinstance(question.source, Catalogue):
             return await self._planned(self.publications.of(question.source), question)
-        max_age = self._max_age(question)
-        if (known := await self._known(max_age)) is not None:
-            is_current = self._is_current(known, max_age)
+        if (known := await self._known(self.max_age)) is not None:
+            is_current = self._is_current(known, self.max_age)
             try:
                 found = await self._planned(known, question)
                 if is_current or found.batches or found.cached:
@@ -261,7 +258,9 @@ class Read:
         return await self._planned(await self.current(), question)
 
     async def _planned(self, publication: Publication, question: Question) -> Plan:
-        found = publication.plan(question)
+        # A predicate may depend on anything, so a Select with one may mean other series the next time.
+        key = question.key if question.select.where is None else None
+        found = None if key is None else publication.plans.get(key)
         if found is None:
             if self.cache is not None:
                 found = without_batches(question, publication.catalogue)
@@ -269,7 +268,8 @@ class Read:
                 wanted = publication.catalogue.select(question.select)
                 make = partial(plan, question, publication.catalogue, wanted)
                 found = make() if len(wanted) <= _PLANNED_INLINE else await asyncio.to_thread(make)
-            publication.keep_plan(found)
+            if key is not None:
+                publication.plans.put(key, found)
         if self.cache is None:
             return found
         return await self.plan_missing(found, await self.blocks(found))
@@ -299,13 +299,13 @@ class Read:
         wanted = [series.series_id for series in plan.series]
         return await self.cache.blocks(self.entity_id, dataset_id, version, wanted)
 
-    async def confirm(self, publication: Publication, question: Question) -> None:
+    async def confirm(self, publication: Publication) -> None:
         """See to it that an answer made of cached values is of the current publication. At most one request.
 
         Raises:
             DatasetChangedError: another one is current.
         """
-        if self.pinned or self._is_current(publication, self._max_age(question)):
+        if self.pinned or self._is_current(publication, self.max_age):
             return
         try:
             current = await self.metadata()
@@ -326,9 +326,6 @@ class Read:
             entity_id=self.entity_id,
             at=self.publications.clock(),
         )
-
-    def _max_age(self, question: Question) -> float:
-        return self.publications.max_age if question.max_age is None else question.max_age
 
     async def store_confirmation(self, publication: Publication) -> None:
         """Store in the cache when a publication was last confirmed."""

@@ -42,7 +42,7 @@ async def answer(read: Read, question: Question, plan: Plan | None = None) -> Pa
                         arrivals += [arrival async for arrival in arriving]
                 arrivals += await _ask_again(read, stitch)
                 if publication.confirmed == confirmed:  # no page has come that was pinned to it
-                    await read.confirm(publication, question)
+                    await read.confirm(publication)
             await read.store_confirmation(publication)
             return stitch.panel(arrivals, current.series, requests=read.stats.requests)
 
@@ -82,7 +82,7 @@ async def _pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
                     yield panel(held.popleft())
     held += await _ask_again(read, stitch)
     if publication.confirmed == confirmed:
-        await read.confirm(publication, plan.question)
+        await read.confirm(publication)
     await read.store_confirmation(publication)
     while held:
         yield panel(held.popleft())
@@ -187,10 +187,10 @@ async def _ask_again(read: Read, stitch: Stitch) -> list[Arrival]:
     Raises:
         IncompleteResultError: a series did not come although a response over all periods has listed it.
     """
-    plan, publication, missing = stitch.plan, stitch.publication, stitch.missing
-    everything = resolve(FiscalRange(), plan.catalogue.periods)
-    if not missing or plan.periods is None or everything is None:
+    plan, publication = stitch.plan, stitch.publication
+    if plan.periods is None or not plan.catalogue.periods or not (missing := stitch.missing):
         return []
+    everything = resolve(FiscalRange(), plan.catalogue.periods)
     batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
     async with _arrivals(read, stitch, batches) as arriving:
         arrivals = [arrival async for arrival in arriving]

@@ -103,9 +103,14 @@ class Stitch:
             MalformedAnswerError: a series came before, or is another one than in the catalogue; or there is
                 a value outside what the batch asked for.
         """
-        self._refuse_repeated(page)
+        wanted = [(index, page.heads[index].series_id) for index in page.wanted.indices]
+        if repeated := [each for each in wanted if each[1] in self._arrived]:
+            raise MalformedAnswerError(f"the series came before @ {series_path(*each)}" for each in repeated)
         listed = self._listed(page)
-        axis = self._axis(page.periods)
+        # The same axis for all pages that list the same periods in the same order.
+        if (axis := self._axes.get(page.periods)) is None:
+            axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))
+            self._axes[page.periods] = axis
         text = PageText((page.body,), compressed=False)
         blocks = [block_of(axis, page, page.wanted, text)] if page.wanted.indices else []
         foreign = [block_of(axis, page, page.foreign, text)] if page.foreign.indices else []
@@ -125,13 +130,6 @@ class Stitch:
         self._room -= len(page.body)
         return arrival if self._room >= 0 else await asyncio.to_thread(arrival.packed)
 
-    def _axis(self, periods: tuple[Period, ...]) -> Axis:
-        """Return the axis of a page's periods, the same for all pages that list them in the same order."""
-        if (axis := self._axes.get(periods)) is None:
-            axis = Axis.of(tuple(self._known.setdefault(period, period) for period in periods))
-            self._axes[periods] = axis
-        return axis
-
     def _arrive(
         self,
         series_ids: Iterable[str],
@@ -145,11 +143,6 @@ class Stitch:
         if isinstance(self.plan.periods, Trailing) and populated:
             self.anchor = max(populated if self.anchor is None else {*populated, self.anchor})
         return arrival
-
-    def _refuse_repeated(self, page: PlannedPage) -> None:
-        ids = ((index, page.heads[index].series_id) for index in page.wanted.indices)
-        if repeated := [(index, series_id) for index, series_id in ids if series_id in self._arrived]:
-            raise MalformedAnswerError(f"the series came before @ {series_path(*each)}" for each in repeated)
 
     def _listed(self, page: PlannedPage) -> list[CatalogueSeries]:
         """Return what the catalogue says of a page's series.
@@ -203,24 +196,20 @@ class Stitch:
         plan = self.plan
         blocks = [block for arrival in arrivals for block in arrival.blocks]
         asked = plan.periods is not None and plan.catalogue.periods
+        if isinstance(plan.periods, Exact):
+            periods: Set[Period] = set(plan.periods.periods)
+        else:
+            # What was asked for again was asked for over all periods: some may not be the question's.
+            populated: set[Period] = set().union(*(arrival.populated for arrival in arrivals))
+            periods = _within(plan.periods, populated, self.anchor)
         return Panel(
-            Grid(plan.catalogue, plan.question.value_version, series, self._shown(arrivals), Store(blocks)),
+            Grid(plan.catalogue, plan.question.value_version, series, tuple(sorted(periods)), Store(blocks)),
             plan.question.select,
             tuple(each.series_id for each in series if each.series_id not in self._arrived) if asked else (),
             self.anchor,
             requests,
             self.publication.confirmed,
         )
-
-    def _shown(self, arrivals: list[Arrival]) -> tuple[Period, ...]:
-        """Return the panel's periods, oldest first.
-
-        What was asked for again was asked for over all periods, so there may be more than the question's.
-        """
-        if isinstance(self.plan.periods, Exact):
-            return tuple(sorted(self.plan.periods.periods))
-        populated: set[Period] = set().union(*(arrival.populated for arrival in arrivals))
-        return tuple(sorted(_within(self.plan.periods, populated, self.anchor)))
 
 
 def _within(selection: Resolved | None, periods: Set[Period], anchor: Period | None) -> Set[Period]:

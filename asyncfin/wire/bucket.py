@@ -304,27 +304,25 @@ class TokenBucket:
         )
 
     def _bind(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop, after moving the bucket there if its last loop is closed."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._move(loop)
-        return loop
-
-    def _move(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Continue in another loop, whose clock may have nothing to do with that of the last."""
-        if self._loop is not None:
+        if self._loop is not None and self._loop is not loop:
             if not self._loop.is_closed():
                 raise RuntimeError(
                     "this TokenBucket belongs to another event loop, which is not closed: "
                     "use one bucket per loop"
                 )
+            # The clock of this loop may have nothing to do with that of the last.
             ahead = loop.time() - self._loop.time()
             self._gcra.shift(ahead)
             self._budget.shift(ahead)
             if self._adaptive is not None:
                 self._adaptive.shift(ahead)
+            # Whoever waited went with the last loop, and the timer would wake nobody.
             self._lanes.clear()
             self._timer = None
         self._loop = loop
+        return loop
 
     def _change(self, rate: float | None, burst: float) -> None:
         if self._loop is None:
@@ -372,6 +370,7 @@ class TokenBucket:
 
     def _arm(self, moment: float | None) -> None:
         if self._timer is not None:
+            # All who wait in a queue wait for its head: their coming sets no new timer.
             if self._timer.when() == moment:
                 return
             self._timer.cancel()

@@ -80,15 +80,14 @@ class Tally:
     def __call__(self, event: Event) -> None:
         match event:
             case RequestStarted():
-                self._add(event.operation, Counts(requests=1, retries=int(event.attempt > 1)))
+                counts = Counts(requests=1, retries=int(event.attempt > 1))
             case RequestAnswered():
-                refused = int(event.status == 429)
-                self._add(event.operation, Counts(refused=refused, received=event.received))
+                counts = Counts(refused=int(event.status == 429), received=event.received)
             case Waited():
-                self._add(event.operation, Counts(waits=event.seconds))
-
-    def _add(self, operation: str, counts: Counts) -> None:
-        self._counts[operation] = self._counts.get(operation, Counts()) + counts
+                counts = Counts(waits=event.seconds)
+            case _:
+                return
+        self._counts[event.operation] = self._counts.get(event.operation, Counts()) + counts
 
     def stats(self) -> Stats:
         """Return the counts so far."""

@@ -6,7 +6,8 @@ leaves early closes the generator (`contextlib.aclosing`).
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Set
-from typing import Any, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from attrs import evolve
 
@@ -37,6 +38,10 @@ MAX_EMPTY_PAGES = 1_000
 
 Send: TypeAlias = Callable[[Request], Awaitable[Response]]
 Page = TypeVar("Page", CataloguePage, QueryPage, PlannedPage)
+
+
+class _RequestFor(Protocol):
+    def __call__(self, *, cursor: str | None) -> Request: ...
 
 
 class _Trail:
@@ -80,11 +85,9 @@ def catalogue_pages(
     At most 1,000 empty pages in a row are followed.
     """
     trail = _Trail(entity_id, expected_dataset_id)
-
-    def request_for(cursor: str | None) -> Request:
-        return catalogue_request(
-            entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size, cursor=cursor
-        )
+    request_for = partial(
+        catalogue_request, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size
+    )
 
     async def read(response: Response) -> CataloguePage:
         page = codec.decode_catalogue_page(response.body)
@@ -103,9 +106,7 @@ def query_pages(
     At most 1,000 empty pages in a row are followed.
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
-
-    def request_for(cursor: str | None) -> Request:
-        return query_request(entity_id, query, page_size=page_size, cursor=cursor)
+    request_for = partial(query_request, entity_id, query, page_size=page_size)
 
     async def read(response: Response) -> QueryPage:
         page = evolve(read_query_page(response.body, query.value_version), **_origin(response))
@@ -135,9 +136,7 @@ def planned_pages(
         keep_foreign: whether the numbers of series that are not wanted are read too, where they are sound.
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
-
-    def request_for(cursor: str | None) -> Request:
-        return query_request(entity_id, query, page_size=page_size, cursor=cursor)
+    request_for = partial(query_request, entity_id, query, page_size=page_size)
 
     async def read(response: Response) -> PlannedPage:
         page = await read_planned_page(response.body, wanted, query.value_version, keep_foreign=keep_foreign)
@@ -161,13 +160,13 @@ def _origin(response: Response) -> dict[str, Any]:
 
 async def _pages(
     send: Send,
-    request_for: Callable[[str | None], Request],
+    request_for: _RequestFor,
     read: Callable[[Response], Awaitable[Page]],
     *,
     prefetch: bool,
 ) -> AsyncGenerator[Page, None]:
     """Follow the cursor until it is absent; with `prefetch` ask for a page before its turn."""
-    request, ahead = request_for(None), None
+    request, ahead = request_for(cursor=None), None
     try:
         while True:
             response = await (ahead or send(request))
@@ -176,8 +175,9 @@ async def _pages(
                 with codec.error_context(request.operation, request.entity_id, response):
                     page = await read(response)
                 if page.next_cursor is not None:
-                    request = request_for(page.next_cursor)
+                    request = request_for(cursor=page.next_cursor)
                     ahead = asyncio.ensure_future(send(request)) if prefetch else None
+                # Others run before the next body is decoded, however many have come at once.
                 await asyncio.sleep(0)
             yield page
             if page.next_cursor is None:

@@ -101,11 +101,11 @@ class _Wait:
     """
 
     def __init__(
-        self, announce: Announcer, clock: Callable[[], datetime], bucket: Bucket, request: Request
+        self, request: Request, announce: Announcer, clock: Callable[[], datetime], bucket: Bucket
     ) -> None:
         self.reason = ""
         self.ends_at: float | None = None
-        self._announce, self._clock, self._bucket, self._request = announce, clock, bucket, request
+        self._request, self._announce, self._clock, self._bucket = request, announce, clock, bucket
 
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -171,6 +171,7 @@ class Sender:
         self._shared: _Shared | None = None
         self._tally = Tally()
         self.announce = Announcer(self._tally, log, *observers)
+        self._waiting = partial(_Wait, announce=self.announce, clock=transport.clock, bucket=bucket)
 
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
@@ -301,26 +302,20 @@ class Sender:
                 await self.tokens.current()
                 wait.reason = "connection"
                 await held.enter_async_context(self._loop_shared().slots)
-                token = await self._granted(request, progress, wait)
+                while True:
+                    # The grant comes last, so that what is granted is sent at once: the pace is that of the
+                    # requests, not only of the grants.
+                    wait.reason = "token"
+                    await self.tokens.current()
+                    wait.reason = "bucket"
+                    progress.sent_at = await self._bucket.acquire(lane=self._lane, counts=request.counts)
+                    if (token := self.tokens.held) is not None:
+                        break
+                    # The token was refused meanwhile. A grant that does not count is left used: giving it
+                    # back would take one off the day's spending.
+                    if request.counts:
+                        await self._bucket.give_back()
             yield token
-
-    async def _granted(self, request: Request, progress: _Progress, wait: _Wait) -> Secret:
-        """Return the token once the bucket grants the attempt.
-
-        The grant comes last, so that what is granted is sent at once: the pace is that of the requests, not
-        only of the grants.
-        """
-        while True:
-            wait.reason = "token"
-            await self.tokens.current()
-            wait.reason = "bucket"
-            progress.sent_at = await self._bucket.acquire(lane=self._lane, counts=request.counts)
-            if (token := self.tokens.held) is not None:
-                return token
-            # The token was refused meanwhile. A grant that does not count is left used: giving it back would
-            # take one off the day's spending.
-            if request.counts:
-                await self._bucket.give_back()
 
     async def _exhausted(
         self, request: Request, progress: _Progress, error: RateLimitedError
@@ -351,9 +346,6 @@ class Sender:
             wait.reason, wait.ends_at = "retry", asyncio.get_running_loop().time() + seconds
             async with asyncio.timeout_at(wait.ends_at):
                 await exhausted.wait()
-
-    def _waiting(self, request: Request) -> _Wait:
-        return _Wait(self.announce, self._transport.clock, self._bucket, request)
 
     def _loop_shared(self) -> _Shared:
         """Return what the requests of the running loop share; the last loop's is of no use here."""

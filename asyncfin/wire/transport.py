@@ -325,15 +325,12 @@ class _Request(aiohttp.ClientRequest):
         if conn.protocol is None or conn.protocol.should_close:
             raise _Stale
         secret = {name: value for name, value in self.headers.items() if callable(value)}
-        self._reveal(secret)
+        self.headers.update((name, value()) for name, value in secret.items())
         try:
             return await super().send(conn)  # writes the headers before it waits for anything
         finally:
+            # Before an error's frames can be looked at, and before aiohttp can log the request.
             self.headers.update(secret)
-
-    def _reveal(self, secret: Mapping[str, Callable[[], str]]) -> None:
-        for name, value in secret.items():
-            self.headers[name] = value()
 
 
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

@@ -80,9 +80,10 @@ class Client:
             catalogues are kept, and equal questions at the same time share their requests.
         max_age: for how many seconds a publication counts as the current one after that was confirmed. 0:
             each question confirms it, with one request for the metadata if it sends no other.
-        stale_if_error: for how many seconds after that cached values are given, if nothing else is needed
-            and the service does not tell which publication is current: the allowance is used up, it fails,
-            or it can't be reached. `Panel.confirmed_at` shows how old they are.
+        stale_if_error: for how many seconds after that a kept catalogue and cached values are given, if
+            nothing else is needed and the service does not tell which publication is current: the
+            allowance is used up, it fails, or it can't be reached. `Panel.confirmed_at` shows how old
+            they are.
         ssl: how the service's certificate is verified. None: by the system's authorities.
         trust_env: whether to go through the proxies that the environment names.
         allow_http: whether to take an http URL of another machine: with a warning, and through no proxy.
@@ -216,12 +217,10 @@ class Client:
             MalformedAnswerError: a page breaks the spec, is of another publication, or repeats a
                 series or a cursor.
         """
-        check_entity_id(entity_id)
+        send = self.whole_read(entity_id, "catalogue").send
         check_dataset_id(expected_dataset_id)
         check_page_size(page_size)
-        return catalogue_pages(
-            self._sender.send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size
-        )
+        return catalogue_pages(send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size)
 
     async def catalogue(self, source: str | Dataset, *, max_age: float | None = None) -> Catalogue:
         """Return the whole catalogue of an entity's current publication (spec 4.2).
@@ -245,7 +244,7 @@ class Client:
                 cached = await cache.catalogue(source.entity_id, source.dataset_id)
                 if cached is not None:
                     return cached
-            return await read_catalogue(self._sender.send, source)
+            return await read_catalogue(self.whole_read(source.entity_id, "catalogue").send, source)
         read = self.whole_read(source, "catalogue")
         if max_age is not None:
             read.max_age = max_age
@@ -270,10 +269,10 @@ class Client:
                 were not asked for, or repeats a series or a cursor. Values are decoded, and can raise
                 it, when they are first looked at.
         """
-        check_entity_id(entity_id)
+        send = self.whole_read(entity_id, "query").send
         checks.instance_of(Query).of_question()("query", query)
         check_page_size(page_size)
-        return query_pages(self._sender.send, entity_id, query, page_size=page_size, prefetch=prefetch)
+        return query_pages(send, entity_id, query, page_size=page_size, prefetch=prefetch)
 
     async def plan(
         self,
@@ -304,9 +303,12 @@ class Client:
         return await self._planned(self._read(question, "plan"), question)
 
     async def run(self, plan: Plan) -> Panel:
-        """Return the answer to a planned question, as `query` does."""
+        """Return the answer to a planned question, as `query` does.
+
+        It shares the requests of an equal question that is under way, planned or not.
+        """
         checks.instance_of(Plan).of_question()("plan", plan)
-        return await answer(self._read(plan.question, "query"), plan.question, plan)
+        return await self._answered(plan.question, plan)
 
     async def query(
         self,
@@ -324,7 +326,8 @@ class Client:
         as the caps allow. Arguments as for `plan`.
 
         A publication that changes meanwhile starts the read over, three times at most; with a
-        Catalogue as the source it is an error at once.
+        Catalogue as the source it is an error at once. Equal questions that are asked of one client at
+        the same time share their requests, which count in the `requests` of the first one's panel.
 
         Raises:
             SelectionError: an argument is not as said, or names what the catalogue lacks; no query
@@ -334,9 +337,11 @@ class Client:
             MalformedAnswerError: an answer breaks the spec.
             ServiceError, TransportError: a request failed for good.
         """
-        question = Question(source, select, periods, value_version, max_age, fill_cache)
+        return await self._answered(Question(source, select, periods, value_version, max_age, fill_cache))
+
+    async def _answered(self, question: Question, plan: Plan | None = None) -> Panel:
         read = self._read(question, "query")
-        panel = await self._publications.answers.share(question.key, partial(answer, read, question))
+        panel = await self._publications.answers.share(question.key, partial(answer, read, question, plan))
         # The requests count for the one whose question it was that sent them.
         return panel if panel.requests == read.stats.requests else evolve(panel, requests=read.stats.requests)
 
@@ -361,6 +366,9 @@ class Client:
         publication, and each series is in exactly one. Arguments and errors as for `query`, but once
         a piece has been given a changed publication is a DatasetChangedError. Waiting for a piece may
         be given up (``asyncio.wait_for``): the next wait goes on where it was.
+
+        Each stream sends its own requests, at the pace of its consumer: only the metadata and the
+        catalogue are shared with other questions under way.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
         read = self._read(question, "stream")

@@ -2,10 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given, settings
@@ -14,23 +15,29 @@ from hypothesis import strategies as st
 from asyncfin import (
     Annual,
     AuthenticationError,
+    Catalogue,
     Client,
+    Dataset,
     Exact,
     FiscalRange,
     MemoryCache,
     NotFoundError,
     PermissionDeniedError,
+    Query,
+    Retry,
     Select,
     SelectionError,
     ServerFailureError,
+    ServiceError,
     Trailing,
+    TransportError,
     read_entity,
 )
 from asyncfin.fanout.fill import for_cache
 from asyncfin.fanout.plan import without_batches
 from asyncfin.fanout.publications import Publication
 from asyncfin.fanout.question import Question
-from asyncfin.sandbox import Dialect, Latency, Sandbox, Status, Switch
+from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.sandbox.generate import generate
 from tests.properties.test_answers import DATASETS, DIALECTS, content, expected, period_selections, run, texts
@@ -38,6 +45,7 @@ from tests.properties.test_answers import DATASETS, DIALECTS, content, expected,
 BOTH = generate(7, series=150, publications=2)
 OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
 ENTITY = BOTH.entity_id
+ONCE = Retry(attempts=1)
 virtual = pytest.mark.virtual
 
 
@@ -215,16 +223,52 @@ async def test_what_may_not_be_read_any_more_is_not_given_from_the_cache(
                 await cached.query(ENTITY, Select(), Annual(), max_age=1e9)
 
 
+READS: dict[str, Callable[[Client, Catalogue], Awaitable[object]]] = {
+    "dataset": lambda client, known: client.dataset(ENTITY),
+    "catalogue of a dataset": lambda client, known: client.catalogue(
+        Dataset(ENTITY, known.name, str(uuid4()), known.created_timestamp)
+    ),
+    "catalogue pages": lambda client, known: anext(client.catalogue_pages(ENTITY)),
+    "query pages": lambda client, known: anext(
+        client.query_pages(
+            ENTITY,
+            Query([known.series[0].metric_id], [known.series[0].scopes], periods=FiscalRange(2020, 2025)),
+        )
+    ),
+    "query": lambda client, known: client.query(ENTITY, Select(), Annual(), value_version="latest_restated"),
+}
+
+
 @virtual
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
 @pytest.mark.parametrize("status", [403, 404])
-async def test_any_read_shows_that_an_entity_may_not_be_read_any_more(status: int) -> None:
-    """After a refused request for the metadata nothing is given within max_age either."""
+async def test_any_read_shows_that_an_entity_may_not_be_read_any_more(
+    status: int, read: Callable[[Client, Catalogue], Awaitable[object]]
+) -> None:
+    """After it nothing is given within max_age, nor for errors' sake, nor to another client of the cache."""
+    cache, options = MemoryCache(), {"max_age": 1e9, "stale_if_error": 1e9}
+    async with service() as sandbox, client(sandbox, cache, **options) as cached:
+        whole = await cached.query(ENTITY, Select(), FiscalRange())
+        assert (await cached.query(ENTITY, Select(), Annual())).requests == 0
+        sandbox.inject(Status(status=status, code="no"))
+        async with client(sandbox, cache, **options) as other:
+            await other.catalogue(ENTITY)
+            for asking in (cached, other):
+                with pytest.raises((NotFoundError, PermissionDeniedError)):
+                    await read(asking, whole.catalogue)
+                with pytest.raises((NotFoundError, PermissionDeniedError)):
+                    await asking.query(ENTITY, Select(), Annual())
+
+
+@virtual
+async def test_metadata_that_name_another_publication_end_the_belief_in_the_old_one() -> None:
+    """Whoever asked for them: within max_age the new one is asked for."""
     async with service() as sandbox, client(sandbox, MemoryCache(), max_age=1e9) as cached:
-        await cached.query(ENTITY, Select(), FiscalRange())
-        sandbox.inject(Status(status=status, code="no", operation="dataset"))
-        for question in (cached.dataset(ENTITY), cached.query(ENTITY, Select(), Annual())):
-            with pytest.raises((NotFoundError, PermissionDeniedError)):
-                await question
+        old = await cached.query(ENTITY, Select(), FiscalRange())
+        sandbox.publish(NEW)
+        assert (await cached.query(ENTITY, Select(), Annual())).dataset == old.dataset
+        current = await cached.dataset(ENTITY)
+        assert (await cached.query(ENTITY, Select(), FiscalRange())).dataset == current
 
 
 @virtual
@@ -247,14 +291,11 @@ async def test_a_confirmation_is_as_old_as_its_request() -> None:
 @virtual
 async def test_cached_values_are_given_for_a_while_when_the_metadata_cannot_be_had() -> None:
     """Only with `stale_if_error`, and only where nothing else is needed."""
-    from asyncfin import Retry
-
-    retry = Retry(attempts=1)
     cache = MemoryCache()
     async with (
         service() as sandbox,
-        client(sandbox, cache, stale_if_error=600, retry=retry) as lenient,
-        client(sandbox, cache, retry=retry) as strict,
+        client(sandbox, cache, stale_if_error=600, retry=ONCE) as lenient,
+        client(sandbox, cache, retry=ONCE) as strict,
     ):
         whole = await strict.query(ENTITY, Select(metric_ids=None, label=""), FiscalRange())
         sandbox.inject(Status(status=503))
@@ -264,6 +305,73 @@ async def test_cached_values_are_given_for_a_while_when_the_metadata_cannot_be_h
             await strict.query(ENTITY, Select(), Annual())
         with pytest.raises(ServerFailureError):
             await lenient.query(ENTITY, Select(), Annual(), value_version="latest_restated")
+
+
+UNTOLD = {
+    "failure": Status(status=503, operation="dataset"),
+    "allowance": Status(status=429, retry_after=90_000, operation="dataset"),
+    "no connection": Drop(operation="dataset"),
+}
+untold = pytest.mark.parametrize("fault", UNTOLD.values(), ids=UNTOLD)
+
+
+@virtual
+@untold
+@pytest.mark.parametrize("with_cache", [False, True])
+async def test_a_known_catalogue_is_given_for_a_while_when_the_metadata_cannot_be_had(
+    fault: Fault, with_cache: bool
+) -> None:
+    """No longer than `stale_if_error` allows; a plan that is made of it needs no request either."""
+    cache = MemoryCache() if with_cache else None
+    for seconds in (600, 1e-6):
+        async with service() as sandbox, client(sandbox, cache, stale_if_error=seconds, retry=ONCE) as asking:
+            known = await asking.catalogue(ENTITY)
+            sandbox.inject(fault)
+            if seconds < 1:
+                with pytest.raises((ServiceError, TransportError)):
+                    await asking.catalogue(ENTITY)
+                continue
+            assert await asking.catalogue(ENTITY) is known
+            plan = await asking.plan(ENTITY, Select(where=lambda series: False), Annual())
+            assert (plan.catalogue, plan.requests) == (known, 0)
+            with pytest.raises(SelectionError):
+                await asking.plan(ENTITY, Select("no such metric"), Annual())
+
+
+@virtual
+@untold
+async def test_a_new_client_gives_what_the_cache_holds_when_the_metadata_cannot_be_had(fault: Fault) -> None:
+    """The catalogue, a plan, a panel and its pieces; `confirmed_at` says how old they are."""
+    cache = MemoryCache()
+    async with service() as sandbox:
+        async with client(sandbox, cache) as first:
+            whole = await first.query(ENTITY, Select(), FiscalRange())
+        sandbox.inject(fault)
+        async with client(sandbox, cache, stale_if_error=600, retry=ONCE) as asking:
+            assert await asking.catalogue(ENTITY) == whole.catalogue
+            plan = await asking.plan(ENTITY, Select(), FiscalRange())
+            assert len(plan.cached) == len(whole)
+            panel = await asking.run(plan)
+            assert (panel.confirmed_at, content(panel)) == (whole.confirmed_at, content(whole))
+            async with asking.stream(ENTITY, Select(), FiscalRange()) as pieces:
+                came = [piece async for piece in pieces]
+            assert {piece.confirmed_at for piece in came} == {whole.confirmed_at}
+            assert {name: row for piece in came for name, row in content(piece).items()} == content(whole)
+
+
+@virtual
+async def test_a_catalogue_that_is_known_to_be_replaced_is_never_given_for_an_error() -> None:
+    """The metadata came, and name another publication; it is the new catalogue that can't be had."""
+    async with service() as sandbox, client(sandbox, None, stale_if_error=600, retry=ONCE) as asking:
+        await asking.catalogue(ENTITY)
+        sandbox.publish(NEW)
+        sandbox.inject(Status(status=503, operation="catalogue"))
+        for _ in range(2):
+            with pytest.raises(ServerFailureError):
+                await asking.catalogue(ENTITY)
+        sandbox.inject(Status(status=503, operation="dataset"))
+        with pytest.raises(ServerFailureError):
+            await asking.catalogue(ENTITY)
 
 
 @virtual
@@ -314,6 +422,22 @@ async def test_equal_questions_at_the_same_time_share_their_requests(with_cache:
 
 
 @virtual
+@pytest.mark.parametrize("with_cache", [False, True])
+async def test_equal_plans_at_the_same_time_share_their_requests(with_cache: bool) -> None:
+    """With one another, and with the question that they are for."""
+    cache = MemoryCache() if with_cache else None
+    slow = Latency(operation="query", seconds=1)
+    async with service(faults=[slow]) as sandbox, client(sandbox, cache) as shared:
+        plans = [await shared.plan(ENTITY, Select(), Annual()) for _ in range(2)]
+        spent = len(sandbox.log)
+        reads = [shared.run(plan) for plan in plans * 5]
+        panels = await asyncio.gather(*reads, shared.query(ENTITY, Select(), Annual()))
+        assert len(sandbox.log) - spent == plans[0].requests
+        assert [panel.requests for panel in panels] == [plans[0].requests] + [0] * 10
+        assert len({str(content(panel)) for panel in panels}) == 1
+
+
+@virtual
 async def test_overlapping_questions_at_the_same_time_ask_for_no_series_twice() -> None:
     """Each series is under way once; a question waits for those of others and asks for its own."""
     async with service(faults=[Latency(operation="query", seconds=1)]) as sandbox:
@@ -358,12 +482,10 @@ async def test_a_cancelled_leader_leaves_its_flight_to_those_who_wait() -> None:
 @virtual
 async def test_a_flight_that_fails_fails_for_all_who_wait_for_it() -> None:
     """Nobody repeats what has just failed."""
-    from asyncfin import Retry
-
     failing = [Latency(operation="query", seconds=5), Status(status=500, operation="query")]
     async with (
         service(faults=failing) as sandbox,
-        client(sandbox, MemoryCache(), retry=Retry(attempts=1)) as cached,
+        client(sandbox, MemoryCache(), retry=ONCE) as cached,
     ):
         catalogue = await cached.catalogue(ENTITY)
         selects = [Select.of(catalogue.series[:count]) for count in (40, 30, 20)]

@@ -1,12 +1,15 @@
 """Clients that share a cache on disk, as the workers of one machine do."""
 
 import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from asyncfin import Annual, ArgumentError, Client, FileCache, FiscalRange, Select
-from asyncfin.sandbox import Sandbox
+from asyncfin import Annual, ArgumentError, Client, FileCache, FiscalRange, PermissionDeniedError, Select
+from asyncfin.cache import database
+from asyncfin.sandbox import DatasetFile, Sandbox, Status
 from asyncfin.sandbox.generate import generate
 from tests.properties.test_answers import content
 
@@ -52,6 +55,57 @@ async def test_a_new_process_finds_what_another_has_read(tmp_path: Path) -> None
             again = await third.query(ENTITY, Select.of(whole.series[:7]), Annual())
             assert again.requests == 0
         assert content(again) == content(panel)
+
+
+@pytest.fixture
+def refuse_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """What lets nobody write to the cache any more, as a full disk does; it can be read."""
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
+    held: list[sqlite3.Connection] = []
+
+    def refuse() -> None:
+        (file,) = (tmp_path / "cache").glob("*.sqlite")
+        held.append(sqlite3.connect(file, isolation_level=None))
+        held[0].execute("BEGIN IMMEDIATE")
+
+    yield refuse
+    for each in held:
+        each.close()
+
+
+async def test_a_new_publication_is_read_though_the_cache_cannot_be_written(
+    tmp_path: Path, refuse_writes: Callable[[], None]
+) -> None:
+    """What is stored of the old one can't be deleted, and is not believed; by a new process neither."""
+    both = generate(7, series=60, publications=2)
+    old, new = (DatasetFile(both.entity_id, both.name, (each,)) for each in both.publications)
+    async with Sandbox(old) as sandbox, worker(sandbox, tmp_path / "cache", max_age=600) as first:
+        await first.query(both.entity_id, Select(), FiscalRange())
+        refuse_writes()
+        sandbox.publish(new)
+        current = await first.dataset(both.entity_id)
+        async with Client(sandbox.base_url, sandbox.token) as plain:
+            right = await plain.query(both.entity_id, Select(), FiscalRange())
+        for periods in (FiscalRange(), Annual()):
+            assert (await first.query(both.entity_id, Select(), periods)).dataset == current
+        async with worker(sandbox, tmp_path / "cache") as second:
+            for version in ("original", "latest_restated"):
+                panel = await second.query(both.entity_id, Select(), FiscalRange(), value_version=version)
+                assert panel.dataset == current
+                assert version == "latest_restated" or content(panel) == content(right)
+
+
+async def test_what_may_not_be_read_any_more_is_not_given_though_it_cannot_be_deleted(
+    tmp_path: Path, refuse_writes: Callable[[], None]
+) -> None:
+    """By this process: the next one confirms it, unless it believes for longer."""
+    async with Sandbox(DATASET) as sandbox, worker(sandbox, tmp_path / "cache", max_age=600) as client:
+        await client.query(ENTITY, Select(), FiscalRange())
+        refuse_writes()
+        sandbox.inject(Status(status=403, code="no"))
+        for question in (client.dataset(ENTITY), client.query(ENTITY, Select(), Annual())):
+            with pytest.raises(PermissionDeniedError):
+                await question
 
 
 async def test_a_cache_that_cannot_be_used_is_said_at_the_first_question(tmp_path: Path) -> None:

@@ -84,11 +84,21 @@ class TieredPartition:
         self._rows = rows
         self._counted = counted
         self._clock = clock
+        self._forgotten: dict[str, datetime] = {}
 
     async def pointer(self, entity_id: str) -> Pointer | None:
         # Asked for each time: another process may have confirmed it, or found that it has changed.
-        known = self._memory.pointers.get((self._digest, entity_id))
-        pointer = await self._rows.pointer(entity_id, known)
+        pointer = await self._rows.pointer(entity_id, self._memory.pointers.get((self._digest, entity_id)))
+        known, forgotten = (
+            self._memory.pointers.get((self._digest, entity_id)),
+            self._forgotten.get(entity_id),
+        )
+        now = self._clock()
+        # On a full disk what is stored may be what this process could not replace or delete.
+        if pointer is not None and forgotten is not None and pointer.confirmed <= forgotten:
+            pointer = None
+        elif pointer is not None and known is not None and known.age(now) < pointer.age(now):
+            pointer = known
         if pointer is None:
             self._memory.pointers.pop((self._digest, entity_id), None)
         else:
@@ -101,10 +111,12 @@ class TieredPartition:
             return
         if pointer.replaces(known, now):
             self._memory.pointers[self._digest, entity_id] = pointer
+            self._forgotten.pop(entity_id, None)
         await self._rows.put_pointer(entity_id, pointer, now)
 
     async def forget(self, entity_id: str) -> None:
         self._memory.pointers.pop((self._digest, entity_id), None)
+        self._forgotten[entity_id] = self._clock()
         await self._rows.forget(entity_id)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from asyncfin.cache.store import Partition
 from asyncfin.fanout.plan import Plan
-from asyncfin.model.catalogue import Catalogue, is_same_publication
+from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
@@ -182,7 +182,8 @@ class Publications:
         self.stale_if_error = stale_if_error
         self.reads: SingleFlight[str, Publication] = SingleFlight()
         self.answers: SingleFlight[Hashable, Panel] = SingleFlight()
-        # Of one client, also where several share a cache: their loops, lanes and ends differ.
+        # Of one client, also where several share a cache: their event loops and ends differ. So all who wait
+        # for a flight are in one lane, the client's, and it never has to move to a better one.
         self.flights = Flights()
         self._kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
@@ -202,6 +203,15 @@ class Publications:
         publication = Publication(catalogue, confirmed)
         self._kept.put(catalogue.entity_id, publication)
         return publication
+
+    def confirm(self, dataset: Dataset, asked: datetime) -> None:
+        """Record which publication is current, as a request that was sent at a moment has shown."""
+        if (kept := self.kept(dataset.entity_id)) is None:
+            return
+        if is_same_publication(kept.catalogue.dataset_id, dataset.dataset_id):
+            kept.confirm(asked)
+        else:
+            self._kept.drop(dataset.entity_id)
 
     async def forget(self, entity_id: str, dataset_id: str | None = None) -> None:
         """Drop an entity's publication, in the cache too: its pin was refused, or it may not be read.

@@ -29,8 +29,8 @@ from asyncfin.fanout.publications import Publication, Publications
 from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
 from asyncfin.table.block import Block
-from asyncfin.wire.pages import Send, read_catalogue
-from asyncfin.wire.protocol import dataset_request, read_dataset
+from asyncfin.wire.pages import read_catalogue
+from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
 
 MAX_RESTARTS = 3
@@ -79,7 +79,6 @@ class Read:
     Attributes:
         cache: the client's part of its cache; None: it has none.
         max_age: for how many seconds a publication counts as the current one after it was confirmed.
-        send: sends a request as a part of this read.
         pinned: whether only the first publication will do, so that a change is an error at once.
         final: set by those who have given away a part of the answer: from then on a change is an error.
         fills_cache: whether the cache keeps what it reads.
@@ -100,9 +99,16 @@ class Read:
         self.final = False
         self.fills_cache = publications.cache is not None
         self.stats = ReadStats()
-        self.send: Send = partial(sender.send, attempting=self.stats.count)
         self._asked = publications.clock()
         self._successor: Dataset | None = None
+
+    async def send(self, request: Request) -> Response:
+        """Send a request as a part of this read. Where the entity may not be read, its pointer is deleted."""
+        try:
+            return await self._sender.send(request, attempting=self.stats.count)
+        except (NotFoundError, PermissionDeniedError):
+            await self.publications.forget(self.entity_id)
+            raise
 
     @asynccontextmanager
     async def restarting(self) -> AsyncIterator[None]:
@@ -127,16 +133,13 @@ class Read:
 
         Rules 5 and 6 of spec 4.3 have no order: a service that checks ids or cursors before the pin answers
         a stale request with 400. So a 400 is confirmed with one request for the metadata. After either
-        refusal, and where the entity may not be read any more, what is kept of it is dropped.
+        refusal what is kept of the publication is dropped.
 
         Raises:
             DatasetChangedError: the publication is no longer the current one.
         """
         try:
             yield
-        except (NotFoundError, PermissionDeniedError):
-            await self.publications.forget(self.entity_id)
-            raise
         except DatasetChangedError:
             await self.publications.forget(self.entity_id, dataset_id)
             raise
@@ -164,14 +167,8 @@ class Read:
         """Return the entity's current dataset (spec 4.1). One request."""
         began = self.publications.clock()
         request = dataset_request(self.entity_id)
-        try:
-            dataset = read_dataset(request, await self.send(request))
-        except (NotFoundError, PermissionDeniedError):
-            await self.publications.forget(self.entity_id)
-            raise
-        kept = self.publications.kept(self.entity_id)
-        if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset.dataset_id):
-            kept.confirm(began)
+        dataset = read_dataset(request, await self.send(request))
+        self.publications.confirm(dataset, began)
         if self.cache is not None:
             await self.cache.put_pointer(self.entity_id, Pointer(dataset.dataset_id, began))
         return dataset
@@ -198,7 +195,13 @@ class Read:
         began = self.publications.clock()
         # What has just shown that a publication was replaced need not be asked for again.
         successor, self._successor = self._successor, None
-        dataset = successor or await self.metadata()
+        try:
+            dataset = successor or await self.metadata()
+        except _UNTOLD:
+            known = self.publications.kept(self.entity_id)
+            if known is not None and self._is_current(known, self.publications.stale_if_error):
+                return known
+            raise
         kept = self.publications.kept(self.entity_id)
         if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset.dataset_id):
             return kept
@@ -315,7 +318,6 @@ class Read:
             raise
         if is_same_publication(current.dataset_id, publication.catalogue.dataset_id):
             return
-        await self.publications.forget(self.entity_id, publication.catalogue.dataset_id)
         self._successor = current
         raise DatasetChangedError(
             status=409,

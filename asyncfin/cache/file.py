@@ -38,6 +38,7 @@ from asyncfin.cache.tiered import TieredPartition
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Dataset
+from asyncfin.wire.protocol import check_entity_id
 
 _log = logging.getLogger("asyncfin.cache")
 
@@ -177,8 +178,11 @@ class FileCache:
         """Delete what is kept of an entity, or everything, of all accounts.
 
         Raises:
+            SelectionError: the entity id is not ``O-`` and 32 characters.
             ArgumentError: the folder is not one that may be used.
         """
+        if entity_id is not None:
+            check_entity_id(entity_id)
         await self.run(partial(self._clear, entity_id), None)
 
     def _clear(self, entity_id: str | None, database: Database) -> None:

@@ -27,6 +27,7 @@ from asyncfin.errors import ArgumentError
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block, without
+from asyncfin.wire.protocol import check_entity_id
 
 MiB = 1024 * 1024
 
@@ -215,7 +216,13 @@ class MemoryCache:
         return CacheStats(*self._memory.held(), self._hits, self._misses, 0)
 
     async def clear(self, entity_id: str | None = None) -> None:
-        """Delete what is kept of an entity, or everything, of all accounts."""
+        """Delete what is kept of an entity, or everything, of all accounts.
+
+        Raises:
+            SelectionError: the entity id is not ``O-`` and 32 characters.
+        """
+        if entity_id is not None:
+            check_entity_id(entity_id)
         self._memory.clear(entity_id)
 
     async def aclose(self) -> None:

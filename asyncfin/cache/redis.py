@@ -25,6 +25,7 @@ from asyncfin.cache.tiered import TieredPartition
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model import checks
 from asyncfin.table.optional import library
+from asyncfin.wire.protocol import check_entity_id
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -119,7 +120,13 @@ class RedisCache:
         return CacheStats(*self._memory.held(), self._hits, self._misses, self._broken)
 
     async def clear(self, entity_id: str | None = None) -> None:
-        """Delete what is kept of an entity, or everything, of this account."""
+        """Delete what is kept of an entity, or everything, of this account.
+
+        Raises:
+            SelectionError: the entity id is not ``O-`` and 32 characters.
+        """
+        if entity_id is not None:
+            check_entity_id(entity_id)
         self._memory.clear(entity_id)
         pattern = f"{self.prefix}:*" if entity_id is None else f"{self.prefix}:*:{entity_id}:*"
         await self.run(lambda redis: _delete(redis, pattern), None)

@@ -6,6 +6,7 @@ from attrs import asdict
 from cyclopts import Parameter
 
 from asyncfin.cache.file import FileCache
+from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError, naming
 from asyncfin.cli.options import AsJson
 from asyncfin.cli.output import print_json, screen
@@ -21,6 +22,7 @@ async def cache(
     ] = None,
     clear: Annotated[bool, Parameter(help="Empty it, for all accounts of the folder.")] = False,
     json: AsJson = False,
+    names: Names = Names(),  # noqa: B008  a frozen value
 ) -> None:
     """Show what the cache in a folder holds, or empty it.
 
@@ -29,7 +31,7 @@ async def cache(
       asyncfin cache --cache ~/.cache/asyncfin --clear
 
     Args:
-        entity: With --clear: only what is kept of this entity.
+        entity: With --clear: only what is kept of this entity, an id or a name.
     """
     if folder is None:
         raise UsageError("no cache is named: set ASYNCFIN_CACHE or give --cache FOLDER")
@@ -38,7 +40,7 @@ async def cache(
     with naming("--cache"):
         kept = FileCache(folder)
         if clear:
-            await kept.clear(entity)
+            await kept.clear(None if entity is None else names.entity_id(entity))
         stats = kept.stats()
         await kept.aclose()
     if clear and stats.broken:

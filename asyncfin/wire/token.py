@@ -20,7 +20,7 @@ from asyncfin.wire.tasks import SingleFlight
 AskToken: TypeAlias = Callable[[], Awaitable[str]]
 
 _PRINTABLE = r"[\x21-\x7e]+"
-_WANTED = "printable ASCII without spaces"
+_WANTED = "printable ASCII without spaces (and without the word Bearer, which is sent with it)"
 _HIDDEN = "(secret)"
 # How many tokens are looked for in responses. A token renewed more often than this is long out of use.
 _REMEMBERED = 16

@@ -12,7 +12,7 @@ from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.redis import RedisCache
 from asyncfin.cache.store import Cache, Pointer
-from asyncfin.errors import ArgumentError
+from asyncfin.errors import ArgumentError, SelectionError
 from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, Clock, blocks, catalogue, content
 
 MakeCache = Callable[..., Cache]
@@ -181,6 +181,19 @@ async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None
     stats = cache.stats()
     assert (stats.series, stats.bytes) == (0, 0)
     assert await part.catalogue(OTHER, DATASET) is None
+
+
+@pytest.mark.parametrize("name", ["Apple", "*", "", 5])
+async def test_clearing_what_is_no_entity_id_is_an_error_and_deletes_nothing(
+    make_cache: MakeCache, name: Any
+) -> None:
+    """A name, or a pattern of Redis, would otherwise look as if it had been deleted."""
+    cache = make_cache(account="desk")
+    part = cache.partition(URL, "a-token")
+    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    with pytest.raises(SelectionError, match="entity_id must be 'O-' followed by 32 characters"):
+        await cache.clear(name)
+    assert await part.pointer(ENTITY) is not None
 
 
 @no_redis

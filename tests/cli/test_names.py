@@ -48,6 +48,11 @@ def test_every_command_takes_names_from_the_environment(
     assert command("query", "ratios", "the example", "--metric", "Revenue").code == 0
     report = command("extract", "ratios", "--ids", str(ids), "--into", str(tmp_path / "night"))
     assert report.out.startswith("entities: 2 done")
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("ASYNCFIN_CACHE", str(folder))
+    assert command("query", "the example", "--metric", "Revenue").code == 0
+    assert command("cache").out != f"{folder}: 0 series, 0.0 MB\n"
+    assert command("cache", "--clear", "the example").out == f"{folder}: 0 series, 0.0 MB\n"
 
 
 def test_errors_say_names(command: Command, names: str, tmp_path: Path) -> None:

@@ -265,10 +265,12 @@ def test_a_question_left_unanswered_by_a_closed_loop_is_asked_again_in_the_next(
 # --- what is taken for one
 
 
-@pytest.mark.parametrize("token", ["", " ", "a canary", "Bearer canary", "canary\n", "\tcanary", "canär", "canary\x00"])
+@pytest.mark.parametrize(
+    "token", ["", " ", "a canary", "Bearer canary", "canary\n", "\tcanary", "canär", "canary\x00"]
+)
 def test_a_token_that_no_header_can_carry_is_refused_without_showing_it(token: str) -> None:
     """A token must be printable ASCII without spaces; the error does not show it."""
-    with pytest.raises(SelectionError, match="token must be .* without the word Bearer") as caught:
+    with pytest.raises(SelectionError, match="without the word Bearer") as caught:
         Tokens(token)
     assert "can" not in str(caught.value)
 

@@ -62,32 +62,31 @@ class ClientOptions(TypedDict, total=False):
 class Client:
     """A session with the service.
 
-    Use it in ``async with``, or plain and ``await client.aclose()`` at the end. The connection opens
-    at first use. One client may serve any number of tasks of one event loop.
+    Use it as an async context manager, or call ``await client.aclose()`` at the end. Connections open
+    at first use. Any number of tasks of one event loop may share a client.
 
     Args:
-        base_url: where the service is: https, or http to this machine.
-        token: the access token (spec 5), or an async callable that returns one; it is asked again when
-            the service refuses what it gave.
-        bucket: what paces the requests; shared between clients if they are given the same one.
+        base_url: the URL of the service: https, or http to this machine.
+        token: the access token (spec 5), or an async callable that returns one; it is called again when
+            the service refuses the token.
+        bucket: paces the requests; clients that are given the same bucket share its pace.
             None: a `TokenBucket()` of its own, which learns its rate from the service's 429s.
-        retry: whether and when to try again.
-        timeouts: of one attempt, in seconds.
-        max_in_flight: how many requests may be under way at once, at least 1.
-        lane: ``"interactive"``, or ``"bulk"``, which stands back for the interactive clients of a
-            shared bucket.
-        cache: keeps what is read, so that it need not be asked for again: a `MemoryCache`, say. None: only
-            catalogues are kept, and equal questions at the same time share their requests.
-        max_age: for how many seconds a publication counts as the current one after that was confirmed. 0:
+        retry: when to send a request again.
+        timeouts: the time limits of one attempt.
+        max_in_flight: how many requests may be in flight at once, at least 1.
+        lane: ``"interactive"``, or ``"bulk"``, which gives way to interactive clients of a shared bucket.
+        cache: keeps what is read, so that it need not be requested again. None: only the catalogues used last
+            are kept. Equal questions at the same time share their requests in either case.
+        max_age: how many seconds a publication is taken for the current one after it was confirmed. 0:
             each question confirms it, with one request for the metadata if it sends no other.
         stale_if_error: for how many seconds after that a kept catalogue and cached values are given, if
             nothing else is needed and the service does not tell which publication is current: the
             allowance is used up, it fails, or it can't be reached. `Panel.confirmed_at` shows how old
             they are.
-        ssl: how the service's certificate is verified. None: by the system's authorities.
-        trust_env: whether to go through the proxies that the environment names.
-        allow_http: whether to take an http URL of another machine: with a warning, and through no proxy.
-        observers: what is called with each event of `asyncfin.events`.
+        ssl: the context that verifies the service's certificate. None: the system's certificate authorities.
+        trust_env: whether to use the proxies that the environment names.
+        allow_http: whether to accept an http URL of another machine; this warns, and uses no proxy.
+        observers: functions that are called with each event of `asyncfin.events`.
 
     Raises:
         ArgumentError: an argument is not as described.
@@ -139,10 +138,11 @@ class Client:
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
         """Return a client for the base URL and token in ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN.
 
-        Options are the keyword arguments of `Client`.
+        Args:
+            options: the keyword arguments of `Client`.
 
         Raises:
-            ArgumentError: one of them is not set, or an option is not as described.
+            ArgumentError: one of the variables is not set, or an option is not as described.
         """
         missing = [name for name in ("ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN") if not os.environ.get(name)]
         if missing:
@@ -163,8 +163,8 @@ class Client:
     async def aclose(self) -> None:
         """Close all connections. The client can't be used afterwards; closing it again does nothing.
 
-        Its requests under way, and those that wait, end at once with a RuntimeError; those that
-        waited take no grant of the bucket.
+        Requests in flight and waiting ones end at once with a RuntimeError; the waiting ones take no
+        grant of the bucket.
 
         Raises:
             RuntimeError: the client belongs to another event loop that is not closed.
@@ -173,12 +173,12 @@ class Client:
 
     @property
     def bucket(self) -> Bucket:
-        """What grants the requests; may be shared with other clients."""
+        """The bucket that paces the requests; other clients may share it."""
         return self._bucket
 
     @property
     def max_in_flight(self) -> int:
-        """How many requests may be under way at once."""
+        """How many requests may be in flight at once."""
         return self._max_in_flight
 
     def stats(self) -> Stats:
@@ -186,9 +186,9 @@ class Client:
         return self._sender.stats()
 
     def observed(self, observer: Observer) -> AbstractContextManager[Observer]:
-        """Call one more observer with each event while a ``with`` block lasts.
+        """Return a context manager that adds an observer for the length of a ``with`` block.
 
-        The block gets what tells all observers of an event, for those who add events of their own.
+        It yields a function that passes an event to all observers, for callers with events of their own.
         """
         return self._sender.announce.also(observer)
 
@@ -207,12 +207,13 @@ class Client:
         """Yield the pages of a catalogue as the service cuts them (spec 4.2). One request each.
 
         Args:
-            expected_dataset_id: the publication to read. None: whichever is current; a change between
-                two pages is an error all the same.
-            page_size: series a page, 1 to 100.
+            entity_id: the entity.
+            expected_dataset_id: the publication to read. None: the current one; a change between two
+                pages is an error all the same.
+            page_size: series per page, 1 to 100.
 
         Raises:
-            SelectionError: an argument is not as said.
+            SelectionError: an argument is not as described.
             DatasetChangedError: the publication is no longer the current one.
             MalformedAnswerError: a page breaks the spec, is of another publication, or repeats a
                 series or a cursor.
@@ -225,14 +226,14 @@ class Client:
     async def catalogue(self, source: str | Dataset, *, max_age: float | None = None) -> Catalogue:
         """Return the whole catalogue of an entity's current publication (spec 4.2).
 
-        One request for the metadata, and one for each 100 series unless this client has read the
-        publication's catalogue before. A change while it is read starts it over, three times at most.
+        Spends one request for the metadata, and one for each 100 series unless the client still has the
+        catalogue. When the publication changes meanwhile, the read starts over, at most three times.
 
         Args:
             source: an entity id, or a Dataset: that publication, with no request for the
                 metadata. It is not kept, and a change is an error at once.
-            max_age: for how many seconds a kept publication counts as the current one. None: as the
-                client was told.
+            max_age: how many seconds a publication is taken for the current one after it was confirmed.
+                None: the client's `max_age`.
 
         Raises:
             SelectionError, NotFoundError: as for `dataset`.
@@ -258,11 +259,14 @@ class Client:
         """Yield the pages of one query as the service cuts them (spec 4.3). One request each.
 
         Args:
-            page_size: series a page, 1 to 100.
-            prefetch: whether to ask for the next page while this one is looked at; one page at most.
+            entity_id: the entity.
+            query: what to ask for.
+            page_size: series per page, 1 to 100.
+            prefetch: whether to request the next page while the caller works on this one; never more
+                than one ahead.
 
         Raises:
-            SelectionError: an argument is not as said.
+            SelectionError: an argument is not as described.
             ValidationFailedError: the service does not know a metric, group or path.
             DatasetChangedError: the query's `expected_dataset_id` is no longer the current publication.
             MalformedAnswerError: a page breaks the spec, is of another publication, holds series that
@@ -284,26 +288,27 @@ class Client:
         max_age: float | None = None,
         fill_cache: bool = True,
     ) -> Plan:
-        """Return how a question would be asked: which queries, how many requests.
+        """Return the plan of a question: which queries it needs, and how many requests.
 
         Args:
             source: an entity id, or a Catalogue. With a Catalogue no request is spent; with an entity
-                id the catalogue is read unless the client still keeps it.
-            select: which series.
+                id the catalogue is read unless the client still has it.
+            select: the series.
             periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
             value_version: ``"original"`` or ``"latest_restated"``.
-            max_age: for how many seconds a kept publication counts as the current one. None: as the
-                client was told.
-            fill_cache: whether the client's cache keeps what is read; what it holds is used all the same.
+            max_age: how many seconds a publication is taken for the current one after it was confirmed.
+                None: the client's `max_age`.
+            fill_cache: whether the client's cache keeps what is read. What it already holds is used
+                in either case.
 
         Raises:
-            SelectionError: an argument is not as said, or names what the catalogue lacks.
+            SelectionError: an argument is not as described, or names what the catalogue does not have.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
         return await self._planned(self._read(question, "plan"), question)
 
     async def run(self, plan: Plan) -> Panel:
-        """Return the answer to a planned question, as `query` does.
+        """Return the answer to a planned question. Errors are those of `query`.
 
         It shares the requests of an equal question that is under way, planned or not.
         """
@@ -320,22 +325,23 @@ class Client:
         max_age: float | None = None,
         fill_cache: bool = True,
     ) -> Panel:
-        """Return the series that a Select means, with their values, as one table of one publication.
+        """Return the selected series with their values at the selected periods, all of one publication.
 
-        It is what a single query without caps would answer (spec 4.3), asked for in as few requests
-        as the caps allow. Arguments as for `plan`.
+        The panel equals the answer of a single query without caps (spec 4.3), read in as few requests
+        as the planner can. The arguments are those of `plan`.
 
-        A publication that changes meanwhile starts the read over, three times at most; with a
-        Catalogue as the source it is an error at once. Equal questions that are asked of one client at
-        the same time share their requests, which count in the `requests` of the first one's panel.
+        When the publication changes meanwhile, the read starts over, at most three times; with a
+        Catalogue as the source a change is an error at once. Equal questions that are asked of one
+        client at the same time share their requests, which count in `requests` of the first one's panel.
 
         Raises:
-            SelectionError: an argument is not as said, or names what the catalogue lacks; no query
-                was sent.
+            SelectionError: an argument is not as described, or names what the catalogue does not have;
+                no query was sent.
             DatasetChangedError: the publication changed too often, or is no longer the Catalogue's.
-            IncompleteResultError: the service lost series.
-            MalformedAnswerError: an answer breaks the spec.
-            ServiceError, TransportError: a request failed for good.
+            IncompleteResultError: series are missing that the service had listed before.
+            MalformedAnswerError: a response breaks the spec.
+            ServiceError: the service answered with an error that retries did not overcome.
+            TransportError: no complete response came, however often the request was sent.
         """
         return await self._answered(Question(source, select, periods, value_version, max_age, fill_cache))
 
@@ -356,16 +362,18 @@ class Client:
         max_age: float | None = None,
         fill_cache: bool = True,
     ) -> AsyncIterator[AsyncIterator[Panel]]:
-        """Give the answer of `query` in pieces, as they come: for more than fits into memory.
+        """Yield the answer of `query` in pieces, for answers that do not fit into memory.
+
+        It is an async context manager that gives an async iterator:
 
             async with client.stream(entity_id, Select(), Annual()) as pieces:
                 async for piece in pieces:
                     ...
 
         Each piece is a Panel of some of the series, with its own periods. All pieces are of one
-        publication, and each series is in exactly one. Arguments and errors as for `query`, but once
-        a piece has been given a changed publication is a DatasetChangedError. Waiting for a piece may
-        be given up (``asyncio.wait_for``): the next wait goes on where it was.
+        publication, and each series is in exactly one of them. Arguments and errors are those of `query`,
+        except that a change of the publication after the first piece is a DatasetChangedError. A wait
+        for a piece may be cancelled (``asyncio.wait_for``); the next one continues where it stopped.
 
         Each stream sends its own requests, at the pace of its consumer: only the metadata and the
         catalogue are shared with other questions under way.
@@ -376,9 +384,9 @@ class Client:
             yield panels
 
     def whole_read(self, entity_id: str, operation: str) -> Read:
-        """Return a whole read of an entity, for those who make one of several calls.
+        """Return a whole read of an entity, to make several calls on one publication.
 
-        It starts over when the publication changes, as `query` does by itself:
+        It starts over when the publication changes, as `query` itself does:
 
             read = client.whole_read(entity_id, "overview")
             while True:
@@ -389,7 +397,8 @@ class Client:
                         return await client.query(catalogue, select, periods)
 
         Args:
-            operation: what the `Restarted` events call it.
+            entity_id: the entity.
+            operation: the name of the read in `Restarted` events.
         """
         check_entity_id(entity_id)
         return Read(self._sender, self._publications, entity_id, operation, limit=self._max_in_flight)
@@ -409,13 +418,16 @@ class Client:
                 return await read.plan(question)
 
     async def usage(self, start_date: date | str, end_date: date | str) -> tuple[UsageWindow, ...]:
-        """Return the account's usage from one day to another, both included (spec 4.4).
+        """Return the account's usage from one day to another, oldest first (spec 4.4).
 
-        The range may be of any length: it is read in windows of at most 92 days, one request each,
-        which come oldest first. Days are dates or ISO texts (``2024-03-31``).
+        The range may be of any length: it is read in windows of at most 92 days, one request each.
+
+        Args:
+            start_date: the first day, a date or ISO text (``"2024-03-31"``), included.
+            end_date: the last day, included.
 
         Raises:
-            SelectionError: a day is none, or the end is before the start.
+            SelectionError: an argument is not a day, or the end is before the start.
             PermissionDeniedError: the token lacks ``usage:read``.
         """
         start, end = _day("start_date", start_date), _day("end_date", end_date)
@@ -432,7 +444,8 @@ class Client:
     async def limits(self) -> Any:
         """Return the account's credits and research-run limits (spec 4.5). One request.
 
-        The spec does not show the body, so it is whatever JSON value came.
+        Returns:
+            The response's JSON value as it came: the spec does not show its structure.
         """
         request = limits_request()
         return read_json(request, await self._sender.send(request))

@@ -1,10 +1,17 @@
 """The site of the documents: `nox -s docs`. No build needs the network."""
 
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
 
+from docutils.io import StringOutput
+from sphinx.builders.text import TextBuilder
+from sphinx.search.en import SearchEnglish
+from sphinx.writers.text import TextWriter
+
 HERE = Path(__file__).parent
+ROOT = HERE.parent
 sys.path.insert(0, str(HERE))
 
 from drawings import draw_all  # noqa: E402
@@ -32,37 +39,14 @@ default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_class_signature = "separated"
+autodoc_class_signature = "mixed"
+autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
+# A parameter a line, where a signature is longer than a line.
+python_maximum_signature_line_length = 88
+python_trailing_comma_in_multi_line_signatures = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
-
-TEXTS = [
-    "../README.md",
-    *(
-        f"{name}.md"
-        for name in (
-            "guide",
-            "extraction",
-            "machines",
-            "pacing",
-            "caching",
-            "web",
-            "sandbox",
-            "cli",
-            "schema",
-        )
-    ),
-    "dataset-format.md",
-]
-
-
-def write_llms(app: object, failure: Exception | None) -> None:
-    """Write all documents into one text for assistants, beside the pages."""
-    if failure is None:
-        texts = [(HERE / name).read_text() for name in TEXTS if (HERE / name).exists()]
-        (Path(app.outdir) / "llms.txt").write_text("\n\n".join(texts))  # type: ignore[attr-defined]
-
 
 # Documents that stand elsewhere in the repository, and their pages.
 ELSEWHERE = {
@@ -70,28 +54,91 @@ ELSEWHERE = {
     "CHANGELOG.md": "changes.md",
     "benchmarks/RESULTS.md": "results.md",
 }
+SOURCES = {name.removesuffix(".md"): ROOT / file for file, name in ELSEWHERE.items()}
+SOURCES["index"] = ROOT / "README.md"
+
+# The names of unions that signatures would spell out.
+ALIASES = {
+    "~asyncfin.model.period.Exact | ~asyncfin.model.period.FiscalRange | ~asyncfin.model.period.Trailing"
+    " | ~asyncfin.model.period.Annual | ~asyncfin.model.period.Quarterly": "~asyncfin.typing.PeriodSelection",
+    "~typing.Literal['original', 'latest_restated']": "~asyncfin.typing.ValueVersion",
+    "~typing.Literal['interactive', 'bulk']": "~asyncfin.typing.Lane",
+    "~typing.Literal['long', 'wide']": "~asyncfin.typing.Layout",
+}
+
+
+class Search(SearchEnglish):
+    """Sphinx leaves numbers out of its index, and readers look for `429`."""
+
+    def word_filter(self, word: str) -> bool:
+        return bool(re.fullmatch(r"\d{3}", word)) or super().word_filter(word)
 
 
 def read_source(app: object, page: str, source: list[str]) -> None:
     """Read the README as the front page, and let links lead to pages of the site."""
     if page == "index":
-        source[0] = (HERE.parent / "README.md").read_text().replace("](docs/", "](") + source[0]
+        source[0] = SOURCES[page].read_text().replace("](docs/", "](") + source[0]
     for file, name in ELSEWHERE.items():
         source[0] = source[0].replace(f"]({file})", f"]({name})").replace(f"](../{file})", f"]({name})")
 
 
-def show_examples(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Show as code what is indented below a line that ends with a colon, and a blank line."""
+def tidy_docstring(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Prepare the lines of a docstring for napoleon, which reads some of them otherwise than we mean them."""
+    if what == "property":
+        lines.insert(0, "")  # it would take what stands before a colon in the first line for the type
     for at in range(len(lines) - 2):
         line, below, code = lines[at : at + 3]
         indented = len(code) - len(code.lstrip()) > len(line) - len(line.lstrip())
         if indented and line.endswith(":") and not line.endswith("::") and not below.strip():
-            lines[at] = line + ":"
+            lines[at] = line + ":"  # code: it would take it for a section of its own, or a quotation
+
+
+def tidy_signature(app, what, name, obj, options, signature, returns):  # type: ignore[no-untyped-def]
+    """Leave out the signatures of classes that only the library makes, and name its unions."""
+    text = obj.__doc__ or ""
+    if what == "class" and "Attributes:" in text and "Args:" not in text and "sandbox" not in name:
+        return "", None
+    for spelt, alias in ALIASES.items():
+        signature = signature and signature.replace(spelt, alias)
+        returns = returns and returns.replace(spelt, alias)
+    return signature, returns
+
+
+def finish(app, failure: Exception | None) -> None:  # type: ignore[no-untyped-def]
+    """Write llms.txt, and let the search take numbers."""
+    if failure is not None or app.builder.name != "html":
+        return
+    texts = [_text(app, page) for page in _pages(app.env)]
+    (Path(app.outdir) / "llms.txt").write_text("\n\n".join(texts))
+    script = Path(app.outdir) / "_static" / "searchtools.js"
+    text, skipping = script.read_text(), r" || queryTerm.match(/^\d+$/)"
+    if skipping not in text and r"\d+" in text:
+        raise RuntimeError("searchtools.js of this Sphinx leaves numbers out in another way")
+    script.write_text(text.replace(skipping, ""))
+
+
+def _pages(env, page: str = "index") -> list[str]:  # type: ignore[no-untyped-def]
+    """Return all pages in the order of the tables of contents."""
+    below = [name for name in env.toctree_includes.get(page, ()) if name in env.found_docs and name != page]
+    return [page, *(each for name in below for each in _pages(env, name))]
+
+
+def _text(app, page: str) -> str:  # type: ignore[no-untyped-def]
+    """Return a page's own text; a page of the reference as autodoc has filled it."""
+    if not page.startswith("reference/"):
+        return SOURCES.get(page, HERE / f"{page}.md").read_text()
+    builder = TextBuilder(app, app.env)
+    builder.init()
+    builder.current_docname = page
+    writer = TextWriter(builder)
+    return writer.write(app.env.get_and_resolve_doctree(page, builder), StringOutput(encoding="unicode"))
 
 
 def setup(app) -> None:  # type: ignore[no-untyped-def]
     draw_all(HERE / "_generated")
-    # Before napoleon, which would take some of these for its own sections.
-    app.connect("autodoc-process-docstring", show_examples, priority=100)
+    app.add_search_language(Search)
+    # Before napoleon.
+    app.connect("autodoc-process-docstring", tidy_docstring, priority=100)
+    app.connect("autodoc-process-signature", tidy_signature)
     app.connect("source-read", read_source)
-    app.connect("build-finished", write_llms)
+    app.connect("build-finished", finish)

@@ -17,13 +17,19 @@ from asyncfin.wire.pace import GCRA
 matplotlib.rcParams["svg.hashsalt"] = "asyncfin"
 
 
+# For pages of either scheme: the style of matplotlib, and what it adds to the name of a file.
+SCHEMES = {"default": "", "dark_background": "-dark"}
+
+
 def draw_all(folder: Path) -> None:
-    """Draw everything into a folder."""
+    """Draw everything into a folder, for light pages and for dark ones."""
     folder.mkdir(exist_ok=True)
-    asyncio.run(_draw(folder))
+    for style, suffix in SCHEMES.items():
+        with plt.style.context(style):
+            asyncio.run(_draw(folder, suffix))
 
 
-async def _draw(folder: Path) -> None:
+async def _draw(folder: Path, suffix: str) -> None:
     async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         panels = [
             await client.query(
@@ -34,12 +40,13 @@ async def _draw(folder: Path) -> None:
         _, axes = plt.subplots(figsize=(8, 4))
         for panel in panels:
             panel.plot(axes)
-        _save(axes.figure, folder / "companies.svg")
+        _save(axes.figure, folder / f"companies{suffix}.svg")
         catalogue = await client.catalogue(sandbox.entities[0])
-        _planning(await client.plan(catalogue, Select(), FiscalRange()), folder / "planning.svg")
+        _planning(await client.plan(catalogue, Select(), FiscalRange()), folder / f"planning{suffix}.svg")
         revenue = Select(metric_ids=["Revenue", "NetIncome"], cadence="quarterly", basis="consolidated")
-        _exactness(await client.query(sandbox.entities[0], revenue, FiscalRange()), folder / "exactness.svg")
-    _pacing(folder / "pacing.svg")
+        panel = await client.query(sandbox.entities[0], revenue, FiscalRange())
+        _exactness(panel, folder / f"exactness{suffix}.svg")
+    _pacing(folder / f"pacing{suffix}.svg")
 
 
 def _planning(plan: Plan, path: Path) -> None:
@@ -58,10 +65,14 @@ def _planning(plan: Plan, path: Path) -> None:
             label=f"batch {at + 1}: {len(cells)} series",
         )
     axes.set(
-        xlabel="scope path", ylabel="metric", title=f"{len(plan.series)} series in {plan.requests} requests"
+        xlabel=f"{len(paths)} scope paths",
+        ylabel=f"{len(metrics)} metrics",
+        xticks=[],
+        yticks=[],
+        title=f"All {len(plan.series)} series of Apple in {plan.requests} requests",
     )
     axes.invert_yaxis()
-    axes.legend(loc="lower right")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=len(plan.batches), frameon=False)
     _save(figure, path)
 
 
@@ -77,12 +88,13 @@ def _exactness(panel: Panel, path: Path) -> None:
             at,
             period.duration_months,
             left=period.fiscal_end - period.duration_months,
-            color="#1f5f99" if inside else "#bbbbbb",
+            color="#3f8fd2" if inside else "#999999",
         )
-    axes.axvspan(anchor.fiscal_end - 12, anchor.fiscal_end, alpha=0.12, color="#e69f00")
+    axes.axvspan(anchor.fiscal_end - 12, anchor.fiscal_end, alpha=0.2, color="#e69f00")
     axes.set_yticks(range(len(periods)), [period.label for period in periods])
     axes.set_xticks([])
-    axes.set_title(f"Trailing(12), anchored at {anchor.label}: what ends in the window is in it")
+    axes.set_xlabel("fiscal months")
+    axes.set_title(f"Trailing(12) anchored at {anchor.label}: the periods that end in the window")
     _save(figure, path)
 
 
@@ -98,11 +110,11 @@ def _pacing(path: Path) -> None:
         grants.append(now)
     figure, axes = plt.subplots(figsize=(8, 4))
     axes.step(grants, range(1, 41), where="post", label="granted")
-    axes.plot([0, grants[-1]], [5, 5 + 5 * grants[-1]], "--", color="#888888", label="burst + rate x time")
+    axes.plot([0, grants[-1]], [5, 5 + 5 * grants[-1]], "--", color="#888888", label="burst + rate · seconds")
     axes.set(
         xlabel="seconds",
         ylabel="requests",
-        title="5 requests a second, burst 5, a Retry-After of 3 s after 20",
+        title="40 requests at rate 5 and burst 5; the 20th is refused with Retry-After: 3",
     )
     axes.legend()
     _save(figure, path)
@@ -110,5 +122,5 @@ def _pacing(path: Path) -> None:
 
 def _save(figure: Figure, path: Path) -> None:
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, metadata={"Date": None}, transparent=True)
     plt.close(figure)

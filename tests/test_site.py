@@ -1,34 +1,58 @@
 """The site of the documents (`nox -s docs`): nothing public lacks an entry, and no page stands apart."""
 
 import re
+import types
 from pathlib import Path
 
 import asyncfin
+import asyncfin.events
 import asyncfin.sandbox
+import asyncfin.telemetry
 import asyncfin.typing
 import asyncfin.web
 
 DOCS = Path(__file__).parents[1] / "docs"
+MODULES = (asyncfin, asyncfin.events, asyncfin.sandbox, asyncfin.telemetry, asyncfin.typing, asyncfin.web)
+# An entry of its own elsewhere: this is the same class by another name.
+ALSO = {"asyncfin.typing.Observer"}
+
+
+def public_names(module: types.ModuleType) -> set[str]:
+    """Return the names that a module exports; without a list of them, those that it defines."""
+    defined = [name for name, value in vars(module).items() if _is_of(module, value)]
+    names = getattr(module, "__all__", defined)
+    return {f"{module.__name__}.{name}" for name in names if not name.startswith("_")}
+
+
+def _is_of(module: types.ModuleType, value: object) -> bool:
+    return isinstance(value, (type, types.FunctionType)) and value.__module__ == module.__name__
 
 
 def test_every_public_name_has_an_entry_in_the_reference() -> None:
-    """Those of the package by themselves, those of the sandbox by its list of names."""
-    reference = (DOCS / "reference.md").read_text()
-    entries = set(re.findall(r"^\.\. auto\w+:: (\S+)$", reference, re.MULTILINE))
-    public = {f"asyncfin.{name}" for name in asyncfin.__all__ if not name.startswith("_")}
-    public |= {f"asyncfin.web.{name}" for name in asyncfin.web.__all__}
-    public |= {f"asyncfin.typing.{name}" for name in asyncfin.typing.__all__ if name != "Observer"}
-    assert public <= entries
-    assert "asyncfin.sandbox" in entries
+    """Each name that can be imported stands on a page of the reference, once."""
+    text = "\n".join(page.read_text() for page in sorted((DOCS / "reference").glob("*.md")))
+    entries = re.findall(r"^\.\. (?:auto\w+|py:type):: (\S+)$", text, re.MULTILINE)
+    assert len(entries) == len(set(entries))
+    public = set().union(*map(public_names, MODULES)) - ALSO
+    assert sorted(public - set(entries)) == []
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
     """A page that no list names can be found by nobody."""
-    listed = set(re.findall(r"<([\w/-]+)>$|^(how/\w+)$", (DOCS / "index.md").read_text(), re.MULTILINE))
-    names = {first or second for first, second in listed}
+    named = "\n".join((DOCS / name).read_text() for name in ("index.md", "reference.md"))
+    found = re.findall(r"<([\w/-]+)>$|^(reference/\w+)$", named, re.MULTILINE)
+    listed = {one or other for one, other in found}
     pages = {
         str(path.relative_to(DOCS).with_suffix(""))
         for path in DOCS.rglob("*.md")
         if not {"_build", "_generated"} & set(path.parts)
     }
-    assert pages - {"index"} <= names
+    assert sorted(pages - {"index"} - listed) == []
+
+
+def test_the_readme_links_to_files_of_the_repository() -> None:
+    """It is read in the repository as well as in the site, so its links are paths of files."""
+    root = DOCS.parent
+    for text in (root / "README.md", root / "CONTRIBUTING.md"):
+        links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text.read_text())
+        assert [link for link in links if not (root / link).is_file()] == []

@@ -27,11 +27,14 @@ class ExtractProgress:
     """How far a run has come.
 
     Attributes:
-        entities: how many there are in all.
-        done, unchanged, failed: how many have ended so.
-        requests: how many were spent so far.
-        rows, bytes: of the files written so far.
-        seconds: since the run began.
+        entities: how many entities there are in all.
+        done: how many have been written.
+        unchanged: how many were found unchanged.
+        failed: how many have failed.
+        requests: how many requests were spent so far.
+        rows: the rows written so far.
+        bytes: the size of the files written so far.
+        seconds: the time since the run began.
         waiting: what an entity is waiting for, for people: the one that began to wait last; None while
             none waits.
         ended: the entity that has just ended; None where something else has happened.

@@ -38,20 +38,20 @@ class Failure:
 
 @frozen
 class EntityReport:
-    """How one entity fared.
+    """The outcome of one entity.
 
     Attributes:
-        entity_id: which.
+        entity_id: the entity.
         state: ``"done"``: its file was written; ``"unchanged"``: its file is of the current
             publication already; ``"failed"``: see `failure`; ``"left"``: the run ended before it.
         dataset_id: the publication of the file that this run has written or found unchanged; None
-            otherwise, also where a file of before stays.
-        rows, bytes: of that file; 0 otherwise.
+            otherwise, also where an earlier file stays.
+        rows: the rows of that file; 0 without one.
+        bytes: its size; 0 without one.
         requests: how many this run spent on it.
         lacking: the asked ids and words that its catalogue lacks, by field.
         failure: the error's class, message, status, code and request id.
-        path: where that file stands: the path of a local file, or its URL; None where there is no
-            `dataset_id`.
+        path: the path of that file, or its URL; None where there is no `dataset_id`.
     """
 
     entity_id: str

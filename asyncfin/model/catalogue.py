@@ -40,7 +40,14 @@ def is_same_publication(one: str, other: str) -> bool:
 
 @frozen
 class Dataset:
-    """The metadata of a publication (spec 2.2). `created_timestamp` is aware, in UTC."""
+    """The metadata of a publication (spec 2.2).
+
+    Attributes:
+        entity_id: the entity, ``O-`` and 32 characters.
+        name: its name.
+        dataset_id: the publication, a UUID.
+        created_timestamp: when it was published, an aware datetime in UTC.
+    """
 
     entity_id: str
     name: str
@@ -49,7 +56,17 @@ class Dataset:
 
 
 class Scope(Struct, frozen=True, gc=False):
-    """A company scope (spec 2.3). `active_start` and `active_end` are None where the service gives none."""
+    """A company scope (spec 2.3).
+
+    Attributes:
+        scope_id: its id within the scope group.
+        name: its name.
+        description: what it is.
+        role: its role; an open set of words.
+        aliases: its other names.
+        active_start: the first period in which it is active, of duration 0; None if not given.
+        active_end: the last one, likewise.
+    """
 
     scope_id: str
     name: str
@@ -62,7 +79,14 @@ class Scope(Struct, frozen=True, gc=False):
 
 @frozen
 class ScopeGroup:
-    """A group of company scopes (spec 2.3)."""
+    """A group of company scopes (spec 2.3), such as the segments.
+
+    Attributes:
+        scope_group_id: its id.
+        name: its name.
+        description: what it is.
+        scopes: the scopes, in the service's order.
+    """
 
     scope_group_id: str
     name: str
@@ -72,7 +96,16 @@ class ScopeGroup:
 
 @frozen
 class ReportingGroup:
-    """A reporting group with its series (spec 2.3)."""
+    """A reporting group with its series (spec 2.3).
+
+    Attributes:
+        reporting_group_id: its id.
+        name: its name.
+        description: what it is.
+        basis: its reporting basis; an open set of words.
+        cadence: how often it is reported; an open set of words.
+        series: its series: in a `Catalogue` all of them, in a `CataloguePage` those of that page.
+    """
 
     reporting_group_id: str
     name: str
@@ -84,7 +117,14 @@ class ReportingGroup:
 
 @frozen
 class CataloguePage(Dataset):
-    """One page of a catalogue (spec 4.2). `next_cursor` is None on the last one."""
+    """One page of a catalogue (spec 4.2): a `Dataset` with some of its series.
+
+    Attributes:
+        periods: the fiscal periods found anywhere in the dataset, in the service's order.
+        scope_groups: the available company scopes.
+        groups: the reporting groups of this page, each with those of its series that are on it.
+        next_cursor: what asks for the next page; None on the last one.
+    """
 
     periods: tuple[Period, ...]
     scope_groups: tuple[ScopeGroup, ...]
@@ -94,7 +134,7 @@ class CataloguePage(Dataset):
 
 @frozen(repr=False, slots=False, getstate_setstate=True)
 class Catalogue(Dataset):
-    """The whole catalogue of one publication (spec 2.3): all that a query can ask for.
+    """The whole catalogue of one publication (spec 2.3): a `Dataset` with all that a query can ask for.
 
     Iterating gives its series, in the service's order; ``len`` counts them; ``catalogue[series_id]``
     is one of them.

@@ -205,9 +205,10 @@ class FiscalRange:
     Every duration counts: quarters, half years and years side by side.
 
     Args:
-        start, end: a Period or its label (its fiscal end counts, also as a start: from ``"FY2024"``
-            on is from month 12 of 2024 on), a pair ``(year, end_month)``, or a year: from its first
-            month, or to its last. None: the first or last fiscal end of the catalogue.
+        start: a Period or its label, of which the fiscal end counts (``"FY2024"`` means from month 12
+            of 2024 on); a pair ``(year, end_month)``; or a year, meaning its first month. None: the
+            first fiscal end of the catalogue.
+        end: likewise, a year meaning its last month. None: the last fiscal end of the catalogue.
 
     Raises:
         SelectionError: the end is before the start, or one is neither a period nor a year; a bare year
@@ -225,8 +226,11 @@ class FiscalRange:
 class Trailing:
     """The last months up to the latest period with a value in a selected series (spec 4.3, ``trailing``).
 
+    Args:
+        months: the length of the window, 1 to 120,000.
+
     Raises:
-        SelectionError: `months` is not a whole number of at least 1.
+        SelectionError: `months` is not a whole number in that range.
     """
 
     months: int = field(validator=_whole(1, 120_000).field)
@@ -271,8 +275,9 @@ class Annual(_Rule):
     """The catalogue's fiscal years: periods of 12 months that end in fiscal month 12.
 
     Args:
-        start, end: as for `FiscalRange`; both included.
-        last: only so many, the latest ones.
+        start: as for `FiscalRange`, included.
+        end: as for `FiscalRange`, included.
+        last: how many of the latest ones to keep. None: all.
     """
 
     __slots__ = ()

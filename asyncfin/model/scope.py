@@ -11,7 +11,12 @@ from asyncfin.model.checks import shown
 
 
 class ScopeRef(Struct, frozen=True, order=True, gc=False):
-    """One step of a scope path: a scope, and the scope group it belongs to (spec 2.3)."""
+    """One step of a scope path: a scope, and the scope group it belongs to (spec 2.3).
+
+    Args:
+        scope_group_id: the id of the scope group.
+        scope_id: the id of the scope within it.
+    """
 
     scope_group_id: str
     scope_id: str

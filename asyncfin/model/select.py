@@ -72,21 +72,22 @@ class Select:
     catalogue (`Catalogue.select`), so it survives a new publication.
 
     Args:
-        metric_ids: metrics.
+        metric_ids: metric ids.
         scope_combinations: complete scope paths, or a single one: of `ScopeRef`, of pairs of str, or
             in the text form ``group=scope|group=scope``. The path of no scope is ``""``, or ``()`` within
             a collection.
-        reporting_group_ids: reporting groups.
-        scope_group_ids: paths that use exactly these scope groups, in whatever order.
-        basis, period_meaning: words of the series.
-        cadence: words of the series' reporting group.
-        label: a part of the series' label, in whatever case.
-        series_ids: series, by the ids of one publication; `Select.of` outlives it.
-        where: a predicate on a `CatalogueSeries`.
-        name: what stands for `where` where the Select is written down.
+        reporting_group_ids: reporting group ids.
+        scope_group_ids: paths that use exactly these scope groups, in any order.
+        basis: bases of the series, such as ``"segment"``.
+        cadence: cadences of the series' reporting group, such as ``"annual"``.
+        period_meaning: period meanings of the series.
+        label: a substring of the series' label, compared without case.
+        series_ids: series ids. They are those of one publication; use `Select.of` to keep a choice longer.
+        where: a function that takes a `CatalogueSeries` and returns whether to include it.
+        name: stands for `where` where the Select is written down.
 
     Raises:
-        SelectionError: a field is an empty collection, or holds what it can't.
+        SelectionError: a field is an empty collection, or holds a value of the wrong type.
 
     >>> Select(metric_ids="Revenue", basis=["segment", "product"])
     Select(metric_ids=('Revenue',), basis=('segment', 'product'))

@@ -18,9 +18,16 @@ from asyncfin.model.words import counted, spanned
 class CatalogueSeries(Struct, frozen=True, gc=False):
     """A series that can be asked for (spec 2.3).
 
-    `scopes` is its complete, ordered scope path. `basis` and `period_meaning` are open sets of words;
-    `number_format` is a display pattern, not a scale. The unit, where there is one, stands in the
-    description.
+    Attributes:
+        series_id: its id, which belongs to this publication.
+        reporting_group_id: the reporting group it is part of.
+        metric_id: what is measured.
+        label: its name, for people.
+        description: what it means. The unit, where there is one, is stated here and nowhere else.
+        basis: its reporting basis; an open set of words.
+        scopes: its complete, ordered scope path.
+        number_format: a display pattern, not a scale.
+        period_meaning: how the period of a value is to be read; an open set of words.
     """
 
     series_id: str
@@ -42,6 +49,14 @@ class Series:
     ``str(series)`` is one line: label, id, how many values there are, and the latest.
 
     Attributes:
+        series_id: its id, which belongs to this publication.
+        reporting_group_id: the reporting group it is part of.
+        metric_id: what is measured.
+        label: its name, for people.
+        basis: its reporting basis; an open set of words.
+        scopes: its complete, ordered scope path.
+        number_format: a display pattern, not a scale.
+        period_meaning: how the period of a value is to be read; an open set of words.
         periods: the periods that `values` is aligned with.
         values: one entry a period: a Value, or None where there is no observation (a reported zero is
             a Value). They are decoded when first looked at, and kept as long as this object is.

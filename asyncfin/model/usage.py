@@ -8,7 +8,13 @@ from attrs import frozen
 
 @frozen
 class UsageWindow:
-    """The usage of some days, both included. `body` is whatever JSON value came (spec 4.4: not shown)."""
+    """The usage of a range of days (spec 4.4).
+
+    Attributes:
+        start_date: the first day, included.
+        end_date: the last day, included.
+        body: the response's JSON value as it came; spec 4.4 does not show its structure.
+    """
 
     start_date: date
     end_date: date

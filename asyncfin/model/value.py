@@ -7,7 +7,13 @@ from asyncfin.model.period import Period
 
 
 class Source(Struct, frozen=True, gc=False):
-    """A reference to the origin of a value (spec 2.4)."""
+    """A reference to the origin of a value (spec 2.4).
+
+    Attributes:
+        item_id: the id of the item.
+        row_index: the row in it.
+        column_index: the column in it.
+    """
 
     item_id: str
     row_index: int
@@ -21,7 +27,7 @@ class Value(Struct, frozen=True, gc=False):
         number: the value. A reported zero is 0. Whole numbers stay exact; one that a float can't stand
             for (10**400, or 1e-400, which would read as zero) is refused as malformed.
         text: the value as the service formats it.
-        number_format: its display pattern. It is no scale: nothing is to be multiplied by it.
+        number_format: its display pattern, not a scale: `number` is complete as it is.
         fill_type: how it was obtained; an open set of words.
         value_version: ``"original"`` or ``"latest_restated"``, as the service labels it.
         report_period: the period in which it was reported, of duration 0.

@@ -30,10 +30,12 @@ class Account:
     """An account: its tokens share one allowance (spec 5.5).
 
     Attributes:
+        name: the account's name, by which `Sandbox.issue_token` finds it.
         allowance: data requests a UTC day; None: no limit.
-        rate, burst: data requests a second, and how many at once; rate None: no limit.
-        entities: those it can see, one or several; None: all. access: False when the account lacks access
-            (403).
+        rate: data requests a second; None: no limit.
+        burst: how many data requests may come at once.
+        entities: ids of the entities it can see, one or several; None: all.
+        access: False when the account lacks access (403).
     """
 
     name: str

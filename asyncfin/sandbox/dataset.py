@@ -47,7 +47,8 @@ class Publication:
     Attributes:
         dataset_id: a UUID, or else ValueError.
         periods: (year, end_month, duration_months), sorted and distinct.
-        scope_groups, groups: as the catalogue sends them (spec 2.3), every group with its complete `series`.
+        scope_groups: as the catalogue sends them (spec 2.3).
+        groups: as the catalogue sends them (spec 2.3), every group with its complete `series`.
         values: for every series_id its rows, ascending by period index: (period index, value, restated
             value). Values are complete value objects of spec 2.4 but for `value_version`. The value is None
             where it exists only restated; the restated value is None where there was no restatement, and

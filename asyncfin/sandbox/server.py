@@ -37,9 +37,15 @@ class Served(NamedTuple):
     """One request that was answered: for assertions, so without the token.
 
     Attributes:
-        operation: None for a path of no operation. params: of the query string.
-        body: the decoded JSON, the bytes when it was none, or None without a body.
-        account: None without a valid token. faults: the names of those it met.
+        operation: ``"dataset"``, ``"catalogue"``, ``"query"``, ``"usage"``, ``"limits"`` or ``"openapi"``;
+            None for any other path.
+        status: the HTTP status of the response.
+        method: the HTTP method.
+        path: the path of the URL.
+        params: the parameters of the query string.
+        body: the decoded JSON; the bytes if it was not JSON; None without a body.
+        account: the name of the account; None without a valid token.
+        faults: the names of the faults that it met.
     """
 
     operation: str | None
@@ -63,14 +69,16 @@ class Sandbox:
         async with Sandbox.demo() as sandbox:
             print(sandbox.base_url, sandbox.entities)
 
-    Only while it runs there are base_url, port, token, entities, names, publish, put_account and issue_token;
-    before and after they raise SandboxError.
+    `base_url`, `port`, `token`, `entities`, `names`, `publish`, `put_account` and `issue_token` work only
+    while it runs; before and after they raise SandboxError.
 
     Args:
-        datasets: Each a DatasetFile (its last publication is served), a Publication, or what `load` takes.
-        dialect: What the service description leaves open.
-        faults: Set from the start, see `inject`.
-        allowance, rate, burst: Of the account that `token` belongs to (see Account).
+        datasets: A DatasetFile each (its last publication is served), a Publication, or what `load` takes.
+        dialect: How to behave where the service description leaves it open.
+        faults: Faults that are set from the start, as by `inject`.
+        allowance: Data requests a UTC day of the default account; None: no limit.
+        rate: Its data requests a second; None: no limit.
+        burst: How many of them may come at once.
         store: ":memory:", or the name of a SQLite file that keeps publications, tokens, accounts and counts.
         host: The address to listen at; "0.0.0.0" or "::" for all of this machine.
         port: The port to listen at; 0 for a free one.

@@ -47,9 +47,9 @@ _log = logging.getLogger("asyncfin")
 class FileBucket(SharedBucket):
     """Paces the requests of all processes of this machine that name the same file.
 
-    In no stretch of time do they together send more than ``burst + rate * seconds`` and two. Busy processes
-    have equal shares. A pause, a used-up allowance and a learned rate are those of all. For processes of one
-    machine, on a local disk and not over NFS; for several machines there is `RedisBucket`.
+    Over any period they together send at most ``burst + rate * seconds + 2`` requests. Busy processes get
+    equal shares. A pause, a used-up allowance and a learned rate apply to all of them. The file must be on a
+    local disk, not on NFS; for several machines use `RedisBucket`.
 
     Args:
         path: the file, which is made if it is not there, for this user alone. Its folder must exist.
@@ -65,7 +65,7 @@ class FileBucket(SharedBucket):
     for all, and a warning is logged that names both.
 
     Raises:
-        ArgumentError: an argument is not as said; or the platform is Windows.
+        ArgumentError: an argument is not as described, or the platform is Windows.
     """
 
     _kind = "FileBucket"

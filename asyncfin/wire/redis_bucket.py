@@ -219,13 +219,15 @@ class RedisBucket(SharedBucket):
     Args:
         redis: the URL of the server, or a `redis.asyncio.Redis`, which stays open when the bucket is closed.
         account: names the account whose allowance is shared.
-        rate, burst, daily_budget: as in `FileBucket`.
-        fallback: what paces this process while the server is away: silent for half a second. It is not asked
-            again for 2 seconds, and what the fallback has granted is booked when it is back. None: those
-            who wait get a BucketUnavailableError, and nothing is sent.
+        rate: as in `FileBucket`.
+        burst: as in `FileBucket`.
+        daily_budget: as in `FileBucket`.
+        fallback: the bucket that paces this process while the server does not respond within half a second.
+            The server is tried again after 2 seconds, and what the fallback has granted is booked when it
+            responds. None: waiting requests get a BucketUnavailableError, and nothing is sent.
 
     Raises:
-        ArgumentError: an argument is not as said.
+        ArgumentError: an argument is not as described.
         ImportError: the package redis is not installed (extra `redis`).
     """
 

@@ -394,6 +394,16 @@ async def test_a_damaged_file_begins_anew_and_says_so(
     assert any("was damaged" in each.getMessage() for each in caplog.records)
 
 
+@pytest.mark.parametrize("text", ["id,name,aliases\n", "AFTER", "x = 1\n" * 1000])
+async def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path, text: str) -> None:
+    """Such as that of names, where the bucket's was meant."""
+    path = tmp_path / "names.csv"
+    path.write_text(text)
+    with pytest.raises(BucketUnavailableError, match="can't be used: it is no bucket's file"):
+        await FileBucket(path, 5).acquire()
+    assert path.read_text() == text
+
+
 async def test_a_deleted_file_is_made_anew_for_all(tmp_path: Path) -> None:
     """Nobody goes on alone with the file that has no name any more."""
     path = tmp_path / "bucket"

@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable
 from datetime import datetime
+from operator import eq
 from typing import TypeVar
 
 from asyncfin.errors import ArgumentError, BucketUnavailableError
@@ -254,6 +255,10 @@ class FileStore(Store):
             state = block[_HEAD.size :][:length]
             if magic == _MAGIC and len(state) == length and zlib.crc32(state) == checksum:
                 return Ledger.load(state)
+        begin = block[: len(_MAGIC)]
+        # Damage leaves most of a bucket's first bytes, or zeros: anything else is somebody's data.
+        if any(begin) and sum(map(eq, begin, _MAGIC)) < len(begin) - 1:
+            raise BucketUnavailableError(f"{self._path} can't be used: it is no bucket's file; name another")
         if block:
             _log.warning(
                 "%s was damaged: the bucket begins anew, its day's spending is not known", self._path

@@ -218,9 +218,19 @@ async def test_what_may_not_be_read_any_more_is_not_given_from_the_cache(
         sandbox.inject(Status(status=status, code="no"))
         with pytest.raises(error):
             await cached.query(ENTITY, Select(), Annual())
-        if status != 401:
-            with pytest.raises(error):
-                await cached.query(ENTITY, Select(), Annual(), max_age=1e9)
+        with pytest.raises(error):
+            await cached.query(ENTITY, Select(), Annual(), max_age=1e9)
+
+
+@virtual
+async def test_after_a_refused_token_what_is_cached_is_confirmed_once_and_given_again() -> None:
+    """A 401 says nothing about the entity: neither its pointer nor its values are deleted."""
+    async with service() as sandbox, client(sandbox, MemoryCache(), max_age=1e9) as cached:
+        await cached.query(ENTITY, Select(), FiscalRange())
+        sandbox.inject(Status(status=401, nth=1))
+        with pytest.raises(AuthenticationError):
+            await cached.dataset(ENTITY)
+        assert [(await cached.query(ENTITY, Select(), Annual())).requests for _ in range(2)] == [1, 0]
 
 
 READS: dict[str, Callable[[Client, Catalogue], Awaitable[object]]] = {

@@ -12,6 +12,7 @@ from attrs import define
 
 from asyncfin.cache.store import Pointer
 from asyncfin.errors import (
+    AuthenticationError,
     BucketUnavailableError,
     DatasetChangedError,
     NotFoundError,
@@ -105,10 +106,15 @@ class Read:
     async def send(self, request: Request) -> Response:
         """Send a request as a part of this read. Where the entity may not be read, its pointer is deleted."""
         try:
-            return await self._sender.send(request, attempting=self.stats.count)
+            response = await self._sender.send(request, attempting=self.stats.count)
+        except AuthenticationError:
+            self.publications.token_refused = True
+            raise
         except (NotFoundError, PermissionDeniedError):
             await self.publications.forget(self.entity_id)
             raise
+        self.publications.token_refused = False
+        return response
 
     @asynccontextmanager
     async def restarting(self) -> AsyncIterator[None]:
@@ -232,6 +238,8 @@ class Read:
         return None if catalogue is None else self.publications.keep(catalogue, pointer.confirmed)
 
     def _is_current(self, publication: Publication, max_age: float) -> bool:
+        if self.publications.token_refused:
+            return False
         return publication.is_current(self._asked, max_age, self.publications.clock())
 
     async def catalogue(self) -> Catalogue:

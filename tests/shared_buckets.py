@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -26,11 +27,11 @@ class RedisServer:
 
     def start(self) -> None:
         assert SERVER is not None
-        socket = self.folder / "redis.sock"
-        socket.unlink(missing_ok=True)
-        arguments = ["--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(self.folder)]
+        place = self.folder / "redis.sock"
+        place.unlink(missing_ok=True)
+        arguments = ["--port", "0", "--unixsocket", str(place), "--save", "", "--dir", str(self.folder)]
         self.process = subprocess.Popen([SERVER, *arguments], stdout=subprocess.DEVNULL)
-        while not socket.exists():
+        while not _listens(place):
             time.sleep(0.01)
 
     def stop(self) -> None:
@@ -43,6 +44,11 @@ class RedisServer:
     def signal(self, number: int) -> None:
         assert self.process is not None
         self.process.send_signal(number)
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as caller:
+        return caller.connect_ex(str(path)) == 0
 
 
 @contextmanager
@@ -93,12 +99,19 @@ def _acquire(make: Callable[[], Any], workers: int, seconds: float, barrier: Any
     results.put((workers, asyncio.run(work())))
 
 
-def grants_of_processes(make: Callable[[], Any], workers: list[int], seconds: float) -> list[list[float]]:
-    """Run a process for each number of workers, and return when each was granted, by the system's clock."""
+def grants_of_processes(
+    make: Callable[[], Any], workers: list[int], seconds: float, *others: Callable[[], Any]
+) -> list[list[float]]:
+    """Run a process for each number of workers, and return when each was granted, by the system's clock.
+
+    The first ones make their buckets by `others`, as far as there are any.
+    """
     context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(len(workers)), context.Queue()
+    makes = [*others, *[make] * (len(workers) - len(others))]
     processes = [
-        context.Process(target=_acquire, args=(make, each, seconds, barrier, results)) for each in workers
+        context.Process(target=_acquire, args=(each, count, seconds, barrier, results))
+        for each, count in zip(makes, workers, strict=True)
     ]
     for each in processes:
         each.start()

@@ -2,7 +2,9 @@
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from asyncfin.cache import database
 from asyncfin.sandbox import DatasetFile, Sandbox, Status
 from asyncfin.sandbox.generate import generate
 from tests.properties.test_answers import content
+from tests.shared_buckets import redis_server
 
 DATASET = generate(23, series=400, publications=1)
 ENTITY = DATASET.entity_id
@@ -40,6 +43,59 @@ async def test_cold_workers_ask_together_hardly_more_than_one(tmp_path: Path) ->
         assert len(sandbox.log) <= 1.1 * cost
         for each in workers:
             await each.aclose()
+
+
+COLD = """
+import asyncio, sys
+from asyncfin import Client, FileCache, FiscalRange, RedisCache, Select
+
+async def main():
+    kind, place, base_url, token, entity_id = sys.argv[1:]
+    cache = FileCache(place, account="desk") if kind == "file" else RedisCache(place, account="desk")
+    async with Client(base_url, token, cache=cache, max_age=60) as client:
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        for select in (Select(), Select(label="a"), Select(label="e")):
+            panel = await client.query(entity_id, select, FiscalRange())
+            print(len(panel), panel.value_count, panel.requests)
+    assert cache.stats().broken == 0
+    await cache.aclose()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "redis"])
+async def test_cold_processes_ask_together_hardly_more_than_one(kind: str, tmp_path: Path) -> None:
+    """Four processes begin at the same moment: their claims let one ask, and the others find it."""
+
+    async def spent(count: int, place: str) -> tuple[int, list[list[str]]]:
+        """Return the requests of so many cold processes, and the panels that each has printed."""
+        async with Sandbox(DATASET) as sandbox:
+            workers = [
+                await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-c", COLD, kind, place, sandbox.base_url, sandbox.token, ENTITY),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                )
+                for _ in range(count)
+            ]
+            for each in workers:
+                assert each.stdout is not None
+                await each.stdout.readline()
+            ends = await asyncio.gather(*(each.communicate(b"go\n") for each in workers))
+            assert [each.returncode for each in workers] == [0] * count
+            lines = [out.decode().splitlines() for out, _ in ends]
+            requests = sum(int(line.split()[2]) for each in lines for line in each)
+            assert requests == len(sandbox.log), "each request is counted for one question"
+            return len(sandbox.log), [[line.rpartition(" ")[0] for line in each] for each in lines]
+
+    with redis_server(tmp_path) if kind == "redis" else nullcontext() as server:
+        place = f"{server.url}?db=" if server else str(tmp_path / "cache")
+        cost, (panels,) = await spent(1, f"{place}1")
+        together, theirs = await spent(4, f"{place}2")
+    assert theirs == [panels] * 4
+    assert cost <= together <= 1.1 * cost
 
 
 async def test_a_new_process_finds_what_another_has_read(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ async def one_sequence(chance: random.Random, url: str, number: int) -> int:
     try:
         for step in range(STEPS):
             clock[0] += chance.choice([0, 0, 1000, 20_000, 130_000, 500_000, 2_000_000])
+            if chance.random() < 0.04:  # it was set back
+                clock[0] -= chance.choice([300_000, 3_000_000, 90_000_000_000])
             ledger.at(clock[0] / 1e6, clock[0] / 1e6)
             op = chance.choice(OPERATIONS)
             weight, counts = float(chance.choice([1, 1, min(2, parameters[1])])), chance.random() < 0.8

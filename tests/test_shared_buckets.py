@@ -9,8 +9,9 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, aclosing
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -301,53 +302,195 @@ def test_a_bucket_made_before_a_fork_is_opened_anew_in_the_child(make: Callable[
 
 HOLDER = """
 import asyncio, sys
-from asyncfin import FileBucket, RedisBucket
+from asyncfin import AllowanceExhaustedError, FileBucket, RedisBucket
 
 async def main():
-    kind, place, account = sys.argv[1:]
-    settings = {"rate": 50, "burst": 2}
+    kind, place, account, rate = sys.argv[1:]
+    settings = {"rate": float(rate), "burst": 2}
     file = kind == "file"
     bucket = FileBucket(place, **settings) if file else RedisBucket(place, account=account, **settings)
+    await bucket.acquire()
     print("ready", flush=True)
     await asyncio.gather(*(without_end(bucket) for _ in range(8)))
 
 async def without_end(bucket):
     while True:
-        await bucket.acquire()
+        try:
+            print(await bucket.acquire(), flush=True)
+        except AllowanceExhaustedError:
+            await asyncio.sleep(0.01)
 
 asyncio.run(main())
 """
 
 
+@asynccontextmanager
+async def holders(
+    kind: str, place: str, account: str, rate: float, count: int = 1
+) -> AsyncIterator[list[asyncio.subprocess.Process]]:
+    """Give processes that acquire without end, each of which has been granted once, and end them."""
+    arguments = (sys.executable, "-c", HOLDER, kind, place, account, str(rate))
+    started = [await asyncio.create_subprocess_exec(*arguments, stdout=subprocess.PIPE) for _ in range(count)]
+    try:
+        for each in started:
+            assert each.stdout is not None
+            await each.stdout.readline()
+        yield started
+    finally:
+        for each in started:
+            if each.returncode is None:
+                each.kill()
+        await asyncio.gather(*(each.wait() for each in started))
+
+
+async def granted(stopped: list[asyncio.subprocess.Process]) -> list[float]:
+    """End the processes, and return when they were granted."""
+    for each in stopped:
+        each.kill()
+    outs = [(await each.communicate())[0] for each in stopped]
+    return [float(line) for out in outs for line in out.splitlines()]
+
+
+def placed(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, Any]:
+    """Return where the state of a kind is, and what makes buckets there."""
+    if kind == "file":
+        return str(tmp_path / "bucket"), partial(FileBucket, tmp_path / "bucket")
+    url = request.getfixturevalue("server").url
+    return url, partial(RedisBucket, url, account=str(tmp_path))
+
+
 @pytest.mark.parametrize("kind", ["file", "redis"])
-def test_a_process_killed_at_any_time_holds_up_nobody(
+async def test_a_process_that_is_stopped_with_a_booking_holds_up_nobody(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Twelve are killed in their work; the state stays whole and the pace holds."""
-    place = str(tmp_path / "bucket") if kind == "file" else request.getfixturevalue("server").url
-    chance = random.Random(7)
+    """Its moment is lost, the others go on at the pace; when it goes on itself, it books anew."""
+    place, make = placed(kind, tmp_path, request)
+    loop = asyncio.get_running_loop()
+    async with (
+        holders(kind, place, str(tmp_path), 20, 2) as others,
+        aclosing(make(rate=20, burst=2)) as bucket,
+    ):
+        grants = [await bucket.acquire() for _ in range(4)]
+        for each in others:
+            each.send_signal(signal.SIGSTOP)
+        stopped_at = loop.time()
+        async with asyncio.timeout(20):
+            alone = [await bucket.acquire() for _ in range(24)]
+        # What the two had booked is lost, and no more.
+        assert alone[-1] - stopped_at < 27 / 20 + 0.25
+        for each in others:
+            each.send_signal(signal.SIGCONT)
+        grants += alone + [await bucket.acquire() for _ in range(8)]
+        theirs = await granted(others)
+        assert not [at for at in theirs if stopped_at + 0.05 < at < alone[-1]]
+        assert [at for at in theirs if at > alone[-1]], "they went on"
+        assert excess([*grants, *theirs], 20, 2) <= 2
 
-    async def survive() -> list[float]:
-        settings: dict[str, Any] = {"rate": 50, "burst": 2}
-        if kind == "redis":
-            settings["account"] = str(tmp_path)
-        bucket: Any = FileBucket(place, **settings) if kind == "file" else RedisBucket(place, **settings)
-        grants: list[float] = []
-        async with aclosing(bucket), asyncio.timeout(60):
-            for _ in range(12):
-                child = await asyncio.create_subprocess_exec(
-                    sys.executable, "-c", HOLDER, kind, place, str(tmp_path), stdout=subprocess.PIPE
-                )
-                assert child.stdout is not None
-                await child.stdout.readline()
-                await asyncio.sleep(chance.uniform(0, 0.1))
-                child.kill()
-                await child.wait()
+
+@pytest.mark.parametrize("kind", ["file", "redis"])
+@pytest.mark.parametrize("event", ["pause", "exhaustion"])
+async def test_processes_see_a_pause_and_a_used_up_allowance_at_their_next_moment(
+    event: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Within 50 ms: none of them is granted anything afterwards, until it is over."""
+    place, make = placed(kind, tmp_path, request)
+    loop = asyncio.get_running_loop()
+    async with (
+        holders(kind, place, str(tmp_path), 40, 3) as others,
+        aclosing(make(rate=40, burst=2)) as bucket,
+    ):
+        sent_at = [await bucket.acquire() for _ in range(8)][-1]
+        if event == "pause":
+            await bucket.refused(sent_at=sent_at, retry_after=1.0)
+        else:
+            await bucket.exhaust(1.0)
+        told_at = loop.time()
+        await asyncio.sleep(1.6)
+        theirs = await granted(others)
+    assert [at for at in theirs if at < told_at]
+    assert not [at for at in theirs if told_at + 0.05 < at < told_at + 0.95]
+    assert [at for at in theirs if at > told_at + 0.95], "it was over"
+    assert excess(theirs, 40, 2) <= 2
+
+
+async def test_wall_clocks_a_day_apart_change_neither_pace_nor_pauses(tmp_path: Path) -> None:
+    """The shared clock is another one; of budgets there is one for each day that a clock shows."""
+    ahead = {"clock": lambda: datetime.now(UTC) + timedelta(days=1)}
+    make = partial(FileBucket, tmp_path / "bucket", 40, 3)
+    loop = asyncio.get_running_loop()
+    async with aclosing(make()) as one, aclosing(make(**ahead)) as other:
+        grants = await asyncio.gather(*(each.acquire() for each in (one, other) for _ in range(15)))
+        assert excess(grants, 40, 3) <= 2
+        assert one.stats().granted == other.stats().granted == 15
+        for pausing, paused in ((one, other), (other, one)):
+            began = loop.time()
+            await pausing.refused(sent_at=began, retry_after=0.2)
+            assert 0.2 <= await paused.acquire() - began < 0.5
+    make = partial(FileBucket, tmp_path / "budget", 1000, 30, daily_budget=10)
+    async with aclosing(make()) as one, aclosing(make(**ahead)) as other:
+        ends = [
+            await asyncio.gather(each.acquire(), return_exceptions=True)
+            for _ in range(30)
+            for each in (one, other)
+        ]
+    assert sum(isinstance(end, float) for (end,) in ends) == 11, "one on the first day, ten on the next"
+
+
+def test_processes_whose_wall_clocks_are_a_day_apart_keep_one_pace(tmp_path: Path) -> None:
+    """By the clock of the system, which they share."""
+    make = partial(make_bucket, "file", str(tmp_path / "bucket"), rate=40, burst=5)
+    grants = grants_of_processes(make, [4, 4, 4], 2.5, partial(make, clock=_a_day_ahead))
+    together = [at for each in grants for at in each]
+    assert excess(together, 40, 5) <= 2
+    shares = [len(each) for each in grants]
+    assert sum(shares) ** 2 / (len(shares) * sum(each**2 for each in shares)) >= 0.95
+
+
+def _a_day_ahead() -> datetime:
+    return datetime.now(UTC) + timedelta(days=1)
+
+
+@pytest.mark.parametrize("step", [-86_400, 86_400])
+async def test_a_server_whose_clock_is_set_stops_nobody(
+    step: int, server: RedisServer, tmp_path: Path
+) -> None:
+    """Waiters are granted at the pace; where it is set back, a pause is as long as it was."""
+    offset = [0]
+    clock = {"microseconds": lambda: time.time_ns() // 1000 + offset[0] * 1_000_000}
+    loop = asyncio.get_running_loop()
+    bucket = RedisBucket(server.url, account=str(tmp_path), rate=20, burst=2, **clock)
+    async with aclosing(bucket), asyncio.timeout(20):
+        grants = [await bucket.acquire() for _ in range(3)]
+        waiting = [asyncio.ensure_future(bucket.acquire()) for _ in range(6)]
+        await asyncio.sleep(0.12)
+        offset[0] += step
+        grants += await asyncio.gather(*waiting)
+        grants += [await bucket.acquire() for _ in range(3)]
+        assert excess(grants, 20, 2) <= 2 + (2 if step > 0 else 0), "ahead, the bucket is full once more"
+        if step < 0:
+            began = loop.time()
+            await bucket.refused(sent_at=grants[-1], retry_after=0.6)
+            offset[0] += step
+            assert 0.55 <= await bucket.acquire() - began < 1.5
+
+
+@pytest.mark.parametrize("kind", ["file", "redis"])
+async def test_a_process_killed_at_any_time_holds_up_nobody(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Six are killed in their work; the state stays whole and the pace holds."""
+    place, make = placed(kind, tmp_path, request)
+    chance, grants = random.Random(7), list[float]()
+    async with (
+        holders(kind, place, str(tmp_path), 50, 6) as others,
+        aclosing(make(rate=50, burst=2)) as bucket,
+    ):
+        for each in others:
+            await asyncio.sleep(chance.uniform(0, 0.1))
+            each.kill()
+            async with asyncio.timeout(20):
                 grants += [await bucket.acquire() for _ in range(3)]
-        return grants
-
-    grants = asyncio.run(survive())
-    assert len(grants) == 36
+    assert len(grants) == 18
     assert excess(grants, 50, 2) <= 2
 
 

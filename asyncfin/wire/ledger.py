@@ -23,6 +23,8 @@ from asyncfin.wire.pace import GCRA, DailyBudget
 EPSILON = 1e-6
 # A moment is missed once the next one is due, but timers are late by this much anyway.
 LATE = 0.005
+# A clock that is further behind than this, in seconds, was set back; until then it stands still.
+SET_BACK = 1.0
 
 
 _Parameters = tuple[float | None, float, float | None]
@@ -114,7 +116,13 @@ class Ledger:
         self.budget.budget = daily_budget
 
     def at(self, now: float, wall: float) -> None:
-        """Set the clock. It never runs backwards, which would lengthen every wait."""
+        """Set the clock. Where it was set back, what lies ahead moves with it: nobody waits for so long."""
+        if (step := self.now - now) > SET_BACK:
+            self.gcra.full_at -= step
+            self.gcra.paused_until -= step
+            self.budget.began -= step
+            self.epoch += 1
+            self.now = now
         self.now = max(now, self.now)
         self.wall = wall
 

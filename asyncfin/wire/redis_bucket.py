@@ -36,7 +36,7 @@ _log = logging.getLogger("asyncfin")
 _SCRIPT = """
 local key, learned_key = KEYS[1], KEYS[2]
 local op = ARGV[1]
-local DAY = 86400000000
+local DAY, SET_BACK = 86400000000, 1000000
 local EPSILON, LATE = tonumber(ARGV[2]), tonumber(ARGV[3])
 local function number(text) if text and text ~= '' then return tonumber(text) end end
 local function text(value)
@@ -48,7 +48,7 @@ local function exact(value)
   return string.format('%.17g', value)
 end
 
--- The clock is the server's, unless a test hands one in. It never runs backwards.
+-- The clock is the server's, unless a test hands one in.
 local now = number(ARGV[4])
 if now == nil then
   local time = redis.call('TIME')
@@ -62,7 +62,12 @@ local given_rate, given_budget, rate, burst = number(v[1]), number(v[2]), number
 local full_at, paused_until, epoch = number(v[5]) or 0, number(v[6]) or 0, number(v[7])
 local date, began, spent = number(v[8]) or 0, number(v[9]) or 0, number(v[10]) or 0
 local exhausted_until, version, given_burst = number(v[11]), number(v[12]) or 0, number(v[14])
-now = math.max(now, number(v[13]) or 0)
+local step = (number(v[13]) or 0) - now
+if step > SET_BACK then
+  full_at, paused_until, began, epoch = full_at - step, paused_until - step, began - step, epoch + 1
+elseif step > 0 then
+  now = now + step
+end
 
 -- What the caller last saw: its parameters, version, date, spent, exhausted_until.
 local seen_version, seen_date = tonumber(ARGV[8]), tonumber(ARGV[9])

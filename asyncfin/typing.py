@@ -2,8 +2,8 @@
 
 from asyncfin.cache.store import TokenSource
 from asyncfin.events import Observer
-from asyncfin.extraction.extract import OnError
 from asyncfin.extraction.progress import OnProgress
+from asyncfin.extraction.run import OnError
 from asyncfin.model.period import Bound, PeriodSelection
 from asyncfin.model.query import Lane, ValueVersion
 from asyncfin.model.scope import AnyPath, ScopePath

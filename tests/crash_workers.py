@@ -1,7 +1,8 @@
 """Kill drivers and workers of an extraction over an executor, into an object store, and compare in the end.
 
 ``python -m tests.crash_workers [pool|dask] [kills] [seed]``: every second kill is the driver's. moto's server
-stands in for S3. Every object is read after every kill.
+stands in for S3. After each kill every object is read, and the requests that brought none are counted: those
+in flight at most.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ from tests.extraction.s3 import BUCKET, S3, served
 
 ROOT = Path(__file__).parents[1]
 COMPANIES = 12
+# Of one page of catalogue and one of the question: the metadata are asked again, as of any entity.
+REQUESTS = 2
+# A worker reads two entities at once. A driver takes both workers with it, and a broken pool ends the other.
+IN_FLIGHT = {"driver": 4 * REQUESTS, "pool": 4 * REQUESTS, "dask": 2 * REQUESTS}
+# A run takes some ten seconds, most of them imports.
+LONGEST = 120
 TO = f"s3://{BUCKET}/night"
 _RUN = """
 import asyncio, multiprocessing, sys
@@ -63,7 +70,7 @@ async def crash(kind: str, kills: int, seed: int, place: Path) -> str:
     ids = [company.entity_id for company in companies]
     program, kill_at = place / "driver.py", place / "kill"
     program.write_text(_RUN)
-    done = {"driver": 0, "worker": 0}
+    done, wasted, most = {"driver": 0, "worker": 0}, 0, 0
     with served() as s3:
         async with Sandbox(*(_at(company, 0) for company in companies)) as sandbox:
             os.environ |= {
@@ -72,17 +79,26 @@ async def crash(kind: str, kills: int, seed: int, place: Path) -> str:
                 "ASYNCFIN_KILL_AT": str(kill_at),
                 "PYTHONPATH": str(ROOT),
             }
+            placed = _publications(s3, companies)
             while sum(done.values()) < kills:
                 for company in source.sample(companies, 6):
                     sandbox.publish(_at(company, source.randrange(2)))
+                since, before = len(sandbox.log), placed
                 if (sum(done.values()) % 2) == 0:
                     kill_at.write_text(str(1 + source.randrange(5)))
                     await _run(program, kind, ids, sandbox, None)
-                    done["worker"] += not kill_at.exists()
+                    killed, allowed = not kill_at.exists(), IN_FLIGHT[kind]
                     kill_at.unlink(missing_ok=True)
+                    done["worker"] += killed
                 else:
-                    done["driver"] += await _run(program, kind, ids, sandbox, 1 + source.randrange(12))
-                _check(s3, companies)
+                    killed = await _run(program, kind, ids, sandbox, 1 + source.randrange(12))
+                    allowed = IN_FLIGHT["driver"]
+                    done["driver"] += killed
+                placed = _publications(s3, companies)
+                read = sum(each.operation in ("catalogue", "query") for each in sandbox.log[since:])
+                lost = read - REQUESTS * len(placed.items() - before.items())
+                assert 0 <= lost <= (allowed if killed else 0), f"{lost} requests brought no object, {done}"
+                wasted, most = wasted + lost, max(most, lost)
             await _run(program, kind, ids, sandbox, None)
             requests = len(sandbox.log)
             async with Client(sandbox.base_url, sandbox.token) as client:
@@ -90,8 +106,9 @@ async def crash(kind: str, kills: int, seed: int, place: Path) -> str:
             calm = [row for path in (place / "calm").iterdir() for row in _rows(path.read_bytes())]
         assert sorted(_all(s3)) == sorted(calm) != []
         assert s3.names("night.journal/") == []
-    killed = f"{done['driver']} drivers and {done['worker']} workers killed"
-    return f"{kind}: {killed}; {requests} requests; equal rows"
+    kills_made = f"{done['driver']} drivers and {done['worker']} workers killed"
+    cost = f"{requests} requests, {wasted} of them wasted, at most {most} by one kill"
+    return f"{kind}: {kills_made}; {cost}; equal rows"
 
 
 async def _run(program: Path, kind: str, ids: list[str], sandbox: Sandbox, queries: int | None) -> bool:
@@ -101,7 +118,9 @@ async def _run(program: Path, kind: str, ids: list[str], sandbox: Sandbox, queri
         sys.executable, str(program), kind, TO, *ids, cwd=ROOT, start_new_session=True
     )
     killed = False
+    ends = asyncio.get_running_loop().time() + LONGEST
     while process.returncode is None:
+        assert asyncio.get_running_loop().time() < ends, "the driver hangs"
         served_since = sum(each.operation == "query" for each in sandbox.log[since:])
         if queries is not None and served_since >= queries:
             os.killpg(process.pid, signal.SIGKILL)  # its workers go with it, as with their machine
@@ -113,15 +132,18 @@ async def _run(program: Path, kind: str, ids: list[str], sandbox: Sandbox, queri
     return killed
 
 
-def _check(s3: S3, companies: list[DatasetFile]) -> None:
-    """Read every object: each is whole, and of one publication of its company."""
+def _publications(s3: S3, companies: list[DatasetFile]) -> dict[str, str]:
+    """Read every object, each of which is whole, and return of which publication of its company it is."""
     known = {company.entity_id: {each.dataset_id for each in company.publications} for company in companies}
+    found = {}
     for key in s3.names("night/"):
         table = pq.read_table(
             io.BytesIO(bytes(obstore.get(s3.store, key).bytes())), page_checksum_verification=True
         )
         (about,) = json.loads(table.schema.metadata[b"asyncfin"])["panels"]
         assert about["dataset_id"] in known[about["entity_id"]]
+        found[about["entity_id"]] = about["dataset_id"]
+    return found
 
 
 def _all(s3: S3) -> list[tuple[Any, ...]]:

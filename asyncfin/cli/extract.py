@@ -92,6 +92,7 @@ def extract(
     replace: bool = False,
     wait: bool = False,
     allow_unknown: bool = False,
+    no_lock: bool = False,
     restated: bool = False,
     quiet: bool = False,
     json: AsJson = False,
@@ -113,7 +114,8 @@ def extract(
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or their names.
-        into: The folder for the files; a journal stands beside it.
+        into: The folder for the files, or an address such as
+            s3://bucket/prefix; a journal or lock stands beside it.
         ids: A file of more entity ids or names, one a line; - for standard input.
         dry_run: Only say what it will cost.
         read_catalogues: With --dry-run: read the catalogues, so that nothing is a guess.
@@ -122,6 +124,8 @@ def extract(
         wait: Sleep until a used-up allowance returns, instead of ending.
         allow_unknown: Go on though the first three entities have nothing of
             what is asked for.
+        no_lock: Take no lock in an object store: no other run is at work
+            there.
         restated: The latest restated values in place of those first reported.
         quiet: Show no progress.
     """
@@ -156,7 +160,7 @@ def extract(
         asked["read_catalogues"] = read_catalogues
         _end_estimate(asyncio.run(_cost(asked, pace, service, quiet)), names, json)
     else:
-        asked |= {"wait": wait, "allow_unknown": allow_unknown}
+        asked |= {"wait": wait, "allow_unknown": allow_unknown, "lock": not no_lock}
         _end(asyncio.run(_report(asked, pace, service, names, quiet)), pace, names, json)
 
 

@@ -238,8 +238,7 @@ class _Estimate:
     async def _expected(self, entity_id: str, last: Written | None) -> _Expected:
         """Return what asking the service shows."""
         dataset = await self._client.dataset(entity_id)
-        current = last is not None and not self._refresh and last.dataset_id == dataset.dataset_id
-        if last is not None and current and await self._store.is_whole(entity_id):
+        if last is not None and not self._refresh and await self._store.is_current(dataset):
             return _Expected("unchanged", 1, lacking=last.lacking)
         state = "new" if last is None else "changed"
         if last is None or self._read_catalogues:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from datetime import datetime
-from typing import Literal, TypeAlias
 
 from asyncfin.client import Client
 from asyncfin.errors import ArgumentError
@@ -17,7 +16,7 @@ from asyncfin.extraction.objects import Prefix
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import written_question
 from asyncfin.extraction.report import ExtractReport
-from asyncfin.extraction.run import Options, Run, utc_now
+from asyncfin.extraction.run import OnError, Options, Run, utc_now
 from asyncfin.extraction.store import WorkerThread, place_of, store_at
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model import checks
@@ -26,10 +25,6 @@ from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.wire.protocol import check_entity_id
 
-OnError: TypeAlias = Literal["continue", "raise"]
-
-_check_on_error = checks.one_of("continue", "raise")
-_check_stop = checks.instance_of(asyncio.Event).or_none()
 _check_progress = checks.plain_callable.or_none()
 
 
@@ -143,34 +138,25 @@ async def extract(
     """
     ids = distinct_ids(entity_ids)
     question = written_question(select, periods, value_version)
+    options = Options(
+        on_error=on_error,
+        refresh=refresh,
+        wait=wait,
+        allow_unknown=allow_unknown,
+        stop=asyncio.Event() if stop is None else stop,
+        clock=clock,
+    )
     if executor is None:
         check_client("client", client)
     else:
         check_executor("executor", executor)
         check_make_client(client, question)
     checks.positive_int("chunk", chunk)
-    for name, flag in (
-        ("refresh", refresh),
-        ("replace", replace),
-        ("wait", wait),
-        ("allow_unknown", allow_unknown),
-        ("lock", lock),
-    ):
-        checks.flag(name, flag)
-    place = await checked_place(to)
-    _check_on_error("on_error", on_error)
-    _check_stop("stop", stop)
+    checks.flag("replace", replace)
+    checks.flag("lock", lock)
     _check_progress("progress", progress)
-    checks.plain_callable("clock", clock)
-    options = Options(
-        raises=on_error == "raise",
-        refresh=refresh,
-        wait=wait,
-        allow_unknown=allow_unknown,
-        stop=stop or asyncio.Event(),
-        clock=clock,
-    )
     tracker = Tracker(len(ids), progress, asyncio.get_running_loop().time)
+    place = await checked_place(to)
     async with WorkerThread() as thread:
         store = store_at(place, question, thread, clock, lock=lock)
         try:

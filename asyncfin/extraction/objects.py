@@ -28,6 +28,7 @@ from asyncfin.extraction.parquet import EntityFile, Footer, Written, read_footer
 from asyncfin.extraction.question import Lacking, SharedQuestion, differences, text_hash
 from asyncfin.extraction.report import Failure
 from asyncfin.extraction.strict import structure
+from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.table.optional import library
 from asyncfin.wire.tasks import bounded, cancel_and_wait
 
@@ -170,8 +171,9 @@ class ObjectStore:
         if self._lock is not None and self._lock.lost is not None:
             raise self._lock.lost
 
-    async def is_whole(self, entity_id: str) -> bool:
-        return True  # an object is never there in part
+    async def is_current(self, dataset: Dataset) -> bool:
+        # An object is never there in part.
+        return is_same_publication(self.known[dataset.entity_id].dataset_id, dataset.dataset_id)
 
     async def put(self, file: EntityFile, began: datetime) -> None:
         self.check()
@@ -418,7 +420,7 @@ class _Lock:
     def _unconditional(self) -> ArgumentError:
         return ArgumentError(
             f"to: {self._prefix}: this store has no conditional writes, which keep two runs apart:"
-            " lock=False if there is certainly no other"
+            " lock=False (--no-lock) if there is certainly no other"
         )
 
 

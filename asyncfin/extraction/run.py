@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from typing import Literal, TypeAlias
 
 from attrs import define, field, frozen
 
@@ -35,8 +36,11 @@ from asyncfin.extraction.report import (
     unknown_to_all,
 )
 from asyncfin.extraction.store import Store, WorkerThread
+from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.wire.tasks import bounded
+
+OnError: TypeAlias = Literal["continue", "raise"]
 
 _log = logging.getLogger("asyncfin")
 # What can be wrong with one entity alone.
@@ -58,14 +62,18 @@ def utc_now() -> datetime:
 
 @frozen(kw_only=True)
 class Options:
-    """How a run goes; the fields mean what `extract` says."""
+    """How a run goes; the fields mean what `extract` says.
 
-    raises: bool
-    refresh: bool
-    wait: bool
-    allow_unknown: bool
-    stop: asyncio.Event
-    clock: Callable[[], datetime]
+    Raises:
+        ArgumentError: one is not as said.
+    """
+
+    on_error: OnError = field(validator=checks.one_of("continue", "raise").field)
+    refresh: bool = field(validator=checks.flag.field)
+    wait: bool = field(default=False, validator=checks.flag.field)
+    allow_unknown: bool = field(validator=checks.flag.field)
+    stop: asyncio.Event = field(factory=asyncio.Event, validator=checks.instance_of(asyncio.Event).field)
+    clock: Callable[[], datetime] = field(default=utc_now, validator=checks.plain_callable.field)
 
 
 @define
@@ -146,7 +154,7 @@ class Run:
             except FAILURES as error:
                 spent, failure = self._tracker.spent(entity_id), Failure.of(error)
                 await self._store.note_failed(entity_id, failure, spent, began)
-                if self._options.raises:
+                if self._options.on_error == "raise":
                     raise
                 return self._tracker.ended(EntityReport(entity_id, "failed", requests=spent, failure=failure))
         return EntityReport(entity_id, "left", requests=self._tracker.spent(entity_id))
@@ -156,8 +164,7 @@ class Run:
         dataset = None
         if has_file and not self._options.refresh:
             dataset = await self._client.dataset(entity_id)
-            current = self._store.known[entity_id].dataset_id == dataset.dataset_id
-            if current and await self._store.is_whole(entity_id):
+            if await self._store.is_current(dataset):
                 await self._store.note_unchanged(entity_id, began)
                 return self._report(entity_id, "unchanged")
         async with self._reading:

@@ -14,7 +14,7 @@ from hashlib import file_digest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from attrs import evolve
 
@@ -25,8 +25,10 @@ from asyncfin.extraction.objects import SCHEMES, ObjectStore, Prefix
 from asyncfin.extraction.parquet import EntityFile, Footer, Written, read_footer, verified_hash
 from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.extraction.report import Failure
+from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.words import counted
 from asyncfin.table.optional import library
+from asyncfin.wire.tasks import wait_for_all
 
 T = TypeVar("T")
 _log = logging.getLogger("asyncfin")
@@ -72,8 +74,8 @@ class Store(Protocol):
     def path(self, entity_id: str) -> str:
         """Return where the file of an entity stands: a path or a URL."""
 
-    async def is_whole(self, entity_id: str) -> bool:
-        """Return whether the known file of an entity is in place as it was written."""
+    async def is_current(self, dataset: Dataset) -> bool:
+        """Return whether the known file of the entity is of this publication, and as it was written."""
 
     async def put(self, file: EntityFile, began: datetime) -> None:
         """Put an entity's file in place, whole.
@@ -119,21 +121,6 @@ def store_at(
     if isinstance(place, Prefix):
         return ObjectStore(place, question, lock=lock)
     return FolderStore(place, question, thread, clock)
-
-
-async def wait_for_all(futures: Iterable[asyncio.Future[Any]]) -> None:
-    """Wait until all have ended, however often this is cancelled; the last cancellation is raised then."""
-    cancelled = None
-    while pending := [future for future in futures if not future.done()]:
-        try:
-            await asyncio.wait(pending)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    for future in futures:
-        if not future.cancelled():
-            future.exception()  # else the loop would report it as never retrieved
-    if cancelled is not None:
-        raise cancelled
 
 
 class WorkerThread:
@@ -204,8 +191,11 @@ class FolderStore:
     def path(self, entity_id: str) -> str:
         return str(self._folder.file(entity_id))
 
-    async def is_whole(self, entity_id: str) -> bool:
-        return await self._thread.run(partial(is_whole, self._folder.file(entity_id), self.known[entity_id]))
+    async def is_current(self, dataset: Dataset) -> bool:
+        file, written = self._folder.file(dataset.entity_id), self.known[dataset.entity_id]
+        return is_same_publication(written.dataset_id, dataset.dataset_id) and await self._thread.run(
+            partial(is_whole, file, written)
+        )
 
     async def put(self, file: EntityFile, began: datetime) -> None:
         await self._thread.run(partial(self._put, file, began))

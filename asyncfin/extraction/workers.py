@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from datetime import datetime
 from inspect import isroutine
-from itertools import islice
 from typing import Any
 
 from attrs import define, field, frozen
@@ -22,10 +21,10 @@ from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import Lacking, SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, unknown_to_all
-from asyncfin.extraction.run import ENOUGH_TO_DOUBT, Options, Run, sleep_until, utc_now
-from asyncfin.extraction.store import Store, WorkerThread, store_at, wait_for_all
+from asyncfin.extraction.run import ENOUGH_TO_DOUBT, OnError, Options, Run, sleep_until, utc_now
+from asyncfin.extraction.store import Store, WorkerThread, store_at
 from asyncfin.model import checks
-from asyncfin.wire.tasks import cancel_and_wait
+from asyncfin.wire.tasks import cancel_and_wait, wait_for_all
 
 MakeClient = Callable[[], Client]
 MakeExecutor = Callable[[], Executor]
@@ -48,7 +47,7 @@ class Chunk:
     place: Folder | Prefix
     known: dict[str, Written]
     refresh: bool
-    raises: bool
+    on_error: OnError
 
 
 @frozen
@@ -66,6 +65,7 @@ class ChunkResult:
     found_nothing: bool
 
 
+_check_made = checks.instance_of(Executor)
 check_executor = checks.Check(
     "a concurrent.futures.Executor, or a function that makes one",
     lambda value: isinstance(value, Executor) or checks.plain_callable.holds(value),
@@ -97,7 +97,7 @@ def _is_importable(function: Any) -> bool:
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     if not (isroutine(function) or isinstance(function, type)) or checks.is_async(function):
         return False
-    if module == "__main__" or "<" in name:
+    if module == "__main__":  # another one in each process
         return False
     found: Any
     try:
@@ -122,14 +122,8 @@ def read_chunk(chunk: Chunk) -> ChunkResult:
 async def _read_chunk(chunk: Chunk) -> ChunkResult:
     client = chunk.make_client()
     check_client("what make_client returns", client)
-    options = Options(
-        raises=chunk.raises,
-        refresh=chunk.refresh,
-        wait=False,  # who waits is the driver: a worker that sleeps is a worker less
-        allow_unknown=True,  # the driver decides
-        stop=asyncio.Event(),
-        clock=utc_now,
-    )
+    # It is the driver that waits, since a worker that sleeps is a worker less, and that doubts names.
+    options = Options(on_error=chunk.on_error, refresh=chunk.refresh, allow_unknown=True)
     async with client, WorkerThread() as thread:
         store = store_at(chunk.place, chunk.question, thread, utc_now)
         try:
@@ -170,7 +164,7 @@ class Driver:
             broken = 0
             while True:
                 before = len(self._reports)
-                made = executor()
+                made = _check_made("what executor makes", executor())
                 try:
                     await self._read_all(made, ids)
                     break
@@ -200,13 +194,17 @@ class Driver:
 
     async def _read_all(self, executor: Executor, ids: tuple[str, ...]) -> None:
         # Entities without a file come first, as in one process.
-        left = sorted((each for each in ids if each not in self._reports), key=self._store.known.__contains__)
-        careful = not self._options.allow_unknown and len(ids) > ENOUGH_TO_DOUBT
-        if careful and not any(written.rows for written in self._store.known.values()):
-            # A misspelt name is found out by a few entities before it is sent to all workers.
-            await self._read_chunks(executor, [left[:ENOUGH_TO_DOUBT]])
-        while not self._ending and (left := [each for each in left if each not in self._reports]):
-            await self._read_chunks(executor, [list(each) for each in batched(left, self._size)])
+        ids = tuple(sorted(ids, key=self._store.known.__contains__))
+        # A misspelt name is found out by a few entities before it is sent to all workers.
+        doubtful = not self._options.allow_unknown and not any(
+            written.rows for written in self._store.known.values()
+        )
+        while not self._ending and (left := [each for each in ids if each not in self._reports]):
+            if doubtful and not self._reports:
+                chunks = [left[:ENOUGH_TO_DOUBT]]
+            else:
+                chunks = [left[at : at + self._size] for at in range(0, len(left), self._size)]
+            await self._read_chunks(executor, chunks)
             if isinstance(self._stopped, AllowanceExhaustedError) and self._options.wait:
                 until, self._stopped = self._stopped.resume_at, None
                 await sleep_until(until, left[0], self._tracker, self._options)
@@ -232,9 +230,15 @@ class Driver:
                 self._store.check()
                 if self._ending:
                     _take_back(sent.values())
+        except BrokenExecutor:
+            # It fails all its futures itself. Python 3.11's process pool stumbles over one that is cancelled
+            # meanwhile: the others never end then, nor do its processes.
+            raise
+        except BaseException:
+            _take_back(sent.values())
+            raise
         finally:
             await cancel_and_wait([stop])
-            _take_back(sent.values())
             # What workers have begun they finish: nobody else may take the place before.
             await wait_for_all(sent)
 
@@ -247,7 +251,7 @@ class Driver:
             self._place,
             known,
             self._options.refresh,
-            self._options.raises,
+            self._options.on_error,
         )
 
     async def _gather(self, result: ChunkResult, began: datetime) -> None:
@@ -281,10 +285,3 @@ def _has_failed(future: asyncio.Future[ChunkResult]) -> bool:
 def _take_back(futures: Iterable[Future[ChunkResult]]) -> None:
     for future in futures:
         future.cancel()  # does nothing to one that runs
-
-
-def batched(ids: list[str], size: int) -> Iterator[tuple[str, ...]]:
-    """Yield the ids in chunks."""
-    rest = iter(ids)
-    while chunk := tuple(islice(rest, size)):
-        yield chunk

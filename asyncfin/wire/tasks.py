@@ -42,23 +42,25 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def cancel_and_wait(tasks: "Collection[asyncio.Task[Any]]") -> None:
-    """Cancel tasks and wait until all have ended, even if the caller is itself cancelled meanwhile.
-
-    Their results and errors are dropped, so the loop reports none of them as never retrieved.
-    """
+    """Cancel tasks and wait until all have ended, even if the caller is itself cancelled meanwhile."""
     for task in tasks:
         task.cancel()
+    await wait_for_all(tasks)
+
+
+async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
+    """Wait until all have ended, even if the caller is cancelled meanwhile. Their results and errors stay."""
     cancelled = None
     # A caller that is cancelled again and again still waits: a task left alone could go on using what the
     # caller is about to close. The last cancellation is raised once all have ended.
-    while pending := [task for task in tasks if not task.done()]:
+    while pending := [future for future in futures if not future.done()]:
         try:
             await asyncio.wait(pending)
         except asyncio.CancelledError as error:
             cancelled = error
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()
+    for future in futures:
+        if not future.cancelled():
+            future.exception()  # looked at, or the loop would report it as never retrieved
     if cancelled is not None:
         raise cancelled
 

@@ -65,6 +65,20 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
     return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir()}
 
 
+async def wait_for(condition: Any) -> None:
+    """Return as soon as a condition holds that another thread or process brings about."""
+    async with asyncio.timeout(60):
+        async for _ in _looks():
+            if condition():
+                return
+
+
+async def _looks() -> AsyncIterator[None]:
+    while True:
+        yield
+        await asyncio.sleep(0.01)
+
+
 FIRST = tuple(only(company, 0) for company in COMPANIES)
 
 

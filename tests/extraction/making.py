@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from asyncfin import Client
@@ -13,15 +14,36 @@ def make_killing_client() -> Client:
     file = Path(os.environ["ASYNCFIN_KILL_AT"])
 
     def observe(event: Event) -> None:
-        if isinstance(event, RequestAnswered) and event.operation == "query" and file.exists():
-            number = int(file.read_text())
-            file.write_text(str(number - 1)) if number > 1 else file.unlink()
-            if number == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
+        if isinstance(event, RequestAnswered) and event.operation == "query" and _is_last(file):
+            os.kill(os.getpid(), signal.SIGKILL)
 
     return Client(
         os.environ["ASYNCFIN_BASE_URL"], os.environ["ASYNCFIN_TOKEN"], max_in_flight=2, observers=[observe]
     )
+
+
+def _is_last(file: Path) -> bool:
+    """Count down by one, and return whether that came to nothing; the file is gone then."""
+    import fcntl
+
+    with suppress(FileNotFoundError), file.open("r+") as counting:
+        fcntl.flock(counting, fcntl.LOCK_EX)  # two workers must not both be the last
+        number = int(counting.read()) - 1
+        counting.seek(0)
+        counting.truncate()
+        counting.write(str(number))
+        if number == 0:
+            file.unlink()
+        return number == 0
+    return False
+
+
+def make_cramped_client() -> Client:
+    """A client of a process that can write no file of more than a kilobyte, as if the disk were full."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
+    return Client.from_env()
 
 
 def make_nothing() -> None:

@@ -1,17 +1,16 @@
 """An S3 of our own for tests: moto's server over loopback, and what stands in it."""
 
-import asyncio
 import logging
 import os
 import tempfile
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import obstore
-from attrs import frozen
+from attrs import define
 from moto.server import ThreadedMotoServer
 from obstore.store import from_url
 
@@ -20,11 +19,12 @@ from tests.extraction.conftest import Rows, rows
 BUCKET = "figures"
 
 
-@frozen
+@define
 class S3:
     """A bucket; its credentials and its address stand in the environment, where obstore looks for them."""
 
     url: str
+    server: ThreadedMotoServer
 
     @property
     def store(self) -> Any:
@@ -41,6 +41,16 @@ class S3:
                 content = bytes(obstore.get(self.store, key).bytes())
                 (Path(folder) / Path(key).name).write_bytes(content)
             return rows(Path(folder))
+
+    def stop(self) -> None:
+        """Go away; what stands in the bucket stays."""
+        self.server.stop()
+
+    def start(self) -> None:
+        """Come back at the same port."""
+        _, port = self.server.get_host_and_port()
+        self.server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
+        self.server.start()
 
     def everything(self) -> bytes:
         """All keys, metadata and contents, one after the other."""
@@ -68,26 +78,13 @@ def served() -> Iterator[S3]:
     url = f"http://{host}:{port}"
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT | {"AWS_ENDPOINT_URL": url})
+    s3 = S3(url, server)
     try:
         urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT")).close()
-        yield S3(url)
+        yield s3
     finally:
         urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset", method="POST")).close()
-        server.stop()
+        s3.stop()
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
-
-
-async def wait_for(condition: Any) -> None:
-    """Return as soon as a condition holds that another thread or process brings about."""
-    async with asyncio.timeout(60):
-        async for _ in _looks():
-            if condition():
-                return
-
-
-async def _looks() -> AsyncIterator[None]:
-    while True:
-        yield
-        await asyncio.sleep(0.01)

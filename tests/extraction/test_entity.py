@@ -12,10 +12,11 @@ from asyncfin import (
     NotFoundError,
     Select,
     SelectionError,
+    ValidationFailedError,
     read_entity,
 )
 from asyncfin.events import Event, Restarted
-from asyncfin.sandbox import Sandbox, Switch
+from asyncfin.sandbox import Sandbox, Status, Switch
 from asyncfin.sandbox.generate import generate
 from tests.extraction.conftest import COMPANIES, IDS, NOBODY, only
 
@@ -64,6 +65,25 @@ async def test_one_that_changes_too_often_is_an_error(client: Client, sandbox: S
         sandbox.inject(Switch(operation="catalogue", nth=at, publication=only(company, at)))
     with pytest.raises(DatasetChangedError):
         await read_entity(client, company.entity_id, Select(), Annual())
+
+
+async def test_a_400_for_ids_of_an_old_publication_starts_the_read_over(
+    client: Client, sandbox: Sandbox
+) -> None:
+    """The service may look at the ids before it looks at the pin."""
+    sandbox.inject(Switch(operation="query", nth=1, publication=COMPANIES[0]))
+    sandbox.inject(Status(status=400, code="validation_failed", operation="query", nth=1))
+    answer = await read_entity(client, IDS[0], Select(), Annual())
+    assert [served.status for served in sandbox.log].count(400) == 1
+    assert answer.panel.dataset.dataset_id == COMPANIES[0].publications[1].dataset_id
+
+
+async def test_any_other_400_is_its_error(client: Client, sandbox: Sandbox) -> None:
+    """With what the service says; it is not tried again."""
+    sandbox.inject(Status(status=400, code="validation_failed", operation="query"))
+    with pytest.raises(ValidationFailedError, match="validation_failed"):
+        await read_entity(client, IDS[0], Select(), Annual())
+    assert [served.status for served in sandbox.log].count(400) == 1
 
 
 @pytest.mark.parametrize(

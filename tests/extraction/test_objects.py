@@ -1,7 +1,10 @@
 """Extractions into an object store: moto's server stands in for S3."""
 
 import asyncio
+import logging
+import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from asyncfin import (
     Annual,
     ArgumentError,
     Client,
+    ExtractProgress,
     ManifestMismatchError,
     Quarterly,
     Select,
@@ -20,9 +24,10 @@ from asyncfin import (
     extract_cost,
 )
 from asyncfin.extraction import objects
-from asyncfin.sandbox import Hang, Sandbox
-from tests.extraction.conftest import COMPANIES, FIRST, IDS, annual, names, rows
-from tests.extraction.s3 import BUCKET, S3, served, wait_for
+from asyncfin.sandbox import Hang, Latency, Sandbox
+from tests.altered import altered
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, rows, wait_for
+from tests.extraction.s3 import BUCKET, S3, served
 
 TO = f"s3://{BUCKET}/night"
 
@@ -103,7 +108,7 @@ async def test_a_copy_that_has_lost_its_metadata_is_known_by_its_footer(s3: S3, 
 
 
 async def test_names_too_many_for_the_metadata_are_found_in_the_footer(s3: S3, client: Client) -> None:
-    """What an entity lacks is told by a later run too."""
+    """S3 takes 2 kB. What an entity lacks is told by a later run too."""
     metric = (await client.catalogue(IDS[0])).series[0].metric_id
     lost = tuple(f"Nonsense{number}" for number in range(300))
     asked: dict[str, Any] = {"select": Select([metric, *lost]), "periods": Annual(), "to": TO}
@@ -112,6 +117,8 @@ async def test_names_too_many_for_the_metadata_are_found_in_the_footer(s3: S3, c
             await extract(client, IDS[:1], **asked)
         (entity,) = raised.value.extract_report.entities
         assert (entity.state, dict(entity.lacking)) == (state, {"metric_ids": lost})
+    attributes = obstore.get(s3.store, f"night/{IDS[0]}.parquet").attributes
+    assert sum(len(name) + len(value) for name, value in attributes.items()) < 2048
 
 
 @pytest.mark.parametrize("key", ["night/mine.parquet", f"night/deep/{IDS[0]}.parquet"])
@@ -162,13 +169,12 @@ async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
     s3: S3, client: Client, sandbox: Sandbox, quick: None
 ) -> None:
     """Another one wrote the lock while this one hung."""
-    sandbox.inject(Hang(operation="query", nth=1))
+    sandbox.inject(Latency(operation="query", nth=1, seconds=2))
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
     await wait_for(lambda: "query" in {served.operation for served in sandbox.log})
     obstore.put(s3.store, "night.journal/lock", b"another's")
     await wait_for(lambda: bytes(obstore.get(s3.store, "night.journal/lock").bytes()) == b"another's")
     await asyncio.sleep(0.5)
-    sandbox.clear_faults()
     with pytest.raises(ManifestMismatchError, match="another run has taken over s3://figures/night"):
         await running
     assert s3.names() == ["night.journal/lock"]
@@ -203,6 +209,26 @@ async def test_a_store_that_is_away_is_one_clear_error(
         await extract(client, IDS, Select(), Annual(), to=TO)
     assert "\n" not in str(raised.value)
     assert sandbox.log == []
+
+
+async def test_a_store_that_goes_away_loses_nothing(
+    s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One clear error; the same call goes on when the store is back and the lock is stale."""
+    monkeypatch.setitem(objects._RETRY, "max_retries", 1)
+
+    def leave(progress: ExtractProgress) -> None:
+        if progress.done == 3:
+            s3.stop()
+
+    asked: dict[str, Any] = {"to": TO, "lock": False}
+    with pytest.raises(OSError, match=r"the store failed.*s3://figures/night") as raised:
+        await extract(client, IDS, Select(), Annual(), **asked, progress=leave)
+    assert "\n" not in str(raised.value)
+    s3.start()
+    report = await extract(client, IDS, Select(), Annual(), **asked)
+    assert len(report.unchanged) >= 3
+    assert s3.rows("night") == annual(*FIRST)
 
 
 async def test_wrong_credentials_are_one_clear_error(
@@ -248,10 +274,46 @@ async def test_a_wrong_address_is_refused_and_shows_no_secret(
     assert sandbox.log == []
 
 
-async def test_the_token_is_in_no_object(s3: S3, sandbox: Sandbox, client: Client) -> None:
-    """Neither in a key, nor in metadata, nor in a file."""
-    written: list[Any] = []
-    await extract(client, IDS, Select(), Annual(), to=TO, progress=written.append)
-    found = s3.everything()
-    assert sandbox.token.encode() not in found
-    assert IDS[0].encode() in found
+async def test_the_token_is_in_no_object_and_no_log(
+    s3: S3, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither in a key, nor in metadata, nor in a file, whatever is logged; nor the store's secret."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+    with ThreadPoolExecutor(2) as executor:
+        asked: dict[str, Any] = {"to": TO, "executor": executor, "chunk": 2}
+        report = await extract(Client.from_env, (*IDS, NOBODY), Select(), Annual(), **asked)
+    found = s3.everything() + caplog.text.encode() + repr(report).encode() + pickle.dumps(report)
+    for secret in (sandbox.token, "test-secret"):
+        assert secret.encode() not in found
+    assert found.count(IDS[0].encode()) > 2
+
+
+async def test_workers_write_the_objects_that_one_process_writes(
+    s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same keys and rows; nothing is read again, by whomever."""
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+    with ThreadPoolExecutor(2) as executor:
+        report = await extract(Client.from_env, IDS, Select(), Annual(), to=TO, executor=executor, chunk=2)
+    assert [each.path for each in report.entities] == [f"{TO}/{each}.parquet" for each in IDS]
+    assert s3.rows("night") == annual(*FIRST)
+    assert s3.names() == [f"night/{each}.parquet" for each in sorted(IDS)]
+    again = await extract(client, IDS, Select(), Annual(), to=TO)
+    assert (len(again.unchanged), again.requests) == (len(IDS), len(IDS))
+
+
+async def test_an_object_is_known_in_whatever_case_its_publication_is_written(
+    s3: S3, client: Client, sandbox: Sandbox
+) -> None:
+    """Dataset ids are UUIDs."""
+    await extract(client, IDS, Select(), Annual(), to=TO)
+
+    def shout(name: str, sent: Any, answer: dict[str, Any]) -> None:
+        answer["dataset_id"] = answer["dataset_id"].upper()
+
+    async with altered(sandbox, shout) as base_url, Client(base_url, sandbox.token) as louder:
+        report = await extract(louder, IDS, Select(), Annual(), to=TO)
+    assert len(report.unchanged) == len(IDS)

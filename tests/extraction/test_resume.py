@@ -3,11 +3,13 @@
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from asyncfin import Annual, Client, Exact, ManifestMismatchError, Quarterly, Select, extract, extract_cost
 from asyncfin.sandbox import Sandbox
+from tests.altered import altered
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, annual, names, rows, stamps
 
 
@@ -38,6 +40,24 @@ async def test_what_has_changed_is_read_again(client: Client, sandbox: Sandbox, 
     assert [each.entity_id for each in report.done] == [IDS[2]]
     assert spent(sandbox, since).count("dataset") == len(IDS)
     assert rows(folder) == annual(*FIRST[:2], COMPANIES[2], *FIRST[3:])
+
+
+async def test_a_publication_is_its_own_in_whatever_case_its_id_is_written(
+    client: Client, sandbox: Sandbox, folder: Path
+) -> None:
+    """Dataset ids are UUIDs."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    async with (
+        altered(sandbox, shout) as base_url,
+        Client(base_url, sandbox.token) as louder,
+    ):
+        report = await extract(louder, IDS, Select(), Annual(), to=folder)
+        cost = await extract_cost(louder, IDS, Select(), Annual(), to=folder)
+    assert (len(report.unchanged), cost.unchanged) == (len(IDS), len(IDS))
+
+
+def shout(name: str, sent: Any, answer: dict[str, Any]) -> None:
+    answer["dataset_id"] = answer["dataset_id"].upper()
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "rotten"])

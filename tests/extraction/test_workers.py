@@ -1,13 +1,15 @@
 """Extractions over an executor: the same rows, and nothing lost with a worker."""
 
 import asyncio
+import errno
 import multiprocessing
 import pickle
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,17 +22,19 @@ from asyncfin import (
     ArgumentError,
     Client,
     ExtractProgress,
+    ManifestMismatchError,
     NotFoundError,
     Select,
     UnknownToAllError,
     extract,
 )
+from asyncfin.extraction import run
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.workers import Chunk
-from asyncfin.sandbox import Account, Sandbox
-from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, rows
-from tests.extraction.making import make_killing_client, make_later, make_nothing
+from asyncfin.sandbox import Account, Latency, Sandbox
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, rows, wait_for
+from tests.extraction.making import make_cramped_client, make_killing_client, make_later, make_nothing
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +138,31 @@ async def test_a_given_executor_that_breaks_ends_the_run_and_loses_nothing(
     assert rows(folder) == annual(*FIRST)
 
 
+class Breaking(Executor):
+    """An executor whose futures stay as they are."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+async def test_a_broken_pool_fails_its_futures_undisturbed(folder: Path) -> None:
+    """If one were cancelled meanwhile, Python 3.11's pool would not end the others: the run would hang."""
+    executor = Breaking()
+    asked: dict[str, Any] = {"executor": executor, "chunk": 1, "allow_unknown": True}
+    running = asyncio.ensure_future(extract(Client.from_env, IDS, Select(), Annual(), to=folder, **asked))
+    await wait_for(lambda: len(executor.futures) == len(IDS))
+    for future in executor.futures:
+        future.set_exception(BrokenExecutor("a worker died"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+    with pytest.raises(BrokenExecutor):
+        await running
+
+
 async def test_a_stop_leaves_the_chunks_that_have_not_begun(folder: Path) -> None:
     """Those that have are finished."""
     stop = asyncio.Event()
@@ -162,6 +191,31 @@ async def test_a_used_up_allowance_ends_the_run_and_is_no_failure(
     assert isinstance(report.stopped, AllowanceExhaustedError)
     assert (len(report.failed), bool(report.left)) == (0, True)
     await extract(client, IDS, Select(), Annual(), to=folder)
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_run_that_waits_for_the_allowance_does_so_in_the_driver(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, threads: Executor
+) -> None:
+    """Also when the first few entities have used it up; a worker is never asleep."""
+    monkeypatch.setattr(run, "_LOOK_SECONDS", 0.01)
+    waits = list[str]()
+
+    def clock() -> datetime:
+        return datetime.now(UTC) + timedelta(days=len(waits))
+
+    def watch(progress: ExtractProgress) -> None:
+        if progress.waiting is not None:
+            waits.append(progress.waiting)
+
+    async with Sandbox(*FIRST, allowance=7, clock=clock) as sandbox:
+        monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+        monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+        asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1, "clock": clock}
+        report = await extract(Client.from_env, IDS, Select(), Annual(), **asked, wait=True, progress=watch)
+    assert (len(report.done), report.stopped) == (len(IDS), None)
+    assert waits
+    assert all("the allowance is used up until" in each for each in waits)
     assert rows(folder) == annual(*FIRST)
 
 
@@ -204,6 +258,62 @@ async def test_a_cancelled_run_waits_for_what_workers_have_begun(folder: Path, c
     assert rows(folder) == annual(*FIRST)
 
 
+async def test_a_run_cancelled_twice_waits_all_the_same(sandbox: Sandbox, folder: Path) -> None:
+    """The folder stays locked until the worker has ended."""
+    sandbox.inject(Latency(operation="query", nth=1, seconds=2))
+    with ThreadPoolExecutor(1) as executor:
+        asked: dict[str, Any] = {"to": folder, "executor": executor, "chunk": 1}
+        running = asyncio.ensure_future(extract(Client.from_env, IDS, Select(), Annual(), **asked))
+        await wait_for(lambda: "query" in {served.operation for served in sandbox.log})
+        for _ in range(3):
+            running.cancel()
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert not running.done()
+        with pytest.raises(ManifestMismatchError, match="another run is at work"):
+            await extract(Client.from_env, IDS, Select(), Annual(), **asked)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert len(names(folder)) <= 3  # the first entities are one chunk
+
+
+async def test_an_error_takes_back_what_has_not_begun(sandbox: Sandbox, folder: Path) -> None:
+    """It reaches the caller at once, and nothing more is spent."""
+    with ThreadPoolExecutor(1) as executor:
+        asked: dict[str, Any] = {"executor": executor, "chunk": 1, "allow_unknown": True}
+        with pytest.raises(NotFoundError):
+            await extract(
+                Client.from_env, (NOBODY, *IDS), Select(), Annual(), to=folder, **asked, on_error="raise"
+            )
+    asked_for = [each for each in IDS if any(each in served.path for served in sandbox.log)]
+    assert len(asked_for) <= 1  # the worker may begin one before the driver hears of the error
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such limits on Windows")
+async def test_a_full_disk_of_a_worker_is_one_clear_error_and_loses_nothing(
+    client: Client, folder: Path
+) -> None:
+    """It names the file; the same call goes on when there is space."""
+    await extract(client, IDS[:2], Select(), Annual(), to=folder)
+    before = rows(folder)
+    with processes(1) as executor:
+        asked: dict[str, Any] = {"to": folder, "executor": executor, "chunk": 1}
+        with pytest.raises(OSError, match=rf"\[Errno {errno.EFBIG}\].*night\.journal"):
+            await extract(make_cramped_client, IDS, Select(), Annual(), **asked)
+    assert rows(folder) == before
+    assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert (len(report.unchanged), report.repaired) == (2, None)
+    assert rows(folder) == annual(*FIRST)
+
+
+def of_main() -> Client:
+    return Client.from_env()
+
+
+of_main.__module__ = "__main__"
+
+
 def within() -> Callable[[], Client]:
     def make_client() -> Client:
         return Client.from_env()
@@ -216,6 +326,7 @@ def within() -> Callable[[], Client]:
     [
         (lambda: Client.from_env(), {}, "client must be a function of a module"),
         (within(), {}, "client must be a function of a module"),
+        (of_main, {}, "client must be a function of a module"),
         (partial(Client, "http://127.0.0.1:1", "hunter2-token"), {}, "not a partial"),
         (Client("http://127.0.0.1:1", "hunter2-token"), {}, "not a Client"),
         (make_later, {}, "client must be a function of a module"),
@@ -225,17 +336,20 @@ def within() -> Callable[[], Client]:
         (Client.from_env, {"chunk": 0}, "chunk must be"),
         (Client.from_env, {"executor": None}, "client must be a Client"),
         (make_nothing, {}, "what make_client returns must be a Client"),
+        (Client.from_env, {"executor": make_nothing}, "what executor makes must be an Executor, not None"),
     ],
 )
 async def test_what_cannot_be_sent_to_workers_is_refused_and_shows_no_token(
     sandbox: Sandbox,
     folder: Path,
     threads: Executor,
+    monkeypatch: pytest.MonkeyPatch,
     make_client: Any,
     options: dict[str, Any],
     said: str,
 ) -> None:
     """Before a request is sent."""
+    monkeypatch.setattr(sys.modules["__main__"], "of_main", of_main, raising=False)
     asked: dict[str, Any] = {"select": Select(), "periods": Annual(), "to": folder, "executor": threads}
     with pytest.raises(ArgumentError, match=said) as raised:
         await extract(make_client, IDS, **(asked | options))
@@ -246,7 +360,7 @@ async def test_what_cannot_be_sent_to_workers_is_refused_and_shows_no_token(
 def test_what_workers_are_sent_holds_no_token(sandbox: Sandbox, folder: Path) -> None:
     """The client is made where they are, by a function that is sent as a name."""
     question = SharedQuestion(Select(), Annual())
-    chunk = Chunk(make_killing_client, IDS, question, Folder.at(folder), {}, False, False)
+    chunk = Chunk(make_killing_client, IDS, question, Folder.at(folder), {}, False, "continue")
     sent = pickle.dumps(chunk)
     assert sandbox.token.encode() not in sent
     assert b"make_killing_client" in sent

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
-from itertools import accumulate, chain, compress, repeat
+from itertools import accumulate, chain, compress, filterfalse, repeat
 from math import isfinite
 from operator import attrgetter, eq
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -323,13 +323,12 @@ async def _scanned(
         periods = _periods(_repeated(found.periods, _MAX_PERIODS_BYTES))
         refuse_repeated("series", list(map(_series_id, found.series)))
         indices, others = _split(found.series, wanted)
-        numbers = _numbers_of([found.series[index].values for index in indices], len(periods))
         others = others if keep_foreign else []
-        foreign = _numbers_of([found.series[index].values for index in others], len(periods))
+        arrays, other_arrays = ([found.series[index].values for index in rows] for rows in (indices, others))
+        numbers, foreign = (_numbers_of(each, len(periods)) for each in (arrays, other_arrays))
         if numbers is None or foreign is None:
             return None
-        read = numbers.numbers + foreign.numbers
-        if _may_hold_tiny(read, body) and _holds_unfit(body):
+        if _may_hold_tiny(arrays + other_arrays, body) and _holds_unfit(body):
             return None
         return PlannedPage(
             found.entity_id,
@@ -348,7 +347,8 @@ async def _scanned(
 
 
 def _holds_unfit(body: bytes) -> bool:
-    return any(True for values in arrays_of(body) for _ in _unfit(values))
+    suspect = (values for values in arrays_of(body) if _is_marked_tiny(bytes(values)))
+    return any(True for values in suspect for _ in _unfit(values))
 
 
 def _repeated(raw: msgspec.Raw, limit: int) -> bytes:
@@ -414,8 +414,9 @@ def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbe
     """
     text = b"[" + b",".join([raw.values for _, raw in series]) + b"]"
     single = ((raw.values, index, raw.series_id) for index, raw in series)
-    numbers = _numbers_of(decode_arrays(_observations, text, count, single), count)
-    if numbers is None or _may_hold_tiny(numbers.numbers, text):
+    arrays = decode_arrays(_observations, text, count, single)
+    numbers = _numbers_of(arrays, count)
+    if numbers is None or _may_hold_tiny(arrays, text):
         _refuse_unfit((raw.values, series_path(index, raw.series_id)) for index, raw in series)
     assert numbers is not None
     return numbers
@@ -464,9 +465,14 @@ def _concatenated(slices: Iterable[Numbers]) -> Numbers:
 _MAYBE_TINY = (b"e-", b"E-", b"0" * 200)
 
 
-def _may_hold_tiny(numbers: "Sequence[int | float] | array[float]", text: bytes) -> bool:
-    """Return whether a number may be so small that it was read as zero."""
-    return 0 in numbers and any(each in text for each in _MAYBE_TINY)
+def _may_hold_tiny(arrays: Iterable[list[Any]], text: bytes) -> bool:
+    """Return whether a number may be so small that it was read as zero: as 0.0, since the int 0 is exact."""
+    zeros = filterfalse(None, map(_number, filter(None, chain.from_iterable(arrays))))
+    return float in map(type, zeros) and _is_marked_tiny(text)
+
+
+def _is_marked_tiny(text: bytes) -> bool:
+    return any(each in text for each in _MAYBE_TINY)
 
 
 class _NumberText(msgspec.Struct, gc=False):
@@ -527,7 +533,7 @@ def decode_arrays(
 def _decode_values(raw: JsonBytes, count: int, index: int, series_id: str) -> tuple[Value | None, ...]:
     values: list[Value | None] = decode_entries(values_decoder, raw, count, index, series_id)
     numbers = _numbers_of([values], count)
-    if numbers is None or _may_hold_tiny(numbers.numbers, bytes(raw)):
+    if numbers is None or _may_hold_tiny([values], bytes(raw)):
         _refuse_unfit([(raw, series_path(index, series_id))])
     return tuple(values)
 

@@ -103,7 +103,10 @@ class Publication:
             case Exact(periods=exact):
                 covers_all = set(known) <= set(exact)
             case FiscalRange(start=Period() as start, end=Period() as end):
-                covers_all = all(start.fiscal_end <= each.fiscal_end <= end.fiscal_end for each in known)
+                # They stand oldest first.
+                covers_all = not known or (
+                    start.fiscal_end <= known[0].fiscal_end and known[-1].fiscal_end <= end.fiscal_end
+                )
             case _:
                 covers_all = False  # where a trailing window ends is the service's to say
         if covers_all:

@@ -19,11 +19,11 @@ from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.block import Axis, Block, PageText, Store, block_of, without
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
-from asyncfin.wire.values import PlannedPage, series_path
+from asyncfin.wire.values import PlannedPage, SeriesHead, series_path
 
-_TEXTS = ("metric_id", "reporting_group_id", "label", "basis", "number_format", "period_meaning")
-_texts = attrgetter(*_TEXTS)
-_scopes = attrgetter("scopes")
+# What a page and the catalogue both say of a series.
+_NAMES = SeriesHead.__struct_fields__[1:]
+_FIELDS = tuple(map(attrgetter, _NAMES))
 # How much of the pages' texts an answer keeps as it came; what is more is compressed.
 _WHOLE_BYTES = 8 * 1024 * 1024
 
@@ -150,23 +150,16 @@ class Stitch:
         Raises:
             MalformedAnswerError: it describes one as another series, be it a foreign one.
         """
-        catalogue = self.plan.catalogue
-        came = [
-            (index, head, path)
-            for index, (head, path) in enumerate(zip(page.heads, page.paths, strict=True))
-            if head.series_id in catalogue
-        ]
-        listed = [catalogue[head.series_id] for _, head, _ in came]
-        # Nearly always all is well, which two comparisons of whole lists show soonest.
-        texts, paths = [_texts(head) for _, head, _ in came], [path for _, _, path in came]
-        if texts == list(map(_texts, listed)) and paths == list(map(_scopes, listed)):
+        listed = [self.plan.catalogue[head.series_id] for head in page.heads]
+        # Nearly always all is well, which comparing whole columns shows soonest.
+        if all(list(map(field, page.heads)) == list(map(field, listed)) for field in _FIELDS):
             return listed
         raise MalformedAnswerError(
-            f"expected {getattr(listed, name)!r} as in the catalogue, got {value!r}"
+            f"expected {getattr(listed, name)!r} as in the catalogue, got {getattr(head, name)!r}"
             f" @ {series_path(index, head.series_id)}.{name}"
-            for (index, head, path), listed in zip(came, listed, strict=True)
-            for name, value in (*zip(_TEXTS, _texts(head), strict=True), ("scopes", path))
-            if value != getattr(listed, name)
+            for index, (head, listed) in enumerate(zip(page.heads, listed, strict=True))
+            for name in _NAMES
+            if getattr(head, name) != getattr(listed, name)
         )
 
     def _outside(self, populated: frozenset[Period], home: frozenset[str], asked: Resolved) -> Set[Period]:

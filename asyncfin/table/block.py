@@ -8,9 +8,10 @@ would be ten times as large.
 
 import sys
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import accumulate, chain, count, pairwise
 from operator import attrgetter, itemgetter, lt
 from typing import Any, TypeVar
 
@@ -237,9 +238,10 @@ class Store:
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self.blocks = tuple(blocks)
-        self._rows = {
-            series_id: (block, row) for block in self.blocks for row, series_id in enumerate(block.series_ids)
-        }
+        # Rows are counted over all blocks: a pair of block and row for each series would take the garbage
+        # collector's time.
+        self._firsts = [*accumulate((len(block.series_ids) for block in self.blocks), initial=0)]
+        self._rows = dict(zip(chain.from_iterable(block.series_ids for block in self.blocks), count()))
         self._piece = lru_cache(_KEPT_PIECES)(PageText.piece)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -247,8 +249,11 @@ class Store:
 
     def find(self, series_id: str) -> "Stored | None":
         """Return a stored series; None if the service never sent it."""
-        found = self._rows.get(series_id)
-        return None if found is None else Stored(self, *found)
+        row = self._rows.get(series_id)
+        if row is None:
+            return None
+        at = bisect_right(self._firsts, row) - 1
+        return Stored(self, self.blocks[at], row - self._firsts[at])
 
     def text(self, block: Block, row: int) -> memoryview:
         """Return the bytes of a series' `values` array."""

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from math import inf, isinf
 from typing import NoReturn, TypeAlias
 
@@ -123,17 +124,18 @@ class Tokens:
 
         It is done once, for everything that is made of a response: data, error texts, codes, ids.
         """
-        headers = {name: self._redacted(value.encode()).decode() for name, value in response.headers.items()}
-        return evolve(response, headers=headers, body=self._redacted(response.body))
-
-    def _redacted(self, text: bytes) -> bytes:
         # To look for escapes takes longer than all else that is done with a large response, so first of all
-        # the token is looked for in the text without them.
-        texts = (text, _unescaped(text))
-        echoed = [each for each in self._known if len(each) >= _SHORTEST_STRUCK and each.occurs_in(*texts)]
+        # the tokens are looked for in the texts without them.
+        texts = (response.body, "\n".join(response.headers.values()).encode())
+        plain = (*texts, *(bare for text in texts if (bare := _unescaped(text)) is not text))
+        echoed = [each for each in self._known if len(each) >= _SHORTEST_STRUCK and each.occurs_in(*plain)]
+        if not echoed:
+            return response
         # The longer first, for one may begin with another.
         patterns = sorted((each.pattern() for each in echoed), key=len, reverse=True)
-        return re.sub("|".join(patterns).encode(), _HIDDEN.encode(), text) if patterns else text
+        strike = partial(re.compile("|".join(patterns).encode()).sub, _HIDDEN.encode())
+        headers = {name: strike(value.encode()).decode() for name, value in response.headers.items()}
+        return evolve(response, headers=headers, body=strike(response.body))
 
     async def _renewed(self) -> Secret | str:
         """Ask for a token; what came instead of one is told without its text, which may hold a secret."""

@@ -34,8 +34,8 @@ html_copy_source = False
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 
-# Names in docstrings stand in single backticks.
-default_role = "code"
+# Names in docstrings stand in single backticks: those that have an entry become links.
+default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -97,6 +97,8 @@ def tidy_signature(app, what, name, obj, options, signature, returns):  # type: 
     """Leave out the signatures of classes that only the library makes, and name its unions."""
     text = obj.__doc__ or ""
     if what == "class" and "Attributes:" in text and "Args:" not in text and "sandbox" not in name:
+        return "", None
+    if signature == "(*args, **kwargs)":  # of a protocol
         return "", None
     for spelt, alias in ALIASES.items():
         signature = signature and signature.replace(spelt, alias)

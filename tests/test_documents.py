@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 BLOCKS = [
     pytest.param(code, output, id=f"{path.name}-{number}")
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for number, (code, output) in enumerate(BLOCK.findall(path.read_text()), 1)
 ]
 # Importing these needs an extra, or starts a program.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from asyncfin.client import Client
 from asyncfin.errors import (
@@ -41,18 +41,6 @@ from pydantic import Field  # noqa: E402
 MAX_CHARACTERS = 20_000
 MAX_REQUESTS = 20
 
-PeriodWords = Literal[
-    "latest year",
-    "last 5 years",
-    "last 10 years",
-    "all years",
-    "latest quarter",
-    "last 4 quarters",
-    "last 8 quarters",
-    "all quarters",
-    "last 12 months",
-    "all periods",
-]
 _PERIODS: dict[str, PeriodSelection] = {
     "latest year": Annual(last=1),
     "last 5 years": Annual(last=5),
@@ -88,7 +76,10 @@ _ADVICE: tuple[tuple[type[Exception], str], ...] = (
 
 EntityId = Annotated[str, Field(description="the id of a company, from list_entities")]
 SeriesIds = Annotated[list[str], Field(description="the ids of series, from find_series")]
-Periods = Annotated[PeriodWords, Field(description="which fiscal periods")]
+# The words are in the schema and not in the type: what is none of them is then an error like all others.
+Periods = Annotated[
+    str, Field(description="which fiscal periods", json_schema_extra={"enum": list(_PERIODS)})
+]
 Restated = Annotated[bool, Field(description="values as last restated, instead of as first reported")]
 Words = Annotated[
     str, Field(description="words that must all occur in a series' label, ids, description or scopes")
@@ -199,6 +190,8 @@ class _Tools:
         return _text(head, list(rows), "ask for fewer series or periods")
 
     async def _plan(self, entity_id: str, series_ids: list[str], periods: str, *, restated: bool) -> Plan:
+        if periods not in _PERIODS:
+            raise SelectionError(f"periods must be one of: {', '.join(_PERIODS)}; not {periods!r}")
         return await self._client.plan(
             self._offered(entity_id),
             Select(series_ids=series_ids),
@@ -268,7 +261,7 @@ def _error_result(error: AsyncfinError) -> CallToolResult:
         "error": type(error).__name__,
         "message": str(error)[:2000],
         "retry_after_seconds": wait,
-        "resume_at": resume_at.isoformat(timespec="seconds") if resume_at else None,
+        "resume_at": resume_at.isoformat() if resume_at else None,
         "do": do,
     }
     text = f"{facts['error']}: {facts['message']} {do}"

@@ -163,11 +163,21 @@ async def test_wrong_series_ids_are_named_and_nothing_is_asked(sandbox: Sandbox)
 
 
 async def test_periods_are_a_closed_list_of_words(sandbox: Sandbox) -> None:
-    """Anything else is refused before it reaches the tool, and the schema lists the words."""
-    result = await ask(
-        sandbox, "query", entity_id=sandbox.entities[0], series_ids=["Revenue/annual"], periods="since 1999"
-    )
-    assert result.is_error
+    """The schema lists the words; anything else is an error like all others, and spends nothing."""
+    question = {"entity_id": sandbox.entities[0], "series_ids": ["Revenue/annual"], "periods": "since 1999"}
+    async with (
+        Client(sandbox.base_url, sandbox.token) as client,
+        mcp.Client(server(client, sandbox.entities)) as assistant,
+    ):
+        tools = {tool.name: tool for tool in (await assistant.list_tools()).tools}
+        for name in ("query", "plan_cost"):
+            words = tools[name].input_schema["properties"]["periods"]["enum"]
+            result = await assistant.call_tool(name, question)
+            assert result.is_error
+            assert result.structured_content["error"] == "SelectionError"
+            assert "last 5 years" in words
+            assert all(word in result.structured_content["message"] for word in words)
+    assert not sandbox.log
 
 
 async def test_a_call_spends_no_more_requests_than_it_may(sandbox: Sandbox) -> None:

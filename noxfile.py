@@ -102,9 +102,10 @@ def contract(session: nox.Session) -> None:
 
 @nox.session
 def judge(session: nox.Session) -> None:
-    """Let nginx judge the bucket's pace; nothing is judged where nginx is not installed."""
-    install(session, extras="cli")
-    session.run("python", "tests/judge_nginx.py", *session.posargs)
+    """Let nginx judge the pace of buckets and of workers; nothing is judged where it is not installed."""
+    install(session, extras="arrow,redis")
+    session.run("python", "-m", "tests.judge_nginx", *session.posargs)
+    session.run("python", "-m", "tests.judge_workers")
 
 
 @nox.session

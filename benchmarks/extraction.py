@@ -1,17 +1,21 @@
-"""Extracting many companies: CPU beside fetching the same bytes, memory, and a run with nothing to do.
+"""Extracting many companies: CPU beside fetching the same bytes, engines, memory, and runs that do nothing.
 
 Each figure is of a process of its own, against a replaying service in another.
 """
 
 import asyncio
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,9 @@ from benchmarks._night import TOKEN, entity_id
 ROOT = Path(__file__).parents[1]
 IN_FLIGHT = 8
 KINDS = 6
+# Of a machine of two cores, on which the service runs too.
+WORKERS = 2
+CHUNK = 5
 USUAL = 1171  # series of a company, the median of real ones
 
 
@@ -84,6 +91,45 @@ async def extracted(url: str, entities: int, folder: Path) -> dict[str, int]:
     return {"answers": report.requests, "done": len(report.done), "failed": len(report.failed)}
 
 
+async def sent_out(engine: Executor, entities: int, folder: Path) -> dict[str, int]:
+    """Extract the same over the workers of an engine, whose environment names the service."""
+    ids = [entity_id(number) for number in range(1, entities + 1)]
+    report = await extract(
+        Client.from_env, ids, Select(), FiscalRange(), to=folder, executor=engine, chunk=CHUNK
+    )
+    assert len(report.done) == entities
+    return {"answers": report.requests}
+
+
+@contextmanager
+def pool() -> Iterator[Executor]:
+    """Give a pool of as many processes as there are cores here."""
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as executor:
+        yield executor
+
+
+@contextmanager
+def dask() -> Iterator[Executor]:
+    """Give the executor of a Dask cluster of as many processes."""
+    from distributed import Client as Cluster
+
+    with Cluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield cluster.get_executor(pure=False)
+
+
+ENGINES = {"pool": pool, "dask": dask}
+
+
+def measure_engine(way: str, url: str, entities: int, folder: Path) -> None:
+    """Print what an engine's workers take; they have done some entities before, so imports do not count."""
+    os.environ |= {"ASYNCFIN_BASE_URL": url, "ASYNCFIN_TOKEN": TOKEN}
+    with ENGINES[way]() as engine:
+        asyncio.run(sent_out(engine, 4 * WORKERS * CHUNK, folder / "before"))
+        began = time.perf_counter()
+        counts = asyncio.run(sent_out(engine, entities, folder / "measured"))
+        print(json.dumps(counts | {"seconds": time.perf_counter() - began}))
+
+
 def measure(way: str, url: str, entities: int, folder: Path) -> None:
     """Print what one way takes in this process; one entity goes before, so that imports do not count."""
     with tempfile.TemporaryDirectory() as before:
@@ -107,7 +153,25 @@ async def _taken(way: str, url: str, entities: int, folder: Path) -> dict[str, i
 def run() -> str:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        return "\n\n".join([_speed(place), _memory(place), _failing(place)])
+        return "\n\n".join([_speed(place), _engines(place), _memory(place), _failing(place)])
+
+
+def _engines(place: Path, entities: int = 60) -> str:
+    ways = ["extracted", "pool", *(["dask"] if find_spec("distributed") else [])]
+    with night(USUAL) as url:
+        found = {way: measured(way, url, entities, place / way) for way in ways}
+    alone = found["extracted"]["seconds"]
+    names = {
+        "extracted": "one process",
+        "pool": f"a pool of {WORKERS} processes",
+        "dask": f"Dask, {WORKERS} workers",
+    }
+    lines = [
+        f"| {names[way]} | {each['answers']:,} | {each['seconds']:.1f} | {alone / each['seconds']:.2f}x |"
+        for way, each in found.items()
+    ]
+    head = f"| {entities} companies of {USUAL:,} series | requests | seconds | speed |\n|---|---|---|---|"
+    return "\n".join([head, *lines])
 
 
 def _speed(place: Path, entities: int = 60) -> str:
@@ -159,4 +223,4 @@ def _table(title: str, *rows: tuple[str, dict[str, Any], str]) -> str:
 
 if __name__ == "__main__":
     way, url, entities, folder = sys.argv[1:]
-    measure(way, url, int(entities), Path(folder))
+    (measure_engine if way in ENGINES else measure)(way, url, int(entities), Path(folder))

@@ -34,7 +34,8 @@ pid {folder}/pid;
 error_log {folder}/error.log crit;
 events {{}}
 http {{
-    access_log off;
+    log_format judged '$msec $status';
+    access_log {log} judged;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
     fastcgi_temp_path {folder}/fastcgi;
@@ -47,7 +48,7 @@ http {{
         location / {{
             limit_req zone=all burst={burst} nodelay;
             error_page 429 = @refused;
-            try_files /nothing @served;
+            {content};
         }}
         location @served {{ return 204; }}
         location @refused {{ add_header Retry-After 1 always; return 429; }}
@@ -57,12 +58,18 @@ http {{
 
 
 @asynccontextmanager
-async def judge(nginx: str, limit: int = LIMIT) -> AsyncIterator[str]:
-    """Run an nginx that allows the limit, and give its address."""
+async def judge(
+    nginx: str, limit: int = LIMIT, content: str = "try_files /nothing @served", log: str = "/dev/null"
+) -> AsyncIterator[str]:
+    """Run an nginx that allows the limit, and give its address.
+
+    `content` is the directive that makes what it serves; `log` is a file for the time and status of each.
+    """
     port = unused_port()
     with tempfile.TemporaryDirectory() as folder:
+        file = configured(folder, port=port, limit=limit, content=content, log=log)
         server = await asyncio.create_subprocess_exec(
-            nginx, "-p", folder, "-c", configured(folder, port, limit), stderr=subprocess.DEVNULL
+            nginx, "-p", folder, "-c", file, stderr=subprocess.DEVNULL
         )
         try:
             await answering(port)
@@ -72,10 +79,10 @@ async def judge(nginx: str, limit: int = LIMIT) -> AsyncIterator[str]:
             await server.wait()
 
 
-def configured(folder: str, port: int, limit: int) -> str:
+def configured(folder: str, **options: Any) -> str:
     """Write the configuration into the folder, and return its path."""
     file = Path(folder, "nginx.conf")
-    file.write_text(CONFIGURATION.format(folder=folder, port=port, limit=limit, burst=BURST))
+    file.write_text(CONFIGURATION.format(folder=folder, burst=BURST, **options))
     return str(file)
 
 

@@ -128,3 +128,23 @@ def test_the_dask_cluster_writes_to_the_bucket(service: Sandbox, tmp_path: Path)
         report = module.night(cluster, str(tmp_path / "night"), list(service.entities))
     assert len(report.done) == len(service.entities)
     assert read(parquet.read_table(tmp_path / "night")) == asyncio.run(expected(module, service))
+
+
+def test_no_token_goes_through_dask(service: Sandbox, tmp_path: Path) -> None:
+    """Neither in the graph as its scheduler gets it, nor in results, nor in any log of the cluster."""
+    module, cloudpickle = example("dask_cluster", "distributed"), pytest.importorskip("cloudpickle")
+    plugins = importlib.import_module("distributed.diagnostics.plugin")
+    seen: list[bytes] = []
+
+    class Watch(plugins.SchedulerPlugin):  # type: ignore[misc, name-defined]
+        def update_graph(self, scheduler: Any, **graph: Any) -> None:
+            seen.extend(cloudpickle.dumps(scheduler.tasks[key].run_spec) for key in graph["keys"])
+
+    with module.Cluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        cluster.cluster.scheduler.add_plugin(Watch())
+        report = module.night(cluster, str(tmp_path / "night"), list(service.entities))
+        logs = repr((cluster.get_worker_logs(), cluster.get_scheduler_logs(), cluster.get_events()))
+    found = b"".join([*seen, cloudpickle.dumps(report), logs.encode()])
+    assert found.count(service.entities[0].encode()) >= 2
+    assert b"read_chunk" in found
+    assert service.token.encode() not in found

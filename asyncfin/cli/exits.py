@@ -110,6 +110,8 @@ def ending(failure: Failure) -> tuple[Exit, str]:
     if isinstance(failure, EntitiesFailedError):
         return _ending_of_several(failure)
     code, advice = _verdict(type(failure))
+    if isinstance(failure, OSError) and "://" in str(failure.filename):
+        advice = "check the address, and the credentials in the environment"
     if isinstance(failure, SelectionError) and failure.missing:
         advice = _repeated(failure.missing) or _SEE_CATALOGUE
     return code, _line(failure, advice)

@@ -5,7 +5,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from asyncfin import Client
+from asyncfin import Client, RedisBucket, TokenBucket
 from asyncfin.events import Event, RequestAnswered
 
 
@@ -44,6 +44,25 @@ def make_cramped_client() -> Client:
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
     return Client.from_env()
+
+
+def make_client_of_whole() -> Client:
+    """A client that takes the whole rate for its own."""
+    rate, burst = float(os.environ["ASYNCFIN_RATE"]), int(os.environ["ASYNCFIN_BURST"])
+    return Client.from_env(bucket=TokenBucket(rate, burst))
+
+
+def make_client_of_share() -> Client:
+    """A client with its share of the rate."""
+    rate = float(os.environ["ASYNCFIN_RATE"]) / int(os.environ["ASYNCFIN_WORKERS"])
+    return Client.from_env(bucket=TokenBucket(rate))
+
+
+def make_client_of_redis() -> Client:
+    """A client whose bucket is that of all workers."""
+    rate, burst = float(os.environ["ASYNCFIN_RATE"]), int(os.environ["ASYNCFIN_BURST"])
+    bucket = RedisBucket(os.environ["ASYNCFIN_REDIS"], account="workers", rate=rate, burst=burst)
+    return Client.from_env(bucket=bucket)
 
 
 def make_nothing() -> None:

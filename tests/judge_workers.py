@@ -1,0 +1,86 @@
+"""Let nginx's limit_req judge extractions over a process pool, in real time.
+
+Four workers read companies through one nginx, which allows 40 requests a second and passes them on to the
+sandbox: with a `TokenBucket` each, with a quarter of the rate each, and with a `RedisBucket`. nginx's own log
+says what was refused. Run by `nox -s judge`; the number of companies may follow.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from asyncfin import Annual, Client, Select, extract
+from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox.generate import generate
+from tests.extraction.making import make_client_of_redis, make_client_of_share, make_client_of_whole
+from tests.judge_nginx import BURST, judge
+
+LIMIT, WORKERS, SERIES = 40, 4, 100
+
+
+async def extracted(
+    nginx: str, name: str, make_client: Callable[[], Client], sandbox: Sandbox
+) -> tuple[float, float]:
+    """Extract all companies, print a row, and return what was used of the limit and what was refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = f"{folder}/judged.log"
+        async with judge(nginx, LIMIT, f"proxy_pass {sandbox.base_url}", log) as address:
+            os.environ["ASYNCFIN_BASE_URL"] = address
+            with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
+                asked = {"to": f"{folder}/night", "executor": pool, "chunk": 10}
+                report = await extract(make_client, sandbox.entities, Select(), Annual(), **asked)
+        moments, statuses = answers(log)
+    assert len(report.done) == len(sandbox.entities), report
+    seconds, sent = max(moments) - min(moments), len(statuses)
+    used, refused = statuses.count("200") / (LIMIT * seconds), statuses.count("429") / sent
+    print(f"| {name} | {used:.1%} | {refused:.2%} | {sent:,} | {seconds:.1f} |", flush=True)
+    return used, refused
+
+
+def answers(log: str) -> tuple[list[float], list[str]]:
+    """Return when nginx answered, and with what."""
+    lines = [line.split() for line in Path(log).read_text().splitlines()]
+    return [float(moment) for moment, _ in lines], [status for _, status in lines]
+
+
+async def main(nginx: str, redis_server: str, companies: int) -> bool:
+    """Return whether the shared bucket is as it must be."""
+    print(f"{companies} companies of {SERIES} series, {WORKERS} workers, {LIMIT}/s, burst {BURST}:\n")
+    print("| bucket | used | refused | requests | seconds |\n| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["--port", "0", "--unixsocket", f"{folder}/socket", "--save", "", "--dir", folder]
+        redis = await asyncio.create_subprocess_exec(
+            redis_server, *arguments, stdout=asyncio.subprocess.DEVNULL
+        )
+        try:
+            async with Sandbox(*(generate(seed, series=SERIES) for seed in range(companies))) as sandbox:
+                os.environ |= {
+                    "ASYNCFIN_TOKEN": sandbox.token,
+                    "ASYNCFIN_REDIS": f"unix://{folder}/socket",
+                    "ASYNCFIN_RATE": str(LIMIT * 0.99),  # nginx counts whole milliseconds
+                    "ASYNCFIN_BURST": str(BURST - 2),
+                    "ASYNCFIN_WORKERS": str(WORKERS),
+                }
+                await extracted(nginx, f"a TokenBucket({LIMIT}) each", make_client_of_whole, sandbox)
+                await extracted(nginx, f"a TokenBucket({LIMIT} / 4) each", make_client_of_share, sandbox)
+                used, refused = await extracted(nginx, "RedisBucket", make_client_of_redis, sandbox)
+        finally:
+            redis.terminate()
+            await redis.wait()
+    passed = refused <= 0.005 and used >= 0.9
+    print("\npassed" if passed else "\nFAILED", "an extraction of four workers", sep=": ")
+    return passed
+
+
+if __name__ == "__main__":
+    found, server = shutil.which("nginx") or shutil.which("/usr/sbin/nginx"), shutil.which("redis-server")
+    if found is None or server is None:
+        print("skipped: nginx or redis-server is not installed")
+    else:
+        sys.exit(not asyncio.run(main(found, server, int(sys.argv[1]) if sys.argv[1:] else 240)))

@@ -84,11 +84,13 @@ def test_what_is_no_path_is_refused_by_value(form: object) -> None:
     [
         ("segment=cloud", ((SEGMENT,),)),
         (SEGMENT, ((SEGMENT,),)),
+        (("segment", "cloud"), ((SEGMENT,),)),
         ([SEGMENT, REGION], ((SEGMENT, REGION),)),
         ([("segment", "cloud"), ("region", "emea")], ((SEGMENT, REGION),)),
         ([[SEGMENT], [REGION]], ((SEGMENT,), (REGION,))),
         ([[("segment", "cloud")], "region=emea"], ((SEGMENT,), (REGION,))),
         (["segment=cloud", "region=emea"], ((SEGMENT,), (REGION,))),
+        (("segment=cloud", "region=emea"), ((SEGMENT,), (REGION,))),
         ([], ()),
     ],
 )
@@ -102,3 +104,10 @@ def test_what_holds_no_paths_is_refused(form: object) -> None:
     """A mixture of references and paths is refused too: its meaning is not certain."""
     with pytest.raises(SelectionError, match="scope"):
         as_paths(form)
+
+
+@pytest.mark.parametrize("text", [None, 5, b"segment=cloud"])
+def test_what_is_no_text_is_not_parsed_as_a_path(text: object) -> None:
+    """None is not the empty path, and nothing else ends in an AttributeError."""
+    with pytest.raises(SelectionError, match="scope path must be a text"):
+        parse_path(text)  # type: ignore[arg-type]

@@ -28,9 +28,10 @@ class ScopeRef(Struct, frozen=True, order=True, gc=False):
 ScopePath: TypeAlias = tuple[ScopeRef, ...]
 """The complete, ordered `scopes` array of a series."""
 AnyRef: TypeAlias = ScopeRef | tuple[str, str]
-AnyPath: TypeAlias = str | AnyRef | Iterable[AnyRef]
-"""What is taken for a path: its text form, its references or pairs of str, or a single one of them."""
-AnyPaths: TypeAlias = AnyPath | Iterable[AnyPath]
+AnyPath: TypeAlias = str | Iterable[AnyRef]
+"""What is taken for a path: its text form, its references or pairs of str."""
+AnyPaths: TypeAlias = AnyPath | AnyRef | Iterable[AnyPath]
+"""What is taken for paths: a collection of them, a single one, or its only reference."""
 
 _ESCAPES = {"%": "%25", "=": "%3D", "|": "%7C"}
 _ESCAPED = "(?i)%(?:25|3D|7C)"
@@ -68,6 +69,8 @@ def parse_path(text: str) -> ScopePath:
     >>> parse_path("segment=R&D|region=a%3Db")[1].scope_id
     'a=b'
     """
+    if not isinstance(text, str):
+        raise SelectionError(f"scope path must be a text such as product=iPhone, not {shown(text)}")
     return tuple(_parse_ref(part, text) for part in text.split("|")) if text else ()
 
 
@@ -122,4 +125,7 @@ def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
     items = tuple(given)
     if items and all(_is_ref(each) for each in items):
         return (as_path(items),)
+    # Two texts are the ids of one reference, or the text forms of two paths: only those hold "=".
+    if _is_ref(items) and "=" not in "".join(items):
+        return (as_path((items,)),)
     return tuple(as_path(each) for each in items)

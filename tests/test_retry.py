@@ -999,6 +999,14 @@ async def test_an_answer_without_a_length_that_ends_within_its_json_is_asked_for
 
 
 @pytest.mark.virtual
+async def test_a_204_is_whole_without_a_body_and_is_not_asked_for_again() -> None:
+    """It has neither a length nor JSON that could be cut (RFC 9110, section 15.3.5)."""
+    async with sending(dropping(b"HTTP/1.1 204 No Content\r\n\r\n")) as (_, sender, _):
+        got = await sender.send(READ)
+    assert (got.status, got.body, got.attempts) == (204, b"", 1)
+
+
+@pytest.mark.virtual
 @pytest.mark.parametrize(
     "raw",
     [

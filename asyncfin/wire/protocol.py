@@ -139,9 +139,9 @@ def ends_within_json(response: Response) -> bool:
     """Return whether a 2xx response ended, with its connection, within its JSON.
 
     Where no header says how long a body is, it ends with the connection (RFC 9112, section 6.3), and only the
-    body itself can say that it is not whole.
+    body itself can say that it is not whole. A 204 has none.
     """
-    known = response.headers.keys() & {"content-length", "transfer-encoding"}
+    known = response.status == 204 or response.headers.keys() & {"content-length", "transfer-encoding"}
     return not known and 200 <= response.status < 300 and codec.is_truncated(response.body)
 
 

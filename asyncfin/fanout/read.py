@@ -249,26 +249,29 @@ class Read:
             known = await self.current()
         return known.catalogue
 
-    async def plan(self, question: Question) -> Plan:
+    async def plan(self, question: Question, *, batches: bool = True) -> Plan:
         """Return the plan for a question, made with a kept catalogue where there is one.
 
         A kept catalogue may be stale. What is then asked is refused, but a question that it refuses, or
         answers with nothing, is never sent: so before that, one request for the metadata confirms it.
+
+        Args:
+            batches: whether to plan, with a cache, what asks for the rest. False: `plan_missing` will do so.
         """
         if isinstance(question.source, Catalogue):
-            return await self._planned(self.publications.of(question.source), question)
+            return await self._planned(self.publications.of(question.source), question, batches)
         if (known := await self._known(self.max_age)) is not None:
             is_current = self._is_current(known, self.max_age)
             try:
-                found = await self._planned(known, question)
+                found = await self._planned(known, question, batches or not is_current)
                 if is_current or found.batches or found.cached:
                     return found
             except SelectionError:
                 if is_current:
                     raise
-        return await self._planned(await self.current(), question)
+        return await self._planned(await self.current(), question, batches)
 
-    async def _planned(self, publication: Publication, question: Question) -> Plan:
+    async def _planned(self, publication: Publication, question: Question, batches: bool) -> Plan:
         # A predicate may depend on anything, so a Select with one may mean other series the next time.
         key = question.key if question.select.where is None else None
         found = None if key is None else publication.plans.get(key)
@@ -281,7 +284,7 @@ class Read:
                 found = make() if len(wanted) <= _PLANNED_INLINE else await asyncio.to_thread(make)
             if key is not None:
                 publication.plans.put(key, found)
-        if self.cache is None:
+        if self.cache is None or not batches:
             return found
         return await self.plan_missing(found, await self.blocks(found))
 

@@ -30,7 +30,8 @@ async def answer(read: Read, question: Question, plan: Plan | None = None) -> Pa
     """
     while True:
         async with read.restarting():
-            current, plan = plan or await read.plan(question), None
+            # What a cache lacks is planned once that is known, and only by the reader who asks for it.
+            current, plan = plan or await read.plan(question, batches=not read.fills_cache), None
             publication = await read.publication(current.catalogue)
             stitch, confirmed = Stitch(current, publication), publication.confirmed
             async with read.pinned_to(current.catalogue.dataset_id):

@@ -1,4 +1,4 @@
-"""The documents say what is true: their Python blocks run and print what they say."""
+"""The documents say what is true: their Python and console blocks run and print what they say."""
 
 import doctest
 import importlib
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import asyncfin
+from asyncfin.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
@@ -19,6 +20,13 @@ BLOCKS = [
     pytest.param(code, output, id=f"{path.name}-{number}")
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for number, (code, output) in enumerate(BLOCK.findall(path.read_text()), 1)
+]
+CONSOLE = re.compile(r"^```console\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+SESSIONS = [
+    pytest.param(text, id=f"{path.name}-{number}")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for number, text in enumerate(CONSOLE.findall(path.read_text()), 1)
+    if "$ asyncfin sandbox" not in text  # it runs until it is interrupted
 ]
 # Importing these needs an extra, or starts a program.
 APART = ("asyncfin.__main__",)
@@ -40,6 +48,30 @@ def test_a_python_block_runs_and_prints_the_text_below_it(code: str, output: str
     assert done.returncode == 0, done.stderr
     if output:
         assert done.stdout == output
+
+
+@pytest.mark.parametrize("text", SESSIONS)
+def test_a_console_block_prints_what_it_shows(text: str, asyncfin_sandbox: Sandbox, tmp_path: Path) -> None:
+    """Its commands are run one after another against the sandbox; `...` stands for any output."""
+    lines = text.splitlines()
+    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    shown = "\n".join(line for line in lines if not line.startswith("$ "))
+    done = subprocess.run(
+        ["sh", "-e", "-c", "\n".join(commands)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ
+        | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "ASYNCFIN_BASE_URL": asyncfin_sandbox.base_url,
+            "ASYNCFIN_TOKEN": asyncfin_sandbox.token,
+        },
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
+    assert doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS), printed
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -274,6 +274,18 @@ def test_a_name_that_a_label_holds_is_suggested_by_its_metric() -> None:
         sold.select(Select("Sharse"))
 
 
+def test_the_same_word_with_a_prefix_or_in_the_plural_is_suggested_first() -> None:
+    """Before longer names of which the word is a part, and before labels that hold it."""
+    sold = catalogue(
+        series(1, "us-gaap:CostOfRevenue", "income", TOTAL, label="Cost of revenue"),
+        series(2, "us-gaap:Revenues", "income", TOTAL, label="Total"),
+    )
+    with pytest.raises(
+        SelectionError, match=r"'Revenue' \(close: us-gaap:Revenues, us-gaap:CostOfRevenue\)$"
+    ):
+        sold.select(Select("Revenue"))
+
+
 def test_several_ids_in_one_text_are_told_apart() -> None:
     """A comma is a letter of an id, so nothing is split."""
     with pytest.raises(SelectionError, match=r"'Cash,Revenue' \(these are 2: give each by itself\)"):

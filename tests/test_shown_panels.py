@@ -79,6 +79,23 @@ async def test_the_text_fits_a_hundred_columns_and_says_what_it_leaves_out() -> 
     assert "3 series were left out by the service: series-with-a-long-id-" in text.replace("\n  ", " ")
 
 
+async def test_a_series_that_one_of_the_tables_leaves_out_is_counted() -> None:
+    """Its quarters have ended, its years are shown: nobody may think that it has no quarters."""
+    years = [Period(year, 12, 12) for year in (2023, 2024)]
+    quarters = [Period(year, month, 3) for year in range(2015, 2025) for month in (3, 6, 9, 12)]
+    panel = await panel_of(
+        {
+            "a.annual": dict.fromkeys([*years, *quarters], 1),
+            "b.annual": dict.fromkeys([*years, *quarters[:4]], 2),
+        },
+        [*years, *quarters],
+    )
+    text = str(panel)
+    assert text.count("Label of a") == 2
+    assert text.count("Label of b") == 1
+    assert "\n1 series left out of a table without a value in its periods\n" in text
+
+
 async def test_the_text_keeps_to_a_width_with_wide_characters_and_huge_figures() -> None:
     """A sign that takes two columns counts twice; only a figure wider than the table is cut."""
     panel = relabelled(

@@ -1,5 +1,7 @@
 """`asyncfin cache`: what the folder of a cache holds, and emptying it."""
 
+import asyncio
+from pathlib import Path
 from typing import Annotated
 
 from attrs import asdict
@@ -39,6 +41,9 @@ async def cache(
         raise UsageError("an entity goes with --clear: add it, or leave the entity out")
     with naming("--cache"):
         kept = FileCache(folder)
+        # What is mistyped must not look like a cache that is empty.
+        if not await asyncio.to_thread(Path(folder).is_dir):
+            raise UsageError(f"--cache {folder}: there is no such folder; commands that read make it")
         if clear:
             await kept.clear(None if entity is None else names.entity_id(entity))
         stats = kept.stats()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 
-from cyclopts import CycloptsError, MissingArgumentError
+from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 import asyncfin.errors
 from asyncfin.errors import (
@@ -147,4 +147,7 @@ def _line(failure: Failure, advice: str) -> str:
     said = " ".join(": ".join([*getattr(failure, "__notes__", ()), str(failure)]).split()).rstrip(".")
     if isinstance(failure, MissingArgumentError) and failure.argument and failure.keyword is None:
         said = f"{failure.argument.name} is missing"  # cyclopts would say "requires an argument"
+    if isinstance(failure, UnusedCliTokensError):
+        tokens = ", ".join(map(repr, failure.unused_tokens or ()))
+        said = f"more arguments than the command takes: {tokens}"  # a token is a secret here
     return f"asyncfin: {said}; {advice}" if advice else f"asyncfin: {said}"

@@ -20,6 +20,7 @@ async def names(
     *entity_ids: str,
     ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)] = None,
     from_cache: bool = False,
+    names: Names = Names(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
     """Write a file of names for entity ids, as the service names them.
@@ -32,7 +33,7 @@ async def names(
       ASYNCFIN_NAMES=names.csv asyncfin dataset apple
 
     Args:
-        entity_ids: The entities, O- and 32 characters each.
+        entity_ids: The entities, O- and 32 characters each, or names that they have already.
         ids: A file of more entity ids, one a line; - for standard input.
         from_cache: All entities whose catalogues are in the cache of ASYNCFIN_CACHE;
             it costs no request.
@@ -42,11 +43,10 @@ async def names(
             raise UsageError("--from-cache takes all entities of the cache: name none beside it")
         _print(await _cached(service))
         return
-    nobody = Names(names=None)
-    asked = [nobody.entity_id(each) for each in entity_ids] + (listed(ids, nobody) if ids else [])
+    asked = [names.entity_id(each) for each in entity_ids] + (listed(ids, names) if ids else [])
     if not asked:
         raise UsageError("no entity is named: give entity ids, or a file of them as --ids FILE")
-    async with connected(service, "Asking") as client:
+    async with connected(service, "Asking", names) as client:
         found = await asyncio.gather(*map(client.dataset, dict.fromkeys(asked)))
     _print(found)
 

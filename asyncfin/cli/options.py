@@ -129,9 +129,6 @@ class Service:
                 "no service is named: set ASYNCFIN_BASE_URL or give --base-url"
                 " (`asyncfin sandbox` starts one here)"
             )
-        if re.search(r"/v1/*$", self.base_url):
-            # The service would answer 404, which reads like an unknown entity.
-            raise UsageError("the base URL must not end in /v1, with which every path begins: leave it out")
         return self.base_url
 
     def _checked_token(self) -> str:

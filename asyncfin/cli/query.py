@@ -139,13 +139,21 @@ async def _only(client: Client, entity_id: str, question: SharedQuestion, shown:
 async def _one_of_several(client: Client, entity_id: str, question: SharedQuestion) -> EntityAnswer:
     """Return the answer of one of several entities; ids that it does not have are reported."""
     return await read_entity(
-        client, entity_id, question.select, question.periods, value_version=question.value_version
+        client,
+        entity_id,
+        question.select,
+        question.periods,
+        value_version=question.value_version,
+        fill_cache=True,
     )
 
 
 def _refuse_unknown(answers: Sequence[EntityAnswer]) -> None:
     if unknown := lacking_in_all([each.lacking for each in answers]):
-        raise SelectionError(f"none of the {len(answers)} entities has {named(unknown)}", missing=unknown)
+        near = answers[0].panel.catalogue.complaint(unknown)
+        raise SelectionError(
+            f"none of the {len(answers)} entities has {named(unknown)}; {near}", missing=unknown
+        )
 
 
 def _print_plans(plans: Sequence[Plan], json: bool) -> None:
@@ -199,5 +207,5 @@ def _plot(panels: list[Panel], file: Path) -> None:
         return
     finally:
         pyplot.close(figure)
-    narrower = ": narrow it with --basis, --scope or --last" if complaint[1] else ""
+    narrower = ": narrow it with --metric, --basis, --scope or --cadence" if complaint[1] else ""
     raise UsageError(complaint[0] + narrower)

@@ -9,7 +9,7 @@ from attrs import frozen
 from asyncfin.client import Client
 from asyncfin.extraction.question import Lacking, SharedQuestion, narrow
 from asyncfin.model import checks
-from asyncfin.model.catalogue import Dataset
+from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
@@ -44,6 +44,7 @@ async def read_entity(
     periods: PeriodSelection,
     *,
     value_version: ValueVersion = "original",
+    fill_cache: bool = False,
 ) -> EntityAnswer:
     """Return one entity's answer to a question that is asked of many: the unit for any engine.
 
@@ -59,6 +60,8 @@ async def read_entity(
         select: which series.
         periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
         value_version: ``"original"`` or ``"latest_restated"``.
+        fill_cache: whether the client keeps the catalogue, and its cache what is read. What a cache holds
+            is used all the same.
 
     Raises:
         SelectionError: an argument is not as said, before a request is spent.
@@ -69,11 +72,19 @@ async def read_entity(
     """
     check_client("client", client)
     check_entity_id(entity_id)
-    return await read(client, SharedQuestion(select, periods, value_version), entity_id, "read_entity")
+    checks.flag("fill_cache", fill_cache)
+    question = SharedQuestion(select, periods, value_version)
+    return await read(client, question, entity_id, "read_entity", fill_cache=fill_cache)
 
 
 async def read(
-    client: Client, question: SharedQuestion, entity_id: str, operation: str, dataset: Dataset | None = None
+    client: Client,
+    question: SharedQuestion,
+    entity_id: str,
+    operation: str,
+    dataset: Dataset | None = None,
+    *,
+    fill_cache: bool = False,
 ) -> EntityAnswer:
     """Return an entity's answer of its current publication, starting over if it changes meanwhile.
 
@@ -82,18 +93,21 @@ async def read(
     whole_read = client.whole_read(entity_id, operation)
     while True:
         async with whole_read.restarting():
-            current, dataset = dataset or await client.dataset(entity_id), None
+            if fill_cache:
+                current: Dataset = await client.catalogue(entity_id)
+            else:
+                current, dataset = dataset or await client.dataset(entity_id), None
             async with whole_read.pinned_to(current.dataset_id):
-                return await _answer(client, question, current)
-
-
-async def _answer(client: Client, question: SharedQuestion, dataset: Dataset) -> EntityAnswer:
-    """Return the answer of one publication."""
-    catalogue = await client.catalogue(dataset)
-    # In a thread: it builds the catalogue's indexes, which takes long for thousands of series.
-    select, lacking = await asyncio.to_thread(narrow, question, catalogue)
-    # What a cache holds is used, but a night's run would evict what its other users need.
-    panel = await client.query(
-        catalogue, select, question.periods, value_version=question.value_version, fill_cache=False
-    )
-    return EntityAnswer(panel, lacking)
+                # A catalogue that is read for a Dataset is not kept: a night's run would evict what the
+                # client's other users need. So would its values from a cache, which is used all the same.
+                catalogue = current if isinstance(current, Catalogue) else await client.catalogue(current)
+                # In a thread: it builds the catalogue's indexes, which takes long for thousands of series.
+                select, lacking = await asyncio.to_thread(narrow, question, catalogue)
+                panel = await client.query(
+                    catalogue,
+                    select,
+                    question.periods,
+                    value_version=question.value_version,
+                    fill_cache=fill_cache,
+                )
+                return EntityAnswer(panel, lacking)

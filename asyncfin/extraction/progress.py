@@ -120,7 +120,7 @@ class Tracker:
                 self._wait(entity_id, f"{event.failure}, again in {lasting(event.wait)}")
             case Waiting() if entity_id not in self._waiting:
                 until = f" until {event.until:%Y-%m-%d %H:%M:%S} UTC" if event.until else ""
-                self._wait(entity_id, f"waiting for the {event.reason}{until}")
+                self._wait(entity_id, f"the {event.reason}{until}")
             case RequestAnswered() | RequestFailed():
                 self._report()
 

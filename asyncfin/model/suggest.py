@@ -11,6 +11,8 @@ from asyncfin.model.series import CatalogueSeries
 _FEW = 12
 # Below this share of common letters two names only look alike: "Sales" and "Shares" have 0.73.
 _ALIKE = 0.75
+# From this share on they are one word, mistyped or in the plural.
+_SAME = 0.9
 
 
 def suggest(name: str, known: Iterable[str], described: Mapping[str, str] | None = None) -> list[str]:
@@ -27,6 +29,12 @@ def suggest(name: str, known: Iterable[str], described: Mapping[str, str] | None
         return []
     by_folded = {each.casefold(): each for each in known}
     same = [each for folded, each in by_folded.items() if folded == wanted]
+    # Of a qualified name the last part counts: "Revenue" means "us-gaap:Revenues".
+    by_last: dict[str, list[str]] = {}
+    for folded, each in by_folded.items():
+        by_last.setdefault(re.split(r"[:/]", folded)[-1], []).append(each)
+    nearly = get_close_matches(wanted, by_last, n=3, cutoff=_SAME)
+    same += [each for last in nearly for each in by_last[last]]
     alike = [by_folded[each] for each in get_close_matches(wanted, by_folded, n=3, cutoff=_ALIKE)]
     within = [each for folded, each in by_folded.items() if len(wanted) > 2 and wanted in folded]
     word = re.compile(rf"\b{re.escape(wanted)}\b", re.IGNORECASE)

@@ -144,6 +144,7 @@ class Excerpt:
         periods: the number of periods.
         unused: the number of periods of a duration in which no series has a value.
         cut: the number of series left out because there are too many.
+        partly: how often a series is missing in one of the tables and shown in another.
     """
 
     sections: tuple[Section, ...]
@@ -151,13 +152,22 @@ class Excerpt:
     periods: int
     unused: int
     cut: int = 0
+    partly: int = 0
 
     def latest(self, counts: Iterable[int], *, empty: bool = False) -> "Excerpt":
         """Return the excerpt with the latest periods of each section only; `counts` says how many."""
-        sections = (
+        sections = [
             section.latest(count, empty=empty) for section, count in zip(self.sections, counts, strict=True)
+        ]
+        latest = tuple(section for section in sections if section.rows)
+        shown = _series(latest)
+        # Counted from what was in these tables before, the periods that were cut included.
+        missing = (
+            shown & set(before.rows) - set(after.rows)
+            for before, after in zip(self.sections, sections, strict=True)
+            if after.rows
         )
-        return evolve(self, sections=tuple(section for section in sections if section.rows))
+        return evolve(self, sections=latest, partly=self.partly + sum(map(len, missing)))
 
     def first(self, most: int) -> "Excerpt":
         """Return the excerpt with at most this many series in each section, the first ones."""
@@ -185,6 +195,9 @@ class Excerpt:
         if empty := self.series - self.cut - len(_series(self.sections)):
             where = " in these periods" if hidden and shown else ""
             yield f"{empty:,} series without a value{where} left out{empty_hint}"
+        if self.partly:
+            times = counted(self.partly, "series", "series")
+            yield f"{times} left out of a table without a value in its periods{empty_hint}"
         if self.cut:
             yield f"{self.cut:,} more series not shown"
 

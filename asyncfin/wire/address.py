@@ -22,8 +22,8 @@ def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
         allow_http: whether to take http to another machine, with a warning, instead of refusing it.
 
     Raises:
-        ArgumentError: it is not https, nor http to this machine; or it holds credentials, a query, a
-            fragment or blanks.
+        ArgumentError: it is not https, nor http to this machine; it holds credentials, a query, a
+            fragment or blanks; or it ends in /v1.
     """
     if not isinstance(base_url, str):
         raise ArgumentError(f"base_url must be a str, not of class {type(base_url).__name__}")
@@ -33,7 +33,13 @@ def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
     if url is not None and (url.user is not None or url.password is not None):
         raise ArgumentError(f"base_url must hold no credentials{not_this}")
     if url is None or url.scheme not in ("http", "https") or not url.host or re.search(_STRANGE, base_url):
-        raise ArgumentError(f"base_url must be https://host, with a port and a path at most{not_this}")
+        raise ArgumentError(
+            "base_url must be https://host, or http://127.0.0.1 for this machine, with a port and a path at"
+            f" most{not_this}"
+        )
+    if url.path.rstrip("/").endswith("/v1"):
+        # The service would answer 404, which reads like an unknown entity.
+        raise ArgumentError(f"base_url must not end in /v1, with which every path begins (spec 9){not_this}")
     if url.scheme == "http" and not _is_loopback(url.host):
         if not allow_http:
             raise ArgumentError(

@@ -11,7 +11,7 @@ from asyncfin.cache.store import Pointer
 from asyncfin.sandbox import Sandbox
 from tests.cache.conftest import AT, DATASET, ENTITY, OTHER, URL, blocks
 from tests.cli.conftest import ENTITY as COMPANY
-from tests.cli.conftest import Command
+from tests.cli.conftest import RATIOS_ENTITY, Command
 
 
 @pytest.fixture
@@ -53,6 +53,7 @@ def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_pat
         ([], "no cache is named: set ASYNCFIN_CACHE or give --cache"),
         ([ENTITY, "--cache", str(folder)], "an entity goes with --clear"),
         (["--cache", "s3://bucket/x"], "folder must be the path of a folder on this machine"),
+        (["--cache", str(tmp_path / "mistyped")], "there is no such folder"),
     ]:
         result = command("cache", *arguments)
         assert (result.code, result.out) == (2, "")
@@ -62,6 +63,18 @@ def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_pat
         result = command("cache", "--cache", str(folder), *arguments)
         assert result.code == 2
         assert "must be closed to other users" in result.line
+
+
+def test_a_question_to_several_entities_is_kept_too(
+    command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time each entity is only asked for its current publication."""
+    monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path / "cache"))
+    for sent in (6, 2):
+        before = len(service.log)
+        result = command("query", COMPANY, RATIOS_ENTITY, "--annual", "--json")
+        assert result.code == 0, result.err
+        assert len(service.log) - before == sent
 
 
 def test_a_second_command_asks_only_whether_the_publication_is_current(

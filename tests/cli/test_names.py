@@ -120,6 +120,7 @@ def test_names_writes_a_file_that_it_reads(command: Command, tmp_path: Path) -> 
     path = tmp_path / "names.csv"
     path.write_text(out)
     assert command("dataset", "ratios", "--names", str(path)).code == 0
+    assert command("names", "ratios", "--names", str(path)).out.endswith(f"{RATIOS_ENTITY},Ratios,\n")
     assert "no entity is named" in command("names").line
 
 

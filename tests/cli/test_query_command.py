@@ -312,7 +312,9 @@ def test_too_much_for_a_plot_says_how_to_narrow_it(command: Command, monkeypatch
     monkeypatch.setattr("asyncfin.table.plot._MOST_LINES", 2)
     result = command("query", ENTITY, "--plot", "unused.png")
     assert result.code == 2
-    assert re.search(r"at most 2 lines, .*, not 4: narrow it with --basis, --scope or --last$", result.line)
+    assert re.search(
+        r"at most 2 lines, .*, not 4: narrow it with --metric, --basis, --scope or --cadence$", result.line
+    )
 
 
 def test_plot_without_its_extra_is_refused_before_any_request(
@@ -433,6 +435,7 @@ def test_several_entities_answer_with_what_each_has(command: Command) -> None:
     assert result.code == 0
     assert result.line == "asyncfin: Ratios has no metric_ids 'Debt'"
     assert "Ratios" in result.out.split("\n\n")[1]
-    nobody = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Nothing")
+    nobody = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenues")
     assert (nobody.code, nobody.out) == (2, "")
     assert "none of the 2 entities has" in nobody.line
+    assert "'Revenues' (close: Revenue" in nobody.line

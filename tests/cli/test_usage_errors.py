@@ -39,6 +39,8 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
         (["query", ENTITY, "--csv", "--csv-raw"], "--csv and --csv-raw"),
         (["catalogue", ENTITY, "--csv", "--json"], "--json and --csv"),
         (["limits", "--base-url", "https://example.org/v1/"], "must not end in /v1"),
+        (["limits", "--base-url", "127.0.0.1:8765"], "http://127.0.0.1 for this machine"),
+        (["dataset", ENTITY, "another"], "more arguments than the command takes: 'another'"),
         (["query", ENTITY, "--from", "0000"], "--from: year must be"),
         (["query", ENTITY, "--to", "2024-13"], "--to: end_month must be"),
         (["query", ENTITY, "--to", "2024-Q5"], "--to: period must be"),

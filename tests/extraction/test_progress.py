@@ -74,7 +74,7 @@ async def test_progress_says_that_all_wait_for_a_pause_that_another_client_has_m
     await extract(client, IDS, Select(), Annual(), to=folder, progress=told.append)
     paused = [progress.waiting for progress in told if progress.seconds < 29]
     assert paused
-    assert all(waiting and waiting.startswith("waiting for the pause until 20") for waiting in paused)
+    assert all(waiting and waiting.startswith("the pause until 20") for waiting in paused)
     assert told[-1].waiting is None
 
 

@@ -137,6 +137,11 @@ async def extract(
             call with another executor goes on from there.
     """
     ids = distinct_ids(entity_ids)
+    if executor is None:
+        check_client("client", client)
+    else:
+        check_executor("executor", executor)
+        check_make_client(client, select)
     question = written_question(select, periods, value_version)
     options = Options(
         on_error=on_error,
@@ -146,11 +151,6 @@ async def extract(
         stop=asyncio.Event() if stop is None else stop,
         clock=clock,
     )
-    if executor is None:
-        check_client("client", client)
-    else:
-        check_executor("executor", executor)
-        check_make_client(client, question)
     checks.positive_int("chunk", chunk)
     checks.flag("replace", replace)
     checks.flag("lock", lock)

@@ -209,13 +209,16 @@ class Folder:
 def _resolved(to: str | os.PathLike[str]) -> Path:
     address = os.fspath(to)
     # Path("s3://bucket") is the path s3:/bucket, and must not pass for a folder either. C:/ is one.
-    if found := re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", address):
-        if found[1].lower() != "file":
-            raise ArgumentError(
-                f"{found[0]}... is no address of a place for files: name s3://bucket/prefix, or the like with"
-                " gs or az, or the path or file: URL of a folder"
-            )
-        to = url2pathname(urlsplit(address).path)
+    if address[:5].lower() == "file:":
+        url = urlsplit(address)
+        if url.netloc not in ("", "localhost") or url.path[:1] != "/" or url.query or url.fragment:
+            raise ArgumentError(f"{address!r} is no folder of this machine: write file:///path")
+        to = url2pathname(url.path)
+    elif found := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", address):
+        raise ArgumentError(
+            f"{found[0]}... is no address of a place for files: name s3://bucket/prefix, or the like with"
+            " gs or az, or the path or file: URL of a folder"
+        )
     try:
         data = Path(os.path.realpath(to))
         str(data).encode()

@@ -24,6 +24,7 @@ from asyncfin.extraction.report import EntityReport, ExtractReport, unknown_to_a
 from asyncfin.extraction.run import ENOUGH_TO_DOUBT, OnError, Options, Run, sleep_until, utc_now
 from asyncfin.extraction.store import Store, WorkerThread, store_at
 from asyncfin.model import checks
+from asyncfin.model.select import Select
 from asyncfin.wire.tasks import cancel_and_wait, wait_for_all
 
 MakeClient = Callable[[], Client]
@@ -72,7 +73,7 @@ check_executor = checks.Check(
 )
 
 
-def check_make_client(make_client: Any, question: SharedQuestion) -> None:
+def check_make_client(make_client: Any, select: Select) -> None:
     """Refuse what would not reach a worker by its name alone.
 
     Pickle sends a function of a module by its name. One of `__main__`, or within another function, is sent by
@@ -88,7 +89,7 @@ def check_make_client(make_client: Any, question: SharedQuestion) -> None:
             " arguments and returns a Client, such as Client.from_env; not a Client, nor a function of"
             f" __main__ or within another, not a {type(make_client).__name__}"
         )
-    if question.select.where is not None:
+    if getattr(select, "where", None) is not None:
         raise ArgumentError("with an executor, a Select can't have `where`: workers aren't sent a predicate")
 
 

@@ -114,6 +114,19 @@ async def test_an_address_that_no_store_answers_is_refused_and_makes_no_folder(
     assert (names(tmp_path), sandbox.log) == ([], [])
 
 
+@pytest.mark.parametrize(
+    "to", ["file://host/x", "file:", "file://", "file:night", "file:///x?y", "FILE:///x#y"]
+)
+async def test_a_file_address_of_no_folder_here_is_refused(
+    sandbox: Sandbox, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """Of another machine, of no path, or with a part that would be dropped."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError, match=r"to: .* is no folder of this machine: write file:///path"):
+        await extract(client, IDS, Select(), Annual(), to=to)
+    assert (names(tmp_path), sandbox.log) == ([], [])
+
+
 async def test_a_file_address_is_the_local_folder(client: Client, folder: Path) -> None:
     """By its own code, with its journal; a space is written %20."""
     place = folder.with_name("my night")

@@ -332,6 +332,7 @@ def within() -> Callable[[], Client]:
         (make_later, {}, "client must be a function of a module"),
         (None, {}, "client must be a function of a module"),
         (Client.from_env, {"select": Select(where=bool, name="some")}, "can't have `where`"),
+        (Client.from_env, {"select": Select(where=bool)}, "can't have `where`"),
         (Client.from_env, {"executor": 5}, "executor must be"),
         (Client.from_env, {"chunk": 0}, "chunk must be"),
         (Client.from_env, {"executor": None}, "client must be a Client"),

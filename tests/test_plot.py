@@ -1,6 +1,7 @@
 """The quick look."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,19 @@ async def test_too_many_lines_are_refused() -> None:
     panel = await panel_of({f"m{at}.annual": {FY24: at} for at in range(11)}, [FY24])
     with pytest.raises(SelectionError, match=r"at most 10 lines, .* not 11: .*where"):
         panel.plot()
+
+
+async def test_on_small_axes_title_legend_and_ticks_have_room(pyplot: Any) -> None:
+    """Three panels side by side, without a layout engine: nothing covers anything else or is cut off."""
+    years = [Period(year, 12, 12) for year in range(2005, 2025)]
+    panel = await panel_of({"sales.annual": dict.fromkeys(years, 1e9), "costs.annual": {FY24: 1e9}}, years)
+    figure, (axes, *_) = pyplot.subplots(1, 3)
+    panel.plot(axes)
+    figure.canvas.draw()
+    labels = [tick.get_window_extent() for tick in axes.get_xticklabels()]
+    assert len(labels) > 1
+    assert not any(one.overlaps(other) for one, other in pairwise(labels))
+    room, legend = axes.get_window_extent(), axes.get_legend().get_window_extent()
+    assert room.x0 <= legend.x0 <= legend.x1 <= room.x1
+    assert room.y0 <= legend.y0 <= legend.y1 <= room.y1
+    assert axes._left_title.get_window_extent().width <= 1.1 * room.width

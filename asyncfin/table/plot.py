@@ -5,6 +5,8 @@ A line is of one series and one duration, because a year and its quarters are di
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
+from math import ceil
+from textwrap import fill
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 
 # More lines cannot be distinguished.
 _MOST_LINES = 10
-_MOST_TICKS = 10
+# For each inch of the axes' width: ticks with a label each, and characters of the title.
+_TICKS = 1.2
+_CHARACTERS = 10
 # Over fewer months than this every period is labelled; over more, only year ends.
 _SHORT_SPAN = 24
 _MAGNITUDES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
@@ -80,8 +84,9 @@ def plot(grid: Grid, ax: "Axes | None") -> "Axes":
         (artist,) = ax.plot(*line.coordinates(), marker="o", markersize=3)
         _LINES[artist] = line
     drawn = _drawn(ax)
-    _name(ax, drawn)
-    _label_ends(ax, drawn.values())
+    inches = ax.get_window_extent().width / ax.figure.dpi
+    _name(ax, drawn, inches)
+    _label_ends(ax, drawn.values(), inches)
     ax.yaxis.set_major_formatter(lambda number, _: _short(number))
     ax.grid(alpha=0.3)
     return ax
@@ -111,7 +116,7 @@ def _step(duration: int, periods: Iterable[Period]) -> int:
     return min((after - before for before, after in pairwise(ends)), default=duration)
 
 
-def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]") -> None:
+def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
     """Write what the lines share into the title, and the rest into the legend."""
     names = names_of(list(dict.fromkeys(line.row for line in drawn.values())))
     mixed = len({line.duration for line in drawn.values()}) > 1
@@ -119,13 +124,14 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]") -> None:
         texts = [*names.texts[line.row], *([f"{line.duration} months"] if mixed else [])]
         artist.set_label(_plain(", ".join(texts)))
     shared = [text for head, text in names.shared.items() if (head, text) != ("values", "original")]
-    ax.set_title(_plain(", ".join(filter(None, shared))), loc="left", wrap=True)
-    ax.legend(
-        handles=list(drawn), fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(0, -0.08)
-    )
+    title = fill(", ".join(filter(None, shared)), max(1, int(inches * _CHARACTERS)))
+    ax.set_title("\n".join(map(_plain, title.splitlines())), loc="left")
+    # Without a layout engine the figure has no room for a legend below the axes.
+    below = {"loc": "upper left", "bbox_to_anchor": (0, -0.08)} if ax.figure.get_layout_engine() else {}
+    ax.legend(handles=list(drawn), fontsize="small", frameon=False, **below)
 
 
-def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
+def _label_ends(ax: "Axes", lines: Collection[_Line], inches: float) -> None:
     """Put the ticks at year ends, with period labels; of few periods of one duration, at each of them."""
     periods = sorted({period for line in lines for period, _ in line.points})
     durations = {line.duration for line in lines}
@@ -137,7 +143,7 @@ def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
         ends = (Period(year, 12, duration) for year in range(-(-first // 12) - 1, last // 12))
         labels = {period.fiscal_end: period.label for period in ends} or labels
     # Thinned out from the latest tick, which readers look for.
-    every = -(-len(labels) // _MOST_TICKS)
+    every = ceil(len(labels) / max(1, inches * _TICKS))
     shown = sorted(labels)[::-every][::-1]
     ax.set_xticks(shown, [labels[end] for end in shown], fontsize="small")
 

@@ -34,7 +34,7 @@ from asyncfin.wire.protocol import check_entity_id, limits_request, read_json, u
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.tasks import bounded, resumable
-from asyncfin.wire.token import AskToken
+from asyncfin.wire.token import TokenSource
 from asyncfin.wire.transport import Transport
 from asyncfin.wire.values import QueryPage
 
@@ -95,7 +95,7 @@ class Client:
     def __init__(
         self,
         base_url: str,
-        token: str | AskToken,
+        token: TokenSource,
         *,
         bucket: Bucket | None = None,
         retry: Retry = Retry(),  # noqa: B008  a frozen value

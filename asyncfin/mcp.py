@@ -133,7 +133,13 @@ class _Tools:
         self, entity_id: EntityId, series_ids: SeriesIds, periods: Periods = "last 5 years"
     ) -> CallToolResult:
         """Say how many requests of the daily allowance a query would spend, without asking it."""
-        return await _reported(self._plan_cost(entity_id, series_ids, periods))
+
+        async def planned() -> CallToolResult:
+            plan = await self._plan(entity_id, series_ids, periods, restated=False)
+            series = counted(len(plan.series), "series", "series")
+            return _text(f"{series}: {counted(plan.requests, 'request')}", [], "")
+
+        return await _reported(planned())
 
     async def query(
         self,
@@ -161,12 +167,6 @@ class _Tools:
         columns = "id, label, scopes, group, description"
         head = f"{catalogue.name}: {len(found):,} of {len(catalogue):,} series ({columns})"
         return _text(head, found, "use more words")
-
-    async def _plan_cost(self, entity_id: str, series_ids: list[str], periods: str) -> CallToolResult:
-        plan = await self._plan(entity_id, series_ids, periods, restated=False)
-        return _text(
-            f"{counted(len(plan.series), 'series', 'series')}: {counted(plan.requests, 'request')}", [], ""
-        )
 
     async def _query(
         self, entity_id: str, series_ids: list[str], periods: str, restated: bool

@@ -20,20 +20,9 @@ if typing.TYPE_CHECKING:
 def asyncfin_sandbox() -> Iterator[Sandbox]:
     """Yield a running `Sandbox.demo()`: base_url, token, entities, publish, inject."""
     # Every run of pytest loads this module where the package is installed, and few need a service.
-    import asyncio
-    import threading
+    from anyio.from_thread import start_blocking_portal
 
     from asyncfin.sandbox import Sandbox
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="asyncfin-sandbox", daemon=True)
-    thread.start()
-    sandbox = Sandbox.demo()
-    try:
-        asyncio.run_coroutine_threadsafe(sandbox.start(), loop).result()
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(Sandbox.demo()) as sandbox:
         yield sandbox
-        asyncio.run_coroutine_threadsafe(sandbox.aclose(), loop).result()
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()

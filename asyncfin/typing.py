@@ -1,6 +1,5 @@
 """The types that programs annotate with: what the arguments of the library may be."""
 
-from asyncfin.cache.store import TokenSource
 from asyncfin.events import Observer
 from asyncfin.extraction.progress import OnProgress
 from asyncfin.extraction.run import OnError
@@ -9,6 +8,7 @@ from asyncfin.model.query import Lane, ValueVersion
 from asyncfin.model.scope import AnyPath, ScopePath
 from asyncfin.model.select import OneOf
 from asyncfin.table.frames import Layout
+from asyncfin.wire.token import TokenSource
 
 __all__ = [
     "AnyPath",

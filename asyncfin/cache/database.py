@@ -166,35 +166,27 @@ class Database:
         ).fetchall()
         known = set(known)
         found = {}
-        for part, _ in rows:
-            if part not in known and (body := self._body(key, part)) is not None:
+        for part in [part for part, _ in rows if part not in known]:
+            row = self._connection.execute("SELECT checksum, body FROM part WHERE id = ?", (part,)).fetchone()
+            if row is None:  # evicted by another process meanwhile
+                continue
+            stored, body = row
+            # SQLite gives a spoilt blob as whatever type its spoilt header names.
+            if isinstance(body, bytes) and stored == checksum(*key, body):
                 found[part] = body
+            else:
+                self.drop(part)
+        # A stamp each time would make a reader a writer: an hour is near enough for what is evicted first.
         stamp = int(now.timestamp())
-        if old := [part for part, used in rows if used < stamp - _TOUCHED_EVERY]:
-            with suppress(sqlite3.OperationalError):  # that it was used is worth no wait and no error
-                self._touch(old, stamp)
+        if old := [(stamp, part) for part, used in rows if used < stamp - _TOUCHED_EVERY]:
+            with suppress(sqlite3.OperationalError), self._transaction():  # worth no wait and no error
+                self._connection.executemany("UPDATE part SET used = ? WHERE id = ?", old)
         return found
-
-    def _body(self, key: PartKey, part: int) -> bytes | None:
-        row = self._connection.execute("SELECT checksum, body FROM part WHERE id = ?", (part,)).fetchone()
-        if row is None:  # evicted by another process meanwhile
-            return None
-        stored, body = row
-        if isinstance(body, bytes) and stored == checksum(*key, body):
-            return body
-        self.drop(part)
-        return None
 
     def drop(self, part: int) -> None:
         """Delete a damaged part."""
         self.broken += 1
         self._connection.execute("DELETE FROM part WHERE id = ?", (part,))
-
-    def _touch(self, parts: Iterable[int], stamp: int) -> None:
-        with self._transaction():
-            self._connection.executemany(
-                "UPDATE part SET used = ? WHERE id = ?", [(stamp, part) for part in parts]
-            )
 
     def put(
         self,

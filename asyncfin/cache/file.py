@@ -31,7 +31,6 @@ from asyncfin.cache.store import (
     CacheStats,
     Partition,
     Pointer,
-    TokenSource,
     partition_key,
 )
 from asyncfin.cache.tiered import TieredPartition
@@ -39,6 +38,7 @@ from asyncfin.errors import ArgumentError, printable
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Dataset
 from asyncfin.wire.protocol import check_entity_id
+from asyncfin.wire.token import TokenSource
 
 _log = logging.getLogger("asyncfin.cache")
 
@@ -153,8 +153,10 @@ class FileCache:
 
     def _rows(self, base_url: str, whose: bytes) -> _FileRows:
         # A name needs no key stretching; a token does, since the folder must not help to guess it.
-        derive = partial(_named_key if self._account is not None else _token_key, base_url, whose)
-        return _FileRows(self, _Derivation(derive))
+        if self._account is None:
+            return _FileRows(self, _Derivation(partial(_token_key, base_url, whose)))
+        key = partition_key(base_url, "account", whose)
+        return _FileRows(self, _Derivation(lambda _: key))
 
     def stats(self) -> CacheStats:
         """Return what the cache holds, for all accounts and processes, and what it has done in this one.
@@ -183,11 +185,13 @@ class FileCache:
         """
         if entity_id is not None:
             check_entity_id(entity_id)
-        await self.run(partial(self._clear, entity_id), None)
 
-    def _clear(self, entity_id: str | None, database: Database) -> None:
-        self._memory.clear(entity_id)
-        database.clear(entity_id)
+        def clear(database: Database) -> None:
+            # In the same thread, after what reads: nothing that was read before comes back afterwards.
+            self._memory.clear(entity_id)
+            database.clear(entity_id)
+
+        await self.run(clear, None)
 
     async def aclose(self) -> None:
         """Close the file; it opens again when the cache is used."""
@@ -202,16 +206,12 @@ class FileCache:
         Raises:
             ArgumentError: the folder is not one that may be used.
         """
-        if self._thread is None or self._pid != os.getpid():
-            self._start()
-        assert self._thread is not None
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._tried, work, otherwise)
-
-    def _start(self) -> None:
         if self._pid != os.getpid():  # a fork: what is open is the parent's, and its thread is not here
-            self._pid = os.getpid()
+            self._pid, self._thread = os.getpid(), None
             self._open.abandon()
-        self._thread = ThreadPoolExecutor(1, "asyncfin-cache")
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "asyncfin-cache")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._tried, work, otherwise)
 
     def _tried(self, work: Callable[[Database], T], otherwise: T) -> T:
         try:
@@ -305,10 +305,6 @@ class _Derivation:
         raise TypeError("the key of a partition cannot be pickled")
 
 
-def _named_key(base_url: str, account: bytes, _: Path) -> bytes:
-    return partition_key(base_url, "account", account)
-
-
 def _token_key(base_url: str, token: bytes, folder: Path) -> bytes:
     """Return the key of a token's account: slow on purpose, so that no token can be guessed from it."""
     return partition_key(base_url, "token", scrypt(token, salt=folders.salt(folder), n=2**14, r=8, p=1))
@@ -365,20 +361,17 @@ class _FileRows:
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
         # By the entity alone: two accounts that ask for one at the same time wait a little for each other.
         claim = folders.Claim(self._cache._folder, crc32(entity_id.encode()))
-        try:
-            await self._claimed(claim)
-            yield
-        finally:
-            claim.release()
-
-    async def _claimed(self, claim: folders.Claim) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + _CLAIM_SECONDS
         try:
-            while not claim.take() and loop.time() < until:  # noqa: ASYNC110  between processes
-                await asyncio.sleep(_CLAIM_POLL_SECONDS)
-        except OSError as error:
-            self._cache.failed(error)
+            try:
+                while not claim.take() and loop.time() < until:  # noqa: ASYNC110  between processes
+                    await asyncio.sleep(_CLAIM_POLL_SECONDS)
+            except OSError as error:
+                self._cache.failed(error)  # then both ask, which costs a request more, and nothing else
+            yield
+        finally:
+            claim.release()
 
 
 def _checked_folder(folder: object) -> Path:

@@ -19,7 +19,6 @@ from asyncfin.cache.store import (
     CacheStats,
     Partition,
     Pointer,
-    TokenSource,
     partition_key,
     publication_id,
 )
@@ -28,6 +27,7 @@ from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block, without
 from asyncfin.wire.protocol import check_entity_id
+from asyncfin.wire.token import TokenSource
 
 MiB = 1024 * 1024
 
@@ -130,14 +130,15 @@ class Memory:
     def _evict(self) -> None:
         if self._bytes <= self._max_bytes:
             return
-        for key in [key for key in self._kept if self._is_superseded(key)] + list(self._kept):
+        superseded = [
+            key
+            for key in self._kept
+            if (current := self.pointers.get(key[:2])) and publication_id(current.dataset_id) != key[2]
+        ]
+        for key in superseded + list(self._kept):
             if self._bytes <= self._max_bytes:
                 return
             self._drop(key)
-
-    def _is_superseded(self, key: Key) -> bool:
-        current = self.pointers.get(key[:2])
-        return current is not None and publication_id(current.dataset_id) != key[2]
 
 
 def distinct(blocks: Iterable[Block], known: set[str]) -> list[Block]:

@@ -20,12 +20,13 @@ import msgspec
 
 from asyncfin.cache.codec import FORMAT, checksum
 from asyncfin.cache.memory import Memory, MiB, utc_now
-from asyncfin.cache.store import CacheStats, Partition, Pointer, TokenSource, partition_key
+from asyncfin.cache.store import CacheStats, Partition, Pointer, partition_key
 from asyncfin.cache.tiered import TieredPartition
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model import checks
 from asyncfin.table.optional import library
 from asyncfin.wire.protocol import check_entity_id
+from asyncfin.wire.token import TokenSource
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -129,7 +130,12 @@ class RedisCache:
             check_entity_id(entity_id)
         self._memory.clear(entity_id)
         pattern = f"{self.prefix}:*" if entity_id is None else f"{self.prefix}:*:{entity_id}:*"
-        await self.run(lambda redis: _delete(redis, pattern), None)
+
+        async def delete(redis: Client) -> None:
+            async for name in redis.scan_iter(match=pattern, count=1_000):
+                await redis.delete(name)
+
+        await self.run(delete, None)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop; they open again when the cache is used."""
@@ -191,17 +197,16 @@ class _RedisRows:
     async def pointer(self, entity_id: str, otherwise: Pointer | None) -> Pointer | None:
         async def read(redis: Client) -> Pointer | None:
             row = await redis.hget(self._name(entity_id, "pointer"), "row")
-            return None if row is None else self._pointer(entity_id, row)
+            if row is None:
+                return None
+            stored, body = row[:_SUM_BYTES], row[_SUM_BYTES:]
+            if stored != checksum(self._account, entity_id, body):
+                self._cache.broke()
+                return None
+            dataset_id, confirmed = msgspec.msgpack.decode(body, type=tuple[str, int])
+            return Pointer(dataset_id, _EPOCH + timedelta(microseconds=confirmed))
 
         return await self._cache.run(read, otherwise)
-
-    def _pointer(self, entity_id: str, row: bytes) -> Pointer | None:
-        stored, body = row[:_SUM_BYTES], row[_SUM_BYTES:]
-        if stored != checksum(self._account, entity_id, body):
-            self._cache.broke()
-            return None
-        dataset_id, confirmed = msgspec.msgpack.decode(body, type=tuple[str, int])
-        return Pointer(dataset_id, _EPOCH + timedelta(microseconds=confirmed))
 
     async def put_pointer(self, entity_id: str, pointer: Pointer, now: datetime) -> None:
         confirmed = _microseconds(pointer.confirmed)
@@ -264,22 +269,20 @@ class _RedisRows:
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
         name, own = self._name(entity_id, "claim"), secrets.token_hex(16)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _CLAIM_SECONDS
+
+        async def take(redis: Client) -> bool:
+            return bool(await redis.set(name, own, nx=True, px=round(_CLAIM_SECONDS * 1_000)))
+
         try:
-            await self._claimed(name, own)
+            # Where Redis fails nobody else can hold a claim either.
+            while loop.time() < until and not await self._cache.run(take, True):  # noqa: ASYNC110  not ours
+                await asyncio.sleep(_CLAIM_POLL_SECONDS)
             yield
         finally:
             # If this is cancelled too, the claim ends by itself after ten seconds.
             await self._cache.run(lambda redis: _evaluated(redis, _RELEASE, name, own), None)
-
-    async def _claimed(self, name: str, own: str) -> None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _CLAIM_SECONDS
-        milliseconds = round(_CLAIM_SECONDS * 1_000)
-        while loop.time() < until:
-            # Where Redis fails nobody else can hold a claim either.
-            if await self._cache.run(lambda redis: _claimed(redis, name, own, milliseconds), True):
-                return
-            await asyncio.sleep(_CLAIM_POLL_SECONDS)
 
     def _name(self, entity_id: str, *rest: str) -> str:
         return ":".join((self._prefix, entity_id, *rest))
@@ -294,15 +297,6 @@ def _microseconds(moment: datetime) -> int:
 
 async def _evaluated(redis: Client, script: str, name: str, *arguments: Any) -> None:
     await redis.eval(script, 1, name, *arguments)
-
-
-async def _claimed(redis: Client, name: str, own: str, milliseconds: int) -> bool:
-    return bool(await redis.set(name, own, nx=True, px=milliseconds))
-
-
-async def _delete(redis: Client, pattern: str) -> None:
-    async for name in redis.scan_iter(match=pattern, count=1_000):
-        await redis.delete(name)
 
 
 def _check_redis(redis: object) -> None:

@@ -10,18 +10,17 @@ no operation of a partition but the first raises anything of its own.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from hashlib import blake2b
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from attrs import frozen
 
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block
-
-TokenSource: TypeAlias = str | Callable[[], Awaitable[str]]
+from asyncfin.wire.token import TokenSource
 
 
 @frozen
@@ -35,14 +34,6 @@ class Pointer:
 
     dataset_id: str
     confirmed: datetime
-
-    def age(self, now: datetime) -> float:
-        """Return the seconds since it was confirmed; infinity where that lies in the future.
-
-        A clock that was stepped back can't tell how old it is, so it counts for nothing.
-        """
-        age = (now - self.confirmed).total_seconds()
-        return age if age >= 0 else float("inf")
 
     def replaces(self, known: Pointer | None, now: datetime) -> bool:
         """Return whether it is to be stored in place of what is known: confirmations only move forward."""

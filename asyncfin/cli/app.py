@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Parameter
 
-from asyncfin.cli.exits import EntitiesFailedError, Exit, Failure, UsageError, ending
+from asyncfin.cli.exits import EntitiesFailedError, Exit, UsageError, ending
 from asyncfin.cli.output import open_devnull, print_error
 from asyncfin.errors import AsyncfinError, own_version
 
@@ -71,18 +71,14 @@ def run(arguments: Sequence[str]) -> int:
         _discard_output()
         return Exit.BROKEN_PIPE
     except (CycloptsError, UsageError, EntitiesFailedError, AsyncfinError, OSError) as failure:
-        return _failed(failure)
+        code, line = ending(failure)
+        print_error(line)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _discard_output()
+        return code
     return Exit.OK
-
-
-def _failed(failure: Failure) -> int:
-    code, line = ending(failure)
-    print_error(line)
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _discard_output()
-    return code
 
 
 def _use_utf8() -> None:

@@ -7,7 +7,7 @@ from asyncfin.cli.entities import Names
 from asyncfin.cli.options import AsJson, Selection, Service, choose_one
 from asyncfin.cli.output import bare_table, print_csv, print_json, screen
 from asyncfin.cli.session import connected
-from asyncfin.model.catalogue import Catalogue, ReportingGroup
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.scope import format_path
 from asyncfin.model.words import counted
 
@@ -105,8 +105,13 @@ def _print_csv(shown: Catalogue, *, raw: bool) -> None:
 def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Console) -> None:
     console.print(f"{shown.name} ({shown.entity_id})", style="bold")
     for group in shown.groups:
-        console.print()
-        _print_group(group, descriptions, console)
+        words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
+        console.print(f"\n{group.reporting_group_id}: {group.name} ({words})")
+        table = bare_table("metric", "label", "scope path", *(["description"] if descriptions else []))
+        for series in group.series:
+            described = [series.description] if descriptions else []
+            table.add_row(series.metric_id, series.label, format_path(series.scopes), *described)
+        console.print(table)
     console.print()
     first, last = (shown.periods[0], shown.periods[-1]) if shown.periods else ("none", "none")
     lines = [
@@ -116,13 +121,3 @@ def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Con
         f"{counted(len(shown.periods), 'period')}: {first} to {last}",
     ]
     console.print("\n".join(lines), style="dim")
-
-
-def _print_group(group: ReportingGroup, descriptions: bool, console: Console) -> None:
-    words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
-    console.print(f"{group.reporting_group_id}: {group.name} ({words})")
-    table = bare_table("metric", "label", "scope path", *(["description"] if descriptions else []))
-    for series in group.series:
-        described = [series.description] if descriptions else []
-        table.add_row(series.metric_id, series.label, format_path(series.scopes), *described)
-    console.print(table)

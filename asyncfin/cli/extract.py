@@ -158,7 +158,12 @@ def extract(
     }
     if dry_run:
         asked["read_catalogues"] = read_catalogues
-        _end_estimate(asyncio.run(_cost(asked, pace, service, quiet)), names, json)
+        cost = asyncio.run(_cost(asked, pace, service, quiet))
+        if json:
+            print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
+        else:
+            screen().print(names.in_text(str(cost)))
+        _check_failed(cost.failed, cost.entities)
     else:
         asked |= {"wait": wait, "allow_unknown": allow_unknown, "lock": not no_lock}
         _end(asyncio.run(_report(asked, pace, service, names, quiet)), pace, names, json)
@@ -218,33 +223,20 @@ def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:
         print_json(_document(report))
     else:
         screen().print(names.in_text(str(report)))
-    if report.stopped is not None:
-        _refuse_too_small_budget(report, pace)
-        raise report.stopped
+    if (stopped := report.stopped) is not None:
+        own = isinstance(stopped, AllowanceExhaustedError) and not stopped.answered
+        # A budget that is too small for any entity: repeating the command would never finish.
+        if own and pace.daily_budget is not None and not report.done and not report.unchanged:
+            raise UsageError(
+                f"no entity could be finished within --daily-budget {pace.daily_budget}: give more,"
+                " as --dry-run --read-catalogues says how much one takes"
+            )
+        raise stopped
     if report.left and not report.unknown:
         print_error("asyncfin: ended by Ctrl-C; the same command goes on from there")
         raise KeyboardInterrupt
     _check_failed(report.failed, len(report.entities))
     report.raise_for_unknown()
-
-
-def _refuse_too_small_budget(report: ExtractReport, pace: Pace) -> None:
-    """Refuse a daily budget that is too small for any entity: repeating the command would never finish."""
-    stopped = report.stopped
-    own = isinstance(stopped, AllowanceExhaustedError) and not stopped.answered
-    if own and pace.daily_budget is not None and not report.done and not report.unchanged:
-        raise UsageError(
-            f"no entity could be finished within --daily-budget {pace.daily_budget}: give more,"
-            " as --dry-run --read-catalogues says how much one takes"
-        )
-
-
-def _end_estimate(cost: ExtractCost, names: Names, json: bool) -> None:
-    if json:
-        print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
-    else:
-        screen().print(names.in_text(str(cost)))
-    _check_failed(cost.failed, cost.entities)
 
 
 def _check_failed(failed: Sequence[EntityReport], entities: int) -> None:

@@ -264,7 +264,11 @@ class Periods:
             "--trailing": self.trailing is not None,
         }
         mode = choose_one(modes) or "--from"
-        self._refuse_stray_ends(mode)
+        # Options that have no meaning in this mode.
+        if self.last is not None and mode not in ("--annual", "--quarterly"):
+            raise UsageError("--last goes with --annual or --quarterly: add one of them")
+        if mode in ("--exact", "--trailing") and (self.first or self.final):
+            raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
         start, end = _bound("--from", self.first, 1), _bound("--to", self.final, 12)
         if start and end and end.fiscal_end < start.fiscal_end:
             raise UsageError(f"--to must not be before --from: {self.final} is before {self.first}")
@@ -279,13 +283,6 @@ class Periods:
                 case "--trailing" if self.trailing is not None:
                     return Trailing(self.trailing)
             return FiscalRange(start, end)
-
-    def _refuse_stray_ends(self, mode: str) -> None:
-        """Refuse options that have no meaning in this mode."""
-        if self.last is not None and mode not in ("--annual", "--quarterly"):
-            raise UsageError("--last goes with --annual or --quarterly: add one of them")
-        if mode in ("--exact", "--trailing") and (self.first or self.final):
-            raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
 
 
 def _bound(option: str, text: str | None, month: int) -> Period | None:

@@ -33,7 +33,11 @@ class _Screen(Console):
         raise BrokenPipeError
 
     def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*(_lines(each) if isinstance(each, str) else each for each in objects), **options)
+        # Line by line: the ends of lines are control characters too, and stay.
+        shown = (
+            "\n".join(map(printable, each.split("\n"))) if isinstance(each, str) else each for each in objects
+        )
+        super().print(*shown, **options)
 
 
 class _Table(Table):
@@ -41,10 +45,6 @@ class _Table(Table):
 
     def add_row(self, *cells: Any, **options: Any) -> None:
         super().add_row(*(printable(each) if isinstance(each, str) else each for each in cells), **options)
-
-
-def _lines(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
 
 
 def screen(width: int | None = None) -> Console:
@@ -114,14 +114,14 @@ def print_json(value: Any) -> None:
 
 def print_text(document: str) -> None:
     """Print a JSON document, with control characters escaped, which changes nothing of its meaning."""
-    escaped = re.sub(r"[^ -~]", _escaped, document)
+
+    def escaped(found: re.Match[str]) -> str:
+        sign = found[0]
+        return sign if sign == "\n" or sign.isprintable() else json.dumps(sign)[1:-1]
+
+    text = re.sub(r"[^ -~]", escaped, document)
     # Line by line: one large write to an unbuffered pipe is truncated silently when the reader leaves.
-    sys.stdout.writelines(f"{escaped}\n".splitlines(keepends=True))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    sign = found[0]
-    return sign if sign == "\n" or sign.isprintable() else json.dumps(sign)[1:-1]
+    sys.stdout.writelines(f"{text}\n".splitlines(keepends=True))
 
 
 def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) -> None:
@@ -132,17 +132,15 @@ def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) 
             for formulas, and escape control characters on a terminal.
     """
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    text = _identity if raw else (_terminal_text if sys.stdout.isatty() else plain_text)
+    on_terminal = sys.stdout.isatty()
+
+    def shown(text: str) -> str:
+        if raw:
+            return text
+        return printable(plain_text(text)) if on_terminal else plain_text(text)
+
     for row in [head, *rows]:
-        writer.writerow([text(each) if isinstance(each, str) else each for each in row])
-
-
-def _identity(text: str) -> str:
-    return text
-
-
-def _terminal_text(text: str) -> str:
-    return printable(plain_text(text))
+        writer.writerow([shown(each) if isinstance(each, str) else each for each in row])
 
 
 def plain_text(text: str) -> str:

@@ -43,13 +43,10 @@ def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool) -> None
     rows = [
         [*(getattr(panel.dataset, name) for name in entity_heads), *_csv_row(series, periods)]
         for panel in panels
-        for series in (panel if empty else panel.where(_has_value))
+        for series in panel
+        if empty or any(value is not None for value in series.values)
     ]
     print_csv([*entity_heads, *_SERIES_HEADS, *(period.label for period in periods)], rows, raw=raw)
-
-
-def _has_value(series: Series) -> bool:
-    return any(value is not None for value in series.values)
 
 
 def _csv_row(series: Series, periods: Sequence[Period]) -> list[Any]:

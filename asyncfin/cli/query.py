@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsJson, Periods, Selection, Service, choose_one, require
 from asyncfin.cli.output import print_error, print_json, screen
 from asyncfin.cli.panel import Unit, print_panels, print_panels_csv, print_panels_json
-from asyncfin.cli.session import Progress, connected, progress
+from asyncfin.cli.session import connected, progress
 from asyncfin.client import Client
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.entity import EntityAnswer, read_entity
@@ -87,19 +86,32 @@ async def query(
     if explain:
         async with connected(service, "Asking", names) as client:
             plans = await asyncio.gather(*(_plan(client, each, question) for each in entities))
-        _print_plans(plans, json)
+        if json:
+            documents = [_plan_document(plan) for plan in plans]
+            print_json(documents[0] if len(documents) == 1 else documents)
+        else:
+            screen().print("\n\n".join(map(str, plans)))
         return
     # A single entity is planned first, so that progress can say how many queries there will be, and what
     # it lacks is an error. Of several, each answers with what it has.
     with progress("Asking") as shown, names.in_errors():
         async with service.client(observers=[shown]) as client:
             if len(entities) == 1:
-                answers = [await _only(client, entities[0], question, shown)]
+                plan = await _plan(client, entities[0], question)
+                shown.expected = plan.requests
+                answers = [EntityAnswer(await client.run(plan), {})]
             else:
-                answers = await asyncio.gather(
-                    *(_one_of_several(client, each, question) for each in entities)
-                )
-    _refuse_unknown(answers)
+                select, asked, version = question.select, question.periods, question.value_version
+                several = [
+                    read_entity(client, each, select, asked, value_version=version, fill_cache=True)
+                    for each in entities
+                ]
+                answers = await asyncio.gather(*several)
+    if unknown := lacking_in_all([each.lacking for each in answers]):
+        near = answers[0].panel.catalogue.complaint(unknown)
+        raise SelectionError(
+            f"none of the {len(answers)} entities has {named(unknown)}; {near}", missing=unknown
+        )
     # The count includes metadata, catalogue and planning.
     panels = [evolve(each.panel, requests=shown.by_entity[each.panel.dataset.entity_id]) for each in answers]
     if json:
@@ -110,16 +122,12 @@ async def query(
         _plot(panels, plot)
     else:
         print_panels(panels, screen(), latest=periods == Periods(), empty=all, unit=unit)
-    _say_what_is_missing(answers, table=form is None)
-
-
-def _say_what_is_missing(answers: Sequence[EntityAnswer], *, table: bool) -> None:
-    """Print to standard error what an entity lacks, and why it has no value if no table says so."""
     for each in answers:
         name = each.panel.dataset.name
         if each.lacking:
             print_error(f"asyncfin: {name} has no {named(each.lacking)}")
-        if not table and (why := each.panel.why_empty()):
+        # A table says itself why it is empty.
+        if form is not None and (why := each.panel.why_empty()):
             print_error(f"asyncfin: {name}: {why}")
 
 
@@ -127,41 +135,6 @@ async def _plan(client: Client, entity_id: str, question: SharedQuestion) -> Pla
     return await client.plan(
         entity_id, question.select, question.periods, value_version=question.value_version
     )
-
-
-async def _only(client: Client, entity_id: str, question: SharedQuestion, shown: Progress) -> EntityAnswer:
-    """Return the answer of a single entity; unknown ids are an error."""
-    plan = await _plan(client, entity_id, question)
-    shown.expected = plan.requests
-    return EntityAnswer(await client.run(plan), {})
-
-
-async def _one_of_several(client: Client, entity_id: str, question: SharedQuestion) -> EntityAnswer:
-    """Return the answer of one of several entities; ids that it does not have are reported."""
-    return await read_entity(
-        client,
-        entity_id,
-        question.select,
-        question.periods,
-        value_version=question.value_version,
-        fill_cache=True,
-    )
-
-
-def _refuse_unknown(answers: Sequence[EntityAnswer]) -> None:
-    if unknown := lacking_in_all([each.lacking for each in answers]):
-        near = answers[0].panel.catalogue.complaint(unknown)
-        raise SelectionError(
-            f"none of the {len(answers)} entities has {named(unknown)}; {near}", missing=unknown
-        )
-
-
-def _print_plans(plans: Sequence[Plan], json: bool) -> None:
-    if not json:
-        screen().print("\n\n".join(map(str, plans)))
-        return
-    documents = [_plan_document(plan) for plan in plans]
-    print_json(documents[0] if len(documents) == 1 else documents)
 
 
 def _plan_document(plan: Plan) -> dict[str, Any]:

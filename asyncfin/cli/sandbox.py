@@ -102,7 +102,12 @@ async def sandbox(
         async with service:
             console = progress_console()
             _announce(service, service.base_url if public_url else _reachable(service, host), console)
-            await _interrupted()
+            # Ctrl-C cancels the task; what a container gets is a termination signal.
+            ended = asyncio.Event()
+            with suppress(NotImplementedError):  # on Windows
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+            with suppress(asyncio.CancelledError):
+                await ended.wait()
             console.print("\nThe sandbox has ended.", style="dim")
     except (SandboxError, BrokenDatasetError) as error:
         raise UsageError(str(error)) from None
@@ -134,15 +139,6 @@ def _announce(service: Sandbox, base_url: str, console: Console) -> None:
     console.print(f"{hint}Ctrl-C ends it.", style="dim")
 
 
-async def _interrupted() -> None:
-    """Wait for Ctrl-C, which cancels the task, or for a termination signal."""
-    ended = asyncio.Event()
-    with suppress(NotImplementedError):  # on Windows
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    with suppress(asyncio.CancelledError):
-        await ended.wait()
-
-
 def _fault(text: str) -> Fault:
     """Return the fault that an option describes, such as ``status:status=503,nth=2``."""
     name, _, given = text.partition(":")
@@ -161,7 +157,8 @@ def _fault(text: str) -> Fault:
             reason = str(error.args[0])
         except TypeError:
             reason = "a value is of the wrong kind"
-    raise UsageError(f"--fault {text!r} is not understood ({reason}): write {_pattern(name, kind)}")
+    pattern = f"{name}:name=value,... with the names {', '.join(fields_dict(kind))}"
+    raise UsageError(f"--fault {text!r} is not understood ({reason}): write {pattern}")
 
 
 def _misnamed(kind: type[Fault], values: dict[str, str]) -> str:
@@ -182,7 +179,3 @@ def _fault_value(field: str, value: str) -> Any:
         return json.loads(value)
     except ValueError:
         return value
-
-
-def _pattern(name: str, kind: type[Fault]) -> str:
-    return f"{name}:name=value,... with the names {', '.join(fields_dict(kind))}"

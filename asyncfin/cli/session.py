@@ -33,7 +33,10 @@ class Progress:
                 # Retries count: each attempt costs a request of the allowance.
                 self.by_entity[event.entity_id] += 1
                 self._queries += event.operation == "query"
-                self._show(counted(self.by_entity.total(), "request") + self._of_expected())
+                expected = (
+                    f", query {self._queries:,} of {self.expected:,}" if self.expected is not None else ""
+                )
+                self._show(counted(self.by_entity.total(), "request") + expected)
             case Retrying():
                 self._show(f"retrying in {lasting(event.wait)}: {event.failure}")
             case Waiting():
@@ -43,9 +46,6 @@ class Progress:
                     else f", {lasting(event.seconds)} so far"
                 )
                 self._show(f"waiting for the {event.reason}{until}")
-
-    def _of_expected(self) -> str:
-        return "" if self.expected is None else f", query {self._queries:,} of {self.expected:,}"
 
     def _show(self, text: str) -> None:
         if self._status is not None:

@@ -20,7 +20,7 @@ from asyncfin.extraction.report import EntityReport, Failure, failures, lacking_
 from asyncfin.extraction.run import FAILURES, utc_now
 from asyncfin.extraction.store import Store, WorkerThread, store_at
 from asyncfin.model import checks
-from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
 from asyncfin.model.select import Select
@@ -204,17 +204,15 @@ class _Estimate:
         bucket = self._client.bucket.stats()
         return None if bucket.daily_budget is None else bucket.daily_budget - bucket.spent_today
 
-    def _usual(self) -> int:
-        """Return how many requests an entity takes: what those with a file took in the mean, or a guess."""
-        taken = [written.requests for written in self._store.known.values()]
-        return round(sum(taken) / len(taken)) if taken else _GUESS
-
     async def _entity(self, entity_id: str) -> _Expected:
         last = self._store.known.get(entity_id)
         doubtful = last is None or not self._refresh
         if self._may_ask and (self._read_catalogues or (last is not None and doubtful)):
+            read = self._client.whole_read(entity_id, "estimate")
             try:
-                return await self._settled(entity_id, last)
+                while True:  # again where the publication changes meanwhile, as the run does
+                    async with read.restarting():
+                        return await self._expected(entity_id, last)
             except AuthenticationError:
                 raise
             except AllowanceExhaustedError:
@@ -226,27 +224,18 @@ class _Estimate:
                 return _Expected("failed", 1, report=report)
         if last is not None:
             return _Expected("changed", last.requests, guessed=doubtful)
-        return _Expected("new", self._usual(), guessed=True)
-
-    async def _settled(self, entity_id: str, last: Written | None) -> _Expected:
-        """Return what is expected, starting over if the publication changes meanwhile, as the run does."""
-        read = self._client.whole_read(entity_id, "estimate")
-        while True:
-            async with read.restarting():
-                return await self._expected(entity_id, last)
+        # What those with a file took in the mean, or a guess.
+        taken = [written.requests for written in self._store.known.values()]
+        return _Expected("new", round(sum(taken) / len(taken)) if taken else _GUESS, guessed=True)
 
     async def _expected(self, entity_id: str, last: Written | None) -> _Expected:
         """Return what asking the service shows."""
         dataset = await self._client.dataset(entity_id)
         if last is not None and not self._refresh and await self._store.is_current(dataset):
             return _Expected("unchanged", 1, lacking=last.lacking)
-        state = "new" if last is None else "changed"
-        if last is None or self._read_catalogues:
-            return await self._exact(state, dataset)
-        return _Expected(state, last.requests)
-
-    async def _exact(self, state: str, dataset: Dataset) -> _Expected:
-        """Return what reading a publication takes when nothing has to be repeated."""
+        if last is not None and not self._read_catalogues:
+            return _Expected("changed", last.requests)
+        # What reading the publication takes when nothing has to be repeated.
         catalogue = await self._client.catalogue(dataset)
         select, lacking = await asyncio.to_thread(narrow, self._question, catalogue)
         if lacking:
@@ -258,4 +247,4 @@ class _Estimate:
             value_version=self._question.value_version,
         )
         requests = 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE)) + plan.requests
-        return _Expected(state, requests, lacking=lacking)
+        return _Expected("new" if last is None else "changed", requests, lacking=lacking)

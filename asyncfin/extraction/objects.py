@@ -324,9 +324,9 @@ class _Lock:
             ArgumentError: the store has no conditional writes.
         """
         loop = asyncio.get_running_loop()
-        if not await self._create():
+        if not await self._put("create"):
             await self._await_stale(loop.time)
-        elif await self._create():
+        elif await self._put("create"):
             # The second one must fail: this store says nothing of conditions, and keeps none.
             raise self._unconditional()
         self._renewing = asyncio.ensure_future(self._renew(loop.time))
@@ -340,22 +340,17 @@ class _Lock:
                 with suppress(OSError), _naming(self._prefix):  # it becomes stale by itself
                     await obstore.delete_async(self._store, self._prefix.lock)
 
-    def _body(self) -> bytes:
-        # Different each time: the ETag of S3 is that of the content.
-        self._count += 1
-        return f"{self._owner} {self._count}".encode()
-
-    async def _create(self) -> bool:
-        return await self._put("create")
-
     async def _put(self, mode: Any) -> bool:
         """Write the lock under a condition, and return whether that held."""
         obstore = library("obstore", "store")
         exceptions = library("obstore.exceptions", "store")
+        # Different each time: the ETag of S3 is that of the content.
+        self._count += 1
+        body = f"{self._owner} {self._count}".encode()
         try:
             with _naming(self._prefix):
                 written = await obstore.put_async(
-                    self._store, self._prefix.lock, self._body(), mode=mode, use_multipart=False
+                    self._store, self._prefix.lock, body, mode=mode, use_multipart=False
                 )
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             return False

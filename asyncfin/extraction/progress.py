@@ -83,9 +83,8 @@ class Tracker:
     _bytes: int = 0
     _waiting: dict[str, str] = field(factory=dict)  # by entity
 
-    @_began.default
-    def _now(self) -> float:
-        return self.time()
+    def __attrs_post_init__(self) -> None:
+        self._began = self.time()
 
     @property
     def seconds(self) -> float:

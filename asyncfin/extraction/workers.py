@@ -226,7 +226,8 @@ class Driver:
                 done = {each for each in pending if each.done()}
                 pending -= done
                 # First what has come, then what has failed: it ends the run.
-                for each in sorted((each for each in done if not each.cancelled()), key=_has_failed):
+                ended = [each for each in done if not each.cancelled()]
+                for each in sorted(ended, key=lambda each: each.exception() is not None):
                     await self._gather(each.result(), began)
                 self._store.check()
                 if self._ending:
@@ -277,10 +278,6 @@ class Driver:
             else:
                 await self._store.note_written(entity_id, result.known[entity_id], began)
             self._tracker.add(entity)
-
-
-def _has_failed(future: asyncio.Future[ChunkResult]) -> bool:
-    return future.exception() is not None
 
 
 def _take_back(futures: Iterable[Future[ChunkResult]]) -> None:

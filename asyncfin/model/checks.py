@@ -120,4 +120,3 @@ flag = instance_of(bool)
 plain_callable = Check(
     "a function that is not async, or the like", lambda value: callable(value) and not is_async(value)
 )
-async_callable = Check("an async function, or the like", is_async)

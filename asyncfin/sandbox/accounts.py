@@ -91,7 +91,7 @@ class Meter:
             RefusedError: 429, with Retry-After in whole seconds: its allowance or its rate is used up.
         """
         now = self.now()
-        spent = self._spent(account, now.date())
+        spent = sum(requests for *_, requests in self.counts.counts(account.name, now.date(), now.date()))
         if account.allowance is not None and spent >= account.allowance:
             midnight = datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), UTC)
             raise _too_many(
@@ -99,8 +99,11 @@ class Meter:
                 "The account's data requests of today are spent.",
                 (midnight - now).total_seconds(),
             )
-        wait = self._wait(account)
-        if wait > 0:
+        if account.rate is None:
+            return
+        # GCRA: at `_due` a full burst has grown back.
+        earliest = self._due.get(account.name, -math.inf) - (account.burst - 1) / account.rate
+        if (wait := earliest - self.time() - 1e-9) > 0:
             raise _too_many("rate_limited", "Too many data requests in a short time.", wait)
 
     def count(self, account: Account, operation: str) -> None:
@@ -109,17 +112,6 @@ class Meter:
         if account.rate is not None:
             now = self.time()
             self._due[account.name] = max(self._due.get(account.name, now), now) + 1 / account.rate
-
-    def _spent(self, account: Account, day: date) -> int:
-        return sum(requests for _, _, requests in self.counts.counts(account.name, day, day))
-
-    def _wait(self, account: Account) -> float:
-        """Return the seconds until the rate admits another request."""
-        if account.rate is None:
-            return 0.0
-        # GCRA: at `_due` a full burst has grown back.
-        earliest = self._due.get(account.name, -math.inf) - (account.burst - 1) / account.rate
-        return earliest - self.time() - 1e-9
 
 
 def _too_many(code: str, message: str, seconds: float) -> RefusedError:

@@ -12,8 +12,7 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -92,10 +91,12 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
             the format.
     """
     name = str(source) if isinstance(source, Path | str) else f"<{type(source).__name__}>"
+    # The new objects are many and none is garbage: collections would double the time.
+    collecting = gc.isenabled()
+    gc.disable()
     try:
-        with _collector_paused():
-            document = source if isinstance(source, Mapping) else _document(_content(source, name), name)
-            entity_id, entity_name, publications = read_document(document)
+        document = source if isinstance(source, Mapping) else _document(_content(source, name), name)
+        entity_id, entity_name, publications = read_document(document)
     except WrongPlaceError as wrong:
         broken = BrokenDatasetError(name, wrong.place, wrong.problem)
     else:
@@ -104,6 +105,9 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
             entity_name,
             tuple(Publication(entity_id, entity_name, **fields) for fields in publications),
         )
+    finally:
+        if collecting:
+            gc.enable()
     raise broken
 
 
@@ -132,18 +136,6 @@ def dump(dataset: DatasetFile) -> bytes:
     }
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return gzip.compress(text.encode(), compresslevel=9, mtime=0)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    # The new objects are many and none is garbage: collections would double the time.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _content(source: Path | str | bytes, name: str) -> bytes:

@@ -163,12 +163,22 @@ async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) 
         if isinstance(fault, Hang):
             await asyncio.get_running_loop().create_future()
         if isinstance(fault, Drop):
-            begun = web.Response() if fault.after is None else await _begin(http, reply, fault.after)
-            return _reset(http, begun)
+            response = web.Response() if fault.after is None else await _begin(http, reply, fault.after)
+            if http.transport is not None:
+                http.transport.abort()
+            return response
         if isinstance(fault, Truncate):
-            return _closed(http, await _begin(http, reply, fault.after))
+            response = await _begin(http, reply, fault.after)
+            if http.transport is not None:
+                http.transport.close()
+            return response
         if isinstance(fault, Slow):
-            return await _drip(http, reply, fault.seconds)
+            response = await _begin(http, reply, 0.0)
+            size = max(1, -(-len(reply.body) // 10))
+            for start in range(0, len(reply.body), size):
+                await asyncio.sleep(fault.seconds / 10)
+                await response.write(reply.body[start : start + size])
+            return response
     return web.Response(status=reply.status, headers=reply.headers, body=reply.body)
 
 
@@ -178,25 +188,4 @@ async def _begin(http: web.BaseRequest, reply: Reply, share: float) -> web.Strea
     response.content_length = len(reply.body)  # all of it is announced, however much is sent
     await response.prepare(http)
     await response.write(reply.body[: int(len(reply.body) * share)])
-    return response
-
-
-async def _drip(http: web.BaseRequest, reply: Reply, seconds: float) -> web.StreamResponse:
-    response = await _begin(http, reply, 0.0)
-    size = max(1, -(-len(reply.body) // 10))
-    for start in range(0, len(reply.body), size):
-        await asyncio.sleep(seconds / 10)
-        await response.write(reply.body[start : start + size])
-    return response
-
-
-def _reset(http: web.BaseRequest, response: web.StreamResponse) -> web.StreamResponse:
-    if http.transport is not None:
-        http.transport.abort()
-    return response
-
-
-def _closed(http: web.BaseRequest, response: web.StreamResponse) -> web.StreamResponse:
-    if http.transport is not None:
-        http.transport.close()
     return response

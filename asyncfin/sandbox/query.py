@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import itemgetter, or_
 
@@ -207,7 +207,8 @@ def _joined(
     """Return a query result (spec 2.4), in one join: its megabytes are copied once."""
     places = [-1 if index is None else index for _, index in columns]
     as_stored = places == list(range(len(current.periods)))
-    pick = _picker(places)
+    # itemgetter is the fastest way to pick entries, and returns a single one bare.
+    pick = itemgetter(*places) if len(places) > 1 else lambda lines: [lines[place] for place in places]
     periods = encode([period_object(period) for period, _ in columns])
     parts = [current.head, b',"periods":', periods, b',"series":[']
     for at, stored in enumerate(series):
@@ -217,11 +218,6 @@ def _joined(
         parts += (b"," if at else b"", stored.head, b',"values":[', values, b"]}")
     parts += (b"]", cursor_member(cursor, dialect), b"}")
     return b"".join(parts)
-
-
-def _picker(places: list[int]) -> Callable[[list[bytes]], Sequence[bytes]]:
-    """Return what picks the entries at these places: itemgetter is fastest, and returns one entry bare."""
-    return itemgetter(*places) if len(places) > 1 else lambda lines: [lines[place] for place in places]
 
 
 def _labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:

@@ -21,7 +21,7 @@ from asyncfin.sandbox.openapi import openapi_document
 from asyncfin.sandbox.query import query_page, read_query
 from asyncfin.sandbox.reader import query_parameters
 from asyncfin.sandbox.request import JSON_TYPE, Reply, Request, encode
-from asyncfin.sandbox.store import Current, Store
+from asyncfin.sandbox.store import Store
 
 # operation: (method, permission or None)
 OPERATIONS = {
@@ -136,20 +136,14 @@ def _body(call: Call, request: Request, account: Account, service: Service) -> b
         raise invalid([(name, "is not known here; there are no parameters") for name in given])
     if call.operation == "limits":
         return encode(limits(account))
-    current = _visible(call.entity_id, account, store)
+    current = store.current(call.entity_id)
+    if current is None or (account.entities is not None and call.entity_id not in account.entities):
+        raise RefusedError(404, "not_found", "No published dataset here is available to the account.")
     if call.operation == "catalogue":
         return catalogue_page(request.query, current, store, dialect)
     if call.operation == "query":
         return query_page(read_query(request), current, store, dialect)
     return store.metadata_head(call.entity_id, dialect.metadata_lag) + b"}"
-
-
-def _visible(entity_id: str, account: Account, store: Store) -> Current:
-    """Return the entity's current publication (spec 4.1)."""
-    current = store.current(entity_id)
-    if current is None or (account.entities is not None and entity_id not in account.entities):
-        raise RefusedError(404, "not_found", "No published dataset here is available to the account.")
-    return current
 
 
 def _reply(

@@ -215,23 +215,21 @@ class Sandbox:
         except BaseException as error:
             await runner.cleanup()
             # asyncio's words for a port out of range, and for a host that is no name
-            if isinstance(error, OSError | OverflowError | UnicodeError):
-                raise self._not_listening(error) from None
-            raise
+            if not isinstance(error, OSError | OverflowError | UnicodeError):
+                raise
+            place = f"{self._host}, port {self._port}"
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                raise PortInUseError(
+                    f"port {self._port} of {self._host} is in use: choose another, or 0 for a free one"
+                ) from None
+            reason = getattr(error, "strerror", None) or error
+            raise SandboxError(f"cannot listen at {place} ({reason}): choose others") from None
         # Nobody can connect to "all addresses", but this machine is one of those who reach them.
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self._host, self._host)  # noqa: S104
         host = f"[{host}]" if ":" in host else host
         self._listening_port = runner.addresses[0][1]
         self._base_url = self._public_url or f"http://{host}:{self._listening_port}"
         return runner
-
-    def _not_listening(self, error: Exception) -> SandboxError:
-        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            return PortInUseError(
-                f"port {self._port} of {self._host} is in use: choose another, or 0 for a free one"
-            )
-        reason = getattr(error, "strerror", None) or error
-        return SandboxError(f"cannot listen at {self._host}, port {self._port} ({reason}): choose others")
 
     async def aclose(self) -> None:
         """Stop listening, cut off whatever still waits, and close the store. Again: nothing."""

@@ -19,7 +19,7 @@ from attrs import asdict, define, frozen
 
 from asyncfin.sandbox.accounts import Account, Token
 from asyncfin.sandbox.dataset import Period, Publication
-from asyncfin.sandbox.encode import EncodedSeries, encoded_series, head_json
+from asyncfin.sandbox.encode import encoded_series, head_json
 from asyncfin.sandbox.errors import SandboxError
 
 _VERSION = 3  # of the schema
@@ -116,7 +116,12 @@ class Store:
         # The loop waits too when another program holds the file, so not for long.
         self._db = sqlite3.connect(name, timeout=0.1, isolation_level=None, check_same_thread=False)
         try:
-            self._refuse_another_schema(name)
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if tables and version != _VERSION:
+                raise SandboxError(
+                    f"the store {str(name)!r} is of another version, or of something else: name a new file"
+                )
             self._db.executescript(_SCHEMA)
             rows = self._db.execute("SELECT * FROM publication ORDER BY number").fetchall()
             self._current = {row[1]: _current(row) for row in rows}
@@ -124,14 +129,6 @@ class Store:
         except BaseException:
             self._db.close()
             raise
-
-    def _refuse_another_schema(self, name: str | Path) -> None:
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if tables and version != _VERSION:
-            raise SandboxError(
-                f"the store {str(name)!r} is of another version, or of something else: name a new file"
-            )
 
     def close(self) -> None:
         """Close the connection."""
@@ -171,20 +168,18 @@ class Store:
             )
         with self.transaction():
             if before is not None:
-                self._discard(before.number)
+                number = (before.number,)
+                self._db.execute(
+                    "DELETE FROM encoded WHERE series IN (SELECT id FROM series WHERE publication = ?)",
+                    number,
+                )
+                self._db.execute("DELETE FROM series WHERE publication = ?", number)
+                self._db.execute("DELETE FROM publication WHERE number = ?", number)
             current = self._insert(publication)
         if before is not None:
             self._replaced[before.entity_id] = _Replaced(before.head)
         self._current.pop(publication.entity_id, None)  # the last published is the last
         self._current[publication.entity_id] = current
-
-    def _discard(self, number: int) -> None:
-        self._db.execute(
-            "DELETE FROM encoded WHERE series IN (SELECT id FROM series WHERE publication = ?)",
-            (number,),
-        )
-        self._db.execute("DELETE FROM series WHERE publication = ?", (number,))
-        self._db.execute("DELETE FROM publication WHERE number = ?", (number,))
 
     def _insert(self, publication: Publication) -> Current:
         groups = [{k: v for k, v in group.items() if k != "series"} for group in publication.groups]
@@ -202,28 +197,17 @@ class Store:
             ),
         ).fetchone()
         for position, series in enumerate(encoded_series(publication)):
-            self._insert_series(row[0], position, series)
+            names = series.metric_id, series.path, series.reporting_group_id
+            added = self._db.execute(
+                "INSERT INTO series (publication, position, metric_id, path, reporting_group_id, populated,"
+                " populated_latest) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (row[0], position, *names, series.populated, series.populated_latest),
+            )
+            self._db.execute(
+                "INSERT INTO encoded VALUES (?, ?, ?, ?, ?)",
+                (added.lastrowid, series.catalogue, series.head, series.original, series.latest),
+            )
         return _current(row)
-
-    def _insert_series(self, number: int, position: int, series: EncodedSeries) -> None:
-        key = (
-            number,
-            position,
-            series.metric_id,
-            series.path,
-            series.reporting_group_id,
-            series.populated,
-            series.populated_latest,
-        )
-        added = self._db.execute(
-            "INSERT INTO series (publication, position, metric_id, path, reporting_group_id, populated,"
-            " populated_latest) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            key,
-        )
-        self._db.execute(
-            "INSERT INTO encoded VALUES (?, ?, ?, ?, ?)",
-            (added.lastrowid, series.catalogue, series.head, series.original, series.latest),
-        )
 
     def entities(self) -> tuple[str, ...]:
         """Return the entities with a publication, in the order of their publishing."""

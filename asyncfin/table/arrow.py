@@ -115,10 +115,18 @@ class _Rows:
             for column in columns:
                 assert isinstance(column.origin, OfValue)
                 chunks[column.name].append(_array(list(map(column.origin.read, values)), column.type))
-        return {
-            column.name: self._ordered(_combined(chunks.pop(column.name), column.type), column.type)
-            for column in columns
-        }
+        pa = library("pyarrow", "arrow")
+        ordered = {}
+        for column in columns:
+            # Popped, so that the chunks of a column are released as soon as they are joined.
+            joined = pa.chunked_array(chunks.pop(column.name), _type(column.type))
+            entries = joined.unify_dictionaries().combine_chunks().take(self._order)
+            # The words of a dictionary came in the order of reading. Encoding them again puts them in the
+            # order of the rows, so that equal answers are equal tables, whichever page came first.
+            if column.type == "word":
+                entries = entries.dictionary_decode().dictionary_encode()
+            ordered[column.name] = entries
+        return ordered
 
     def _decoded_chunks(self, columns: list[Column]) -> Iterator[list[Any]]:
         """Yield the decoded observations, in the order of reading, `_ROWS` or a few more at a time."""
@@ -133,19 +141,6 @@ class _Rows:
                 chunk = []
         if chunk:
             yield chunk
-
-    def _ordered(self, read: Any, type_name: str) -> Any:
-        """Return a column in the order of the rows; a dictionary lists its words in order of first use."""
-        entries = read.take(self._order)
-        # The words of a dictionary came in the order of reading. Encoding anew puts them in the order of the
-        # rows, so that equal answers are equal tables, whichever page came first.
-        return entries.dictionary_decode().dictionary_encode() if type_name == "word" else entries
-
-
-def _combined(chunks: list[Any], type_name: str) -> Any:
-    """Return the chunks as one array, and release them."""
-    pa = library("pyarrow", "arrow")
-    return pa.chunked_array(chunks, _type(type_name)).unify_dictionaries().combine_chunks()
 
 
 def _order(series: Any, periods: Any) -> Any:

@@ -90,7 +90,12 @@ def names_of(rows: Sequence[Row], *, group_names: bool = False) -> Names:
         "values": [row.grid.value_version for row in rows],
         "series": [row.series.label for row in rows],
         "scopes": [row.grid.path_names(row.series) for row in rows],
-        "group": [_group(row, group_names) for row in rows],
+        "group": [
+            row.grid.catalogue.by_group[row.series.reporting_group_id].name
+            if group_names
+            else row.series.reporting_group_id
+            for row in rows
+        ],
     }
     shared = {head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1}
     differing = {head: texts for head, texts in columns.items() if head not in shared}
@@ -100,11 +105,6 @@ def names_of(rows: Sequence[Row], *, group_names: bool = False) -> Names:
     # A single series differs in nothing, and still needs a name in its row.
     columns = differing or {"series": columns["series"]}
     return Names(shared, tuple(columns), dict(zip(rows, zip(*columns.values(), strict=True), strict=True)))
-
-
-def _group(row: Row, name: bool) -> str:
-    group_id = row.series.reporting_group_id
-    return row.grid.catalogue.by_group[group_id].name if name else group_id
 
 
 def _entities(rows: Sequence[Row]) -> list[str]:

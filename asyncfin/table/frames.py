@@ -43,6 +43,7 @@ def to_pandas(
 ) -> "pandas.DataFrame":
     """Return a DataFrame of pandas; the wide one is indexed by period."""
     from asyncfin.table.columns import PERIOD_FIELDS
+    from asyncfin.table.excerpt import names_of, rows_of
 
     if labels and layout != "wide":
         raise SelectionError("labels name the rows and columns of the wide layout: write layout='wide'")
@@ -55,15 +56,9 @@ def to_pandas(
         return frame.set_index(index) if index else frame
     # Period labels do not sort as periods do (2024-H1 before 2024-Q1), so the rows keep their order.
     frame.index = pd.Index([period.label for period in grid.periods], name="period")
-    return frame.drop(columns=index).rename(columns=_labels(grid))
-
-
-def _labels(grid: Grid) -> dict[str, str]:
-    """Return the distinguishing names of the series, by series id."""
-    from asyncfin.table.excerpt import names_of, rows_of
-
-    names = names_of(rows_of([grid]), group_names=True)
-    return {row.series.series_id: ", ".join(texts) for row, texts in names.texts.items()}
+    texts_of = names_of(rows_of([grid]), group_names=True).texts
+    by_id = {row.series.series_id: ", ".join(texts) for row, texts in texts_of.items()}
+    return frame.drop(columns=index).rename(columns=by_id)
 
 
 def to_polars(grid: Grid, layout: Layout, names: Names, about: dict[str, Any]) -> "polars.DataFrame":

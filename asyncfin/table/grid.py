@@ -108,11 +108,12 @@ class Grid:
 
     def value_count(self) -> int:
         """Return how many values there are."""
-        return sum(map(self._count, self.store.blocks))
-
-    def _count(self, block: Block) -> int:
-        mine = [series_id for series_id in block.series_ids if series_id in self.by_id]
-        # A block that is in the panel as a whole knows its count; a cut one has to be looked through.
-        if len(mine) == len(block.series_ids) and -1 not in self.indices(block.axis):
-            return len(block.positions)
-        return sum(len(self.observations(series_id)[0]) for series_id in mine)
+        count = 0
+        for block in self.store.blocks:
+            mine = [series_id for series_id in block.series_ids if series_id in self.by_id]
+            # A block that is in the panel as a whole knows its count; a cut one has to be looked through.
+            if len(mine) == len(block.series_ids) and -1 not in self.indices(block.axis):
+                count += len(block.positions)
+            else:
+                count += sum(len(self.observations(series_id)[0]) for series_id in mine)
+        return count

@@ -303,10 +303,7 @@ class Panel:
         Raises:
             MalformedAnswerError: a value breaks the spec.
         """
-        return document.to_json(self._document(), indent)
-
-    def _document(self) -> dict[str, Any]:
-        return {
+        whole = {
             "entity_id": self.dataset.entity_id,
             "name": self.dataset.name,
             "dataset_id": self.dataset.dataset_id,
@@ -318,6 +315,7 @@ class Panel:
             "anchor": self.anchor,
             "requests": self.requests,
         }
+        return document.to_json(whole, indent)
 
     def plot(self, ax: "matplotlib.axes.Axes | None" = None) -> "matplotlib.axes.Axes":
         """Draw the numbers as lines over fiscal time, for a quick look (extra ``plot``).

@@ -58,17 +58,20 @@ class _Columns:
         self._room = max(1, width - sum(self._left_widths) - len(_COLUMN_GAP) * len(self._left))
         values = [row.values() for row in section.rows]
         self._right = [
-            [period.label, *(self._cell(found.get(period), text) for found in values)]
+            # Only a single figure that is wider than the whole table is cut.
+            [
+                period.label,
+                *(
+                    _clipped(printable(text(found[period])) if period in found else GAP, self._room)
+                    for found in values
+                ),
+            ]
             for period in section.periods
         ]
         self._right_widths = [max(map(cells, column)) for column in self._right]
         used = sum(self._right_widths) + len(_COLUMN_GAP) * (len(self._right) - 1)
         if used < self._room:
             self._left_widths = _shrunk(widest, share + self._room - used)
-
-    def _cell(self, value: Value | None, text: Text) -> str:
-        # Only a single figure that is wider than the whole table is cut.
-        return _clipped(GAP if value is None else printable(text(value)), self._room)
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield runs of periods, at least one each, that fit side by side."""
@@ -105,8 +108,10 @@ class _Columns:
 
     def _row(self, names: Sequence[str], figures: Sequence[str]) -> list[str]:
         """Return the lines of a row: figures stand on the first one, and long names go on below."""
-        fit = _one_line if self._clip else _folded
-        columns = [fit(name, width) for name, width in zip(names, self._left_widths, strict=True)]
+        columns = [
+            [_clipped(name, width)] if self._clip else _folded(name, width)
+            for name, width in zip(names, self._left_widths, strict=True)
+        ]
         lines = []
         for number, parts in enumerate(zip_longest(*columns, fillvalue="")):
             left = [_padded(part, width) for part, width in zip(parts, self._left_widths, strict=True)]
@@ -120,10 +125,6 @@ def _folded(text: str, width: int) -> list[str]:
         return [text]
     # textwrap counts characters: where some are two cells wide, half as many fit for certain.
     return wrap(text, width if cells(text) == len(text) else max(1, width // 2)) or [""]
-
-
-def _one_line(text: str, width: int) -> list[str]:
-    return [_clipped(text, width)]
 
 
 def _clipped(text: str, width: int) -> str:

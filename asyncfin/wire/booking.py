@@ -12,7 +12,6 @@ import os
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from functools import partial
 from typing import ClassVar, TypeVar
 
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError, BucketUnavailableError
@@ -320,7 +319,7 @@ class SharedBucket:
                     granted, booking = booking, None
                     self._hand_over(granted, waiter, queue)
                     if waited and self._learns and granted.rate is not None:
-                        await self._learn(partial(_climb, weight=weight))
+                        await self._learn(_climb(weight))
                 else:
                     await asyncio.sleep(min(max(booking.moment - booking.now, 0.0), _LOOK))
         except asyncio.CancelledError:
@@ -330,8 +329,14 @@ class SharedBucket:
             error = failed
         finally:
             self._driver = None
-            if error is not None:
-                self._fail(error)
+            if error is not None:  # nobody may wait for a driver that has ended
+                for queue in self._lanes.queues.values():
+                    for waiter in queue:
+                        if not waiter.verdict.done():
+                            # Each has an error of its own: one object raised in many tasks mixes tracebacks.
+                            own = isinstance(error, BucketUnavailableError)
+                            waiter.verdict.set_result(type(error)(*error.args) if own else error)
+                    queue.clear()
 
     def _hand_over(self, booking: Booking, waiter: Waiter, queue: deque[Waiter]) -> None:
         """Give a grant to the one it was booked for, or, if that has left, to the next one like it."""
@@ -367,19 +372,9 @@ class SharedBucket:
                 if not waiter.verdict.done():
                     waiter.verdict.set_result(_exhausted(booking))
 
-    def _fail(self, error: BaseException) -> None:
-        """Let nobody wait for a driver that has ended."""
-        for queue in self._lanes.queues.values():
-            for waiter in queue:
-                if not waiter.verdict.done():
-                    # Each waiter has an error of its own: raising one object in many tasks mixes tracebacks.
-                    own = type(error)(*error.args) if isinstance(error, BucketUnavailableError) else error
-                    waiter.verdict.set_result(own)
-            queue.clear()
 
-
-def _climb(rate: AdaptiveRate, now: float, *, weight: float) -> None:
-    rate.granted(weight, now, waited=True)
+def _climb(weight: float) -> Callable[[AdaptiveRate, float], None]:
+    return lambda rate, now: rate.granted(weight, now, waited=True)
 
 
 def _exhausted(booking: Booking) -> AllowanceExhaustedError:

@@ -16,7 +16,7 @@ import msgspec
 
 from asyncfin.errors import AsyncfinError, MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
-from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.period import Exact, FiscalRange, Period, Trailing
 from asyncfin.model.query import Query
 
 T = TypeVar("T")
@@ -61,9 +61,12 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
         return decoder.decode(json_text(body) if isinstance(body, bytes) else body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         # UnicodeDecodeError is a ValueError. Arrays nested without end are a RecursionError.
-        failure = MalformedAnswerError(_problem(str(error), at))
-    # Raised here so that the error has no context: its text could hold what the service echoed.
-    raise failure
+        message, _, path = str(error).partition(" - at `$")
+    # From here on, so that the error has no context: its text could hold what the service echoed.
+    path = at + path.removesuffix("`")  # msgspec's path begins where this JSON does
+    if missing := re.fullmatch("Object missing required field `(.*)`", message):
+        raise MalformedAnswerError(f"a required field is missing @ {path}.{missing[1]}")
+    raise MalformedAnswerError(f"{message.replace('`', '')} @ {path}")
 
 
 def json_text(body: bytes) -> bytes:
@@ -71,19 +74,10 @@ def json_text(body: bytes) -> bytes:
     return body.removeprefix(BOM_UTF8)
 
 
-def _problem(text: str, at: str) -> str:
-    """Return a problem that msgspec names, with its path from the root of the response."""
-    message, _, path = text.partition(" - at `$")
-    path = at + path.removesuffix("`")
-    if missing := re.fullmatch("Object missing required field `(.*)`", message):
-        return f"a required field is missing @ {path}.{missing[1]}"
-    return f"{message.replace('`', '')} @ {path}"
-
-
 def is_truncated(body: bytes) -> bool:
     """Return whether the JSON in a body is valid as far as it goes, and not whole."""
     try:
-        msgspec.json.decode(body.removeprefix(BOM_UTF8), type=msgspec.Raw)
+        msgspec.json.decode(json_text(body), type=msgspec.Raw)
     except msgspec.DecodeError as error:
         return str(error) == "Input data was truncated"
     except (ValueError, RecursionError):
@@ -219,20 +213,25 @@ def decode_error(body: bytes) -> ErrorObject:
     error = found.get("error") if isinstance(found, dict) else None
     if not isinstance(error, dict):
         return ErrorObject()
-    code, message, request_id = (error.pop(name, None) for name in ("code", "message", "request_id"))
-    return ErrorObject(_text(code), _text(message), _text(request_id), error)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    found = [error.pop(name, None) for name in ("code", "message", "request_id")]
+    code, message, request_id = (each if isinstance(each, str) else None for each in found)
+    return ErrorObject(code, message, request_id, error)
 
 
 def encode_query(query: Query, *, page_size: int, cursor: str | None) -> bytes:
     """Return the body of a query request (spec 4.3); fields that are None are left out."""
+    periods: dict[str, Any]
+    match query.periods:
+        case Exact(periods=exact):
+            periods = {"mode": "exact", "exact": exact}
+        case FiscalRange(start=start, end=end):
+            periods = {"mode": "fiscal_range", "from": start, "to": end}
+        case Trailing(months=months):
+            periods = {"mode": "trailing", "months": months}
     body = {
         "metric_ids": query.metric_ids,
         "scope_combinations": query.scope_combinations,
-        "periods": _encode_periods(query.periods),
+        "periods": periods,
         "reporting_group_ids": query.reporting_group_ids,
         "expected_dataset_id": query.expected_dataset_id,
         "value_version": query.value_version,
@@ -240,13 +239,3 @@ def encode_query(query: Query, *, page_size: int, cursor: str | None) -> bytes:
         "cursor": cursor,
     }
     return msgspec.json.encode({name: value for name, value in body.items() if value is not None})
-
-
-def _encode_periods(periods: Resolved) -> dict[str, Any]:
-    match periods:
-        case Exact(periods=exact):
-            return {"mode": "exact", "exact": exact}
-        case FiscalRange(start=start, end=end):
-            return {"mode": "fiscal_range", "from": start, "to": end}
-        case Trailing(months=months):
-            return {"mode": "trailing", "months": months}

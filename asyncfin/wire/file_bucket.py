@@ -233,21 +233,17 @@ class FileStore(Store):
         if not self._started:
             self._started = True
             if ledger.parameters != self._parameters:
-                self._take_over(ledger)
+                _log.warning(
+                    "%s: (rate, burst, daily_budget) were %r and are %r now, as the last to start has them",
+                    self._path,
+                    ledger.parameters,
+                    self._parameters,
+                )
+                ledger.configure(*self._parameters)
         outcome = operation(ledger)
         state = ledger.dump()
         os.pwrite(descriptor, _HEAD.pack(_MAGIC, zlib.crc32(state), len(state)) + state, 0)
         return outcome
-
-    def _take_over(self, ledger: Ledger) -> None:
-        """Put this process's parameters in force in place of another's."""
-        _log.warning(
-            "%s: (rate, burst, daily_budget) were %r and are %r now, as the last to start has them",
-            self._path,
-            ledger.parameters,
-            self._parameters,
-        )
-        ledger.configure(*self._parameters)
 
     def _read(self, block: bytes, wall: float) -> Ledger:
         if len(block) >= _HEAD.size:

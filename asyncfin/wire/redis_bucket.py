@@ -22,6 +22,7 @@ from asyncfin.model import checks
 from asyncfin.wire.booking import SharedBucket, Store
 from asyncfin.wire.bucket import Bucket, check_rate, check_size
 from asyncfin.wire.ledger import EPSILON, LATE, Booking
+from asyncfin.wire.tasks import closed_with_loop
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -430,7 +431,7 @@ class RedisStore(Store):
             self._client, self._loop, self._pid = self._connect(), loop, os.getpid()
             self._script = self._client.register_script(_SCRIPT)
             if self._own:
-                self._life = _kept(self._client)
+                self._life = closed_with_loop(self._client.aclose)
                 await anext(self._life)
         return self._script
 
@@ -457,14 +458,6 @@ class RedisStore(Store):
             b64decode(learned),
         )
         return self._last, note
-
-
-async def _kept(client: Redis) -> AsyncGenerator[None, None]:
-    """Close the client with its loop: a loop closes its asynchronous generators before it ends."""
-    try:
-        yield
-    finally:
-        await client.aclose()
 
 
 _UNKNOWN = Booking(False, 0.0, 0.0, -1, 0.0, 0.0, None, None, 1.0, None, 1.0, 0.0, 0.0, b"")

@@ -57,9 +57,14 @@ class Retry:
             elapsed: seconds since the first sending, without what `max_elapsed` leaves out.
             wait: what the method `wait` returned.
         """
-        if attempt >= self.attempts or not _retryable(error):
-            return True
         shared = isinstance(error, RateLimitedError)  # then the wait is a pause of the bucket
+        retryable = shared or (
+            error.status in _PASSING_STATUSES
+            if isinstance(error, ServerFailureError)
+            else isinstance(error, TransportError) and error.retryable
+        )
+        if attempt >= self.attempts or not retryable:
+            return True
         return elapsed + (0 if shared else wait) > self.max_elapsed
 
 
@@ -80,12 +85,6 @@ class Timeouts:
     connect: float = field(default=10.0, validator=checks.positive_seconds.field)
     read: float = field(default=30.0, validator=checks.positive_seconds.field)
     total: float = field(default=60.0, validator=checks.positive_seconds.field)
-
-
-def _retryable(error: Exception) -> bool:
-    if isinstance(error, ServerFailureError):
-        return error.status in _PASSING_STATUSES
-    return isinstance(error, RateLimitedError) or (isinstance(error, TransportError) and error.retryable)
 
 
 class Quota:

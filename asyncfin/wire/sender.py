@@ -39,7 +39,7 @@ from asyncfin.wire.bucket import Bucket, later
 from asyncfin.wire.observers import Announcer, Tally, log
 from asyncfin.wire.protocol import Request, Response, ends_within_json, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
-from asyncfin.wire.token import AskToken, Secret, Tokens
+from asyncfin.wire.token import Secret, Tokens, TokenSource
 from asyncfin.wire.transport import CLOSED, Transport
 
 # Seconds. A shorter wait is only the loop's own switching between tasks.
@@ -151,7 +151,7 @@ class Sender:
     def __init__(
         self,
         transport: Transport,
-        token: str | AskToken,
+        token: TokenSource,
         *,
         bucket: Bucket,
         retry: Retry = Retry(),  # noqa: B008  a frozen value

@@ -65,13 +65,24 @@ async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
         raise cancelled
 
 
+async def closed_with_loop(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
+    """Close something with its event loop: a loop closes its asynchronous generators before it ends.
+
+    Step once to begin; close the generator to close before that.
+    """
+    try:
+        yield
+    finally:
+        await close()
+
+
 def bounded(jobs: Iterable[Job[T]], limit: int) -> AbstractAsyncContextManager[AsyncIterator[T]]:
     """Run jobs, and give their results as they complete; otherwise as `merged`."""
-    return merged([partial(_result, job) for job in jobs], limit)
 
+    async def result(job: Job[T]) -> AsyncGenerator[T, None]:
+        yield await job()
 
-async def _result(job: Job[T]) -> AsyncGenerator[T, None]:
-    yield await job()
+    return merged([partial(result, job) for job in jobs], limit)
 
 
 @asynccontextmanager
@@ -114,17 +125,15 @@ class _Merged(Generic[T]):
             self._places.release()
         # A generator that cancelled itself is not at its end, and must not pass for a complete one.
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  the consumer raises it
-            self._fail(error)
+            # Only the first: what the others raise is mostly their own cancellation.
+            if self._failure is None:
+                self._failure = error
+                self._generators = iter(())
+                for task in self.workers:
+                    task.cancel()
         finally:
             self._running -= 1
             self._changed.set()
-
-    def _fail(self, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = error
-            self._generators = iter(())
-            for task in self.workers:
-                task.cancel()
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self

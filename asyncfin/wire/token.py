@@ -19,6 +19,8 @@ from asyncfin.wire.protocol import Response
 from asyncfin.wire.tasks import SingleFlight
 
 AskToken: TypeAlias = Callable[[], Awaitable[str]]
+TokenSource: TypeAlias = str | AskToken
+"""An access token, or an async callable that returns one."""
 
 _PRINTABLE = r"[\x21-\x7e]+"
 _WANTED = "printable ASCII without spaces (and without the word Bearer, which is sent with it)"
@@ -82,7 +84,7 @@ class Tokens:
 
     def __init__(self, token: str | AskToken, *, timeout: float = inf) -> None:
         self._timeout = timeout
-        self._ask = None if isinstance(token, str) else _checked_callable(token)
+        self._ask = None if isinstance(token, str) else token
         self._known: deque[Secret] = deque(maxlen=_REMEMBERED)
         self._current: Secret | None = None
         self._asking: SingleFlight[str, Secret | str] = SingleFlight()
@@ -90,6 +92,9 @@ class Tokens:
             if not _is_token(token):
                 raise ArgumentError(f"token must be {_WANTED}; the value is not shown")
             self._keep(token)
+        elif not is_async(token):
+            shown = "a plain function: write async def" if inspect.isroutine(token) else type(token).__name__
+            raise ArgumentError(f"token must be a str, or an async callable that returns one, not {shown}")
 
     @property
     def renewable(self) -> bool:
@@ -186,10 +191,3 @@ def _escapes(character: str) -> str:
 
 def _is_token(text: object) -> bool:
     return isinstance(text, str) and re.fullmatch(_PRINTABLE, text) is not None
-
-
-def _checked_callable(token: AskToken) -> AskToken:
-    if is_async(token):
-        return token
-    shown = "a plain function: write async def" if inspect.isroutine(token) else type(token).__name__
-    raise ArgumentError(f"token must be a str, or an async callable that returns one, not {shown}")

@@ -42,7 +42,7 @@ from asyncfin.wire.inflate import (
 )
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
-from asyncfin.wire.tasks import running_loop
+from asyncfin.wire.tasks import closed_with_loop, running_loop
 
 HeaderValue: TypeAlias = str | Callable[[], str]
 
@@ -163,7 +163,7 @@ class Transport:
             raise RuntimeError(CLOSED)
         if self._open is None:
             session = self._new_session()
-            self._open = _Open(loop, session, _kept(session), set())
+            self._open = _Open(loop, session, closed_with_loop(session.close), set())
             await anext(self._open.life)
         return self._open
 
@@ -266,13 +266,14 @@ class Transport:
                 return ConnectionFailedError(
                     f"the certificate of {self.base_url} does not verify", sent=False, retryable=False
                 )
-            case aiohttp.ClientConnectorError():
+            case aiohttp.ClientConnectorError(os_error=cause):
                 where = (
                     "the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else self.base_url
                 )
-                return ConnectionFailedError(
-                    f"no connection to {where}: {_reason(error.os_error)}", sent=False
-                )
+                reason = cause.strerror or str(cause) or "it was closed during the TLS handshake"
+                if isinstance(cause, tls.SSLError) and cause.reason:
+                    reason = f"TLS failed ({cause.reason.replace('_', ' ').lower()})"
+                return ConnectionFailedError(f"no connection to {where}: {reason}", sent=False)
             case aiohttp.ClientHttpProxyError():
                 return ConnectionFailedError(
                     f"the proxy refused the connection with status {error.status}",
@@ -282,13 +283,6 @@ class Transport:
             case aiohttp.ClientResponseError():
                 return ConnectionFailedError(f"what came from {self.base_url} is not HTTP")
         return ConnectionFailedError(f"the connection to {self.base_url} was closed before an answer began")
-
-
-def _reason(error: OSError) -> str:
-    """Return what is known of why a connection was not made."""
-    if isinstance(error, tls.SSLError) and error.reason:
-        return f"TLS failed ({error.reason.replace('_', ' ').lower()})"
-    return error.strerror or str(error) or "it was closed during the TLS handshake"
 
 
 class _Dropped(Exception):  # noqa: N818  never seen outside
@@ -302,14 +296,6 @@ class _Open(NamedTuple):
     session: aiohttp.ClientSession
     life: AsyncGenerator[None, None]
     scopes: set[asyncio.Timeout]  # of what closing ends
-
-
-async def _kept(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
-    """Close the session with its loop: a loop closes its asynchronous generators before it ends."""
-    try:
-        yield
-    finally:
-        await session.close()
 
 
 class _Stale(Exception):  # noqa: N818  never seen outside

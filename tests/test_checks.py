@@ -37,7 +37,6 @@ REFUSED = [
     (checks.plain_callable, ask, "a function that is not async, or the like"),
     (checks.plain_callable, AsyncCall(), "a function that is not async, or the like"),
     (checks.plain_callable, 5, "a function that is not async, or the like"),
-    (checks.async_callable, print, "an async function, or the like"),
     (checks.above(0).or_none(), 0, "a finite number above 0 or None"),
     (checks.above(0).or_none("to learn it"), 0, "a finite number above 0, or None to learn it"),
 ]
@@ -67,7 +66,6 @@ def test_a_wrong_argument_is_named_with_what_it_must_be_and_what_it_was(
         (checks.whole_number(1, 100), 100),
         (checks.text(), " "),
         (checks.plain_callable, print),
-        (checks.async_callable, AsyncCall()),
         (checks.above(0).or_none(), None),
     ],
 )

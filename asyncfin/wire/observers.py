@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Self
 
 import msgspec
@@ -24,6 +26,8 @@ from asyncfin.events import (
     Waiting,
 )
 from asyncfin.model import checks
+from asyncfin.wire.bucket import Bucket, later
+from asyncfin.wire.protocol import Request
 
 _log = logging.getLogger("asyncfin")
 
@@ -93,3 +97,49 @@ class Tally:
         """Return the counts so far."""
         total = sum(self._counts.values(), Counts())
         return Stats(*astuple(total), by_operation=dict(self._counts))
+
+
+# Seconds. A shorter wait is only the loop's own switching between tasks.
+_NOTICEABLE = 0.001
+# Seconds of waiting after which observers first hear of it.
+_LONG = 1.0
+
+
+class AnnouncedWait:
+    """A wait of one request: announced while it is long, and at its end.
+
+    Attributes:
+        reason: what the request waits for now, as `Waiting` has it.
+        ends_at: the loop time at which that ends, if it is known.
+    """
+
+    def __init__(
+        self, request: Request, announce: Announcer, clock: Callable[[], datetime], bucket: Bucket
+    ) -> None:
+        self.reason = ""
+        self.ends_at: float | None = None
+        self._request, self._announce, self._clock, self._bucket = request, announce, clock, bucket
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._began_at = self._loop.time()
+        self._timer = self._loop.call_later(_LONG, self._is_long)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._timer.cancel()
+        seconds = self._loop.time() - self._began_at
+        if error is None and seconds >= _NOTICEABLE:
+            reason = "retry" if self.reason == "retry" else "turn"
+            self._announce(Waited(self._request.operation, self._request.entity_id, reason, seconds))
+
+    def _is_long(self) -> None:
+        now = self._loop.time()
+        seconds = now - self._began_at
+        # The intervals double: observers hear of a long wait soon, and a log is not filled by it.
+        self._timer = self._loop.call_later(seconds, self._is_long)
+        reason, ends_at = self.reason, self.ends_at
+        if reason == "bucket" and (paused_until := self._bucket.stats().paused_until) is not None:
+            reason, ends_at = "pause", paused_until
+        until = None if ends_at is None else later(self._clock(), ends_at - now)
+        self._announce(Waiting(self._request.operation, self._request.entity_id, reason, seconds, until))

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from itertools import count
-from typing import Self
 
 from attrs import evolve
 
@@ -29,23 +28,17 @@ from asyncfin.events import (
     RequestStarted,
     Retrying,
     Stats,
-    Waited,
-    Waiting,
 )
 from asyncfin.model import checks
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.wire import codec
 from asyncfin.wire.bucket import Bucket, later
-from asyncfin.wire.observers import Announcer, Tally, log
+from asyncfin.wire.observers import AnnouncedWait, Announcer, Tally, log
 from asyncfin.wire.protocol import Request, Response, ends_within_json, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
 from asyncfin.wire.token import Secret, Tokens, TokenSource
 from asyncfin.wire.transport import CLOSED, Transport
 
-# Seconds. A shorter wait is only the loop's own switching between tasks.
-_NOTICEABLE = 0.001
-# Seconds of waiting after which observers first hear of it.
-_LONG = 1.0
 # Of the whole process, so that one observer may watch several clients.
 _serials = count(1)
 
@@ -92,48 +85,8 @@ class _Shared:
         self.exhausted = asyncio.Event()
 
 
-class _Wait:
-    """A wait of one request: announced while it is long, and at its end.
-
-    Attributes:
-        reason: what the request waits for now, as `Waiting` has it.
-        ends_at: the loop time at which that ends, if it is known.
-    """
-
-    def __init__(
-        self, request: Request, announce: Announcer, clock: Callable[[], datetime], bucket: Bucket
-    ) -> None:
-        self.reason = ""
-        self.ends_at: float | None = None
-        self._request, self._announce, self._clock, self._bucket = request, announce, clock, bucket
-
-    def __enter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
-        self._began_at = self._loop.time()
-        self._timer = self._loop.call_later(_LONG, self._is_long)
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._timer.cancel()
-        seconds = self._loop.time() - self._began_at
-        if error is None and seconds >= _NOTICEABLE:
-            reason = "retry" if self.reason == "retry" else "turn"
-            self._announce(Waited(self._request.operation, self._request.entity_id, reason, seconds))
-
-    def _is_long(self) -> None:
-        now = self._loop.time()
-        seconds = now - self._began_at
-        # The intervals double: observers hear of a long wait soon, and a log is not filled by it.
-        self._timer = self._loop.call_later(seconds, self._is_long)
-        reason, ends_at = self.reason, self.ends_at
-        if reason == "bucket" and (paused_until := self._bucket.stats().paused_until) is not None:
-            reason, ends_at = "pause", paused_until
-        until = None if ends_at is None else later(self._clock(), ends_at - now)
-        self._announce(Waiting(self._request.operation, self._request.entity_id, reason, seconds, until))
-
-
 class Sender:
-    """Sends a client's requests, each until it is answered or given up.
+    """Sends a client's requests, each until it is answered or given up: see `send`, from there downwards.
 
     Args:
         transport: makes the attempts.
@@ -171,7 +124,7 @@ class Sender:
         self._shared: _Shared | None = None
         self._tally = Tally()
         self.announce = Announcer(self._tally, log, *observers)
-        self._waiting = partial(_Wait, announce=self.announce, clock=transport.clock, bucket=bucket)
+        self._waiting = partial(AnnouncedWait, announce=self.announce, clock=transport.clock, bucket=bucket)
 
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
@@ -188,6 +141,7 @@ class Sender:
                 it belongs to another event loop that is not closed.
         """
         progress = _Progress(self._transport.clock)
+        # Completes an error raised within: of which request it is, at which attempt, and when.
         completing = partial(codec.error_context, request.operation, request.entity_id, progress)
         error: ServiceError | TransportError | None = None
         async with self._transport.until_closed():
@@ -204,7 +158,7 @@ class Sender:
                     error = failed
 
                 # The attempt failed. Errors are raised out here, so that they have no context. There are
-                # six cases:
+                # five cases, in this order:
 
                 # 1. The token was refused (401), and there may be another: send at once with that one.
                 #    It happens once, and does not count for `Retry.attempts`: nothing was tried but the
@@ -218,30 +172,27 @@ class Sender:
                 # What the service asks for goes before our own growing wait. None: it asks for too long.
                 wait = self._retry.wait(progress.counted, progress.retry_after, self._source)
 
-                # 2. The allowance is used up (429 with a long wait, spec 8): nobody who shares the bucket
-                #    has anything to wait for.
-                if isinstance(error, RateLimitedError) and wait is None:
+                # 2. A limit was reached (429): that concerns all who share the bucket, whether or not this
+                #    request is sent again. After a long wait the allowance is used up (spec 8), and they
+                #    have nothing to wait for; else the bucket holds them back until the wait is over.
+                if isinstance(error, RateLimitedError):
                     with completing():
-                        raise await self._exhausted(request, progress, error)
-
-                # 3. Refused for now (429): the bucket holds back all who share it, whether or not this
-                #    request is sent again.
-                if isinstance(error, RateLimitedError) and wait is not None:
-                    with completing():
+                        if wait is None:
+                            raise await self._exhausted(request, progress, error)
                         await self._bucket.refused(sent_at=progress.sent_at, retry_after=wait)
 
-                # 4. It would fail again, or `Retry` allows no more.
+                # 3. It would fail again, or `Retry` allows no more.
                 if wait is None or self._retry.gives_up(
                     error, attempt=progress.counted, elapsed=progress.elapsed, wait=wait
                 ):
                     raise error
 
-                # 5. After a 429 the bucket grants the next attempt once its pause is over.
+                # 4. After a 429 the bucket grants the next attempt once its pause is over.
                 if isinstance(error, RateLimitedError):
                     self._announce_retry(request, progress, error, wait)
                     continue
 
-                # 6. After any other failure the request waits by itself. The quota bounds what all
+                # 5. After any other failure the request waits by itself. The quota bounds what all
                 #    requests of the client spend on this, so that an outage does not multiply traffic.
                 if not self._quota.spend():
                     error.add_note("not tried again: too many attempts of this client have failed lately")
@@ -249,6 +200,7 @@ class Sender:
                 self._announce_retry(request, progress, error, wait)
                 await self._back_off(request, wait)
                 progress.elapsed += wait
+        # Only closing ends the block without a return or an error.
         raise RuntimeError(CLOSED)
 
     async def _attempt(
@@ -265,20 +217,24 @@ class Sender:
             progress.attempts += 1
             progress.retry_after = None
             attempting()
+            # What all events of this attempt begin with, so that an observer can tell it from others.
             attempt = (request.operation, request.entity_id, next(_serials), progress.attempts)
             self.announce(RequestStarted(*attempt))
             try:
                 response = await self._transport.send(request, {"Authorization": token.bearer})
                 if ends_within_json(response):
                     raise TruncatedAnswerError("the response ended within its JSON")
-            except BaseException as failed:
+            except BaseException as failed:  # a cancellation too: what has started must be seen to end
                 seconds = time() - progress.sent_at
                 self.announce(RequestFailed(*attempt, type(failed).__name__, seconds))
+                # It never reached the service, so it costs nothing of the day's allowance.
                 if isinstance(failed, TransportError) and not failed.sent and request.counts:
                     await self._bucket.unspend(sent_at=progress.sent_at)
                 raise
             finally:
                 progress.elapsed += time() - progress.sent_at
+        # Before anything is made of it: errors, events and data then hold no token that was echoed. The slot
+        # is free by now, so that others send meanwhile.
         response = self.tokens.redact(response)
         error = None if 200 <= response.status < 300 else failure(request, response)
         received, request_id = len(response.body), error.request_id if error else None
@@ -295,7 +251,7 @@ class Sender:
     @asynccontextmanager
     async def _turn(self, request: Request, progress: _Progress) -> AsyncIterator[Secret]:
         """Wait for a token, a slot and the bucket's grant, and give the token; hold the slot meanwhile."""
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as held:  # the wait ends where sending begins, and the slot stays held
             with self._waiting(request) as wait:
                 # Before the slots: however few there are, all who wait for a token share one call for it.
                 wait.reason = "token"

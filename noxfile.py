@@ -86,11 +86,20 @@ def _interpreter(version: str) -> str | None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and types."""
+    """Check style and types: of the library, and of a user's program that touches every public name."""
     install(session, "lint", "test")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+    session.run("mypy", "--strict", "tests/typing/program.py")
+
+
+@nox.session
+def pyright(session: nox.Session) -> None:
+    """Check that program with the other type checker that users have; it needs Node.js."""
+    install(session, "test")
+    session.install("pyright")
+    session.run("pyright", "tests/typing/program.py")
 
 
 @nox.session

@@ -168,7 +168,7 @@ class SelectionError(AsyncfinError, ValueError):
         self, *args: object, missing: Mapping[str, tuple[str, ...]] | None = None, **facts: Unpack[_Facts]
     ) -> None:
         super().__init__(*args, **facts)
-        self.missing = missing or {}
+        self.missing: Mapping[str, tuple[str, ...]] = missing or {}
 
 
 class ArgumentError(SelectionError):

@@ -90,3 +90,16 @@ def test_the_types_to_annotate_with_are_sorted_and_there() -> None:
     """They have one public address."""
     assert sorted(asyncfin.typing.__all__) == asyncfin.typing.__all__
     assert {"PeriodSelection", "ValueVersion", "Lane", "OnProgress", "Layout"} <= set(asyncfin.typing.__all__)
+
+
+@pytest.mark.parametrize("module", ["asyncfin", "asyncfin.typing", "asyncfin.web"])
+def test_the_program_for_type_checkers_uses_every_public_name(module: str) -> None:
+    """What it does not import, no type checker looks at."""
+    program = ast.parse((Path(__file__).parent / "typing" / "program.py").read_text())
+    imported = {
+        alias.name
+        for node in ast.walk(program)
+        if isinstance(node, ast.ImportFrom) and node.module == module
+        for alias in node.names
+    }
+    assert imported == set(importlib.import_module(module).__all__)

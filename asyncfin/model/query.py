@@ -29,11 +29,15 @@ check_dataset_id = partial(checks.text("a dataset_id").or_none().of_question(), 
 check_page_size = partial(checks.whole_number(1, MAX_PAGE_SIZE).of_question(), "page_size")
 
 
-def _ids(value: OneOf | None) -> tuple[str, ...] | None:
+def _ids(value: OneOf) -> tuple[str, ...]:
     """Take a str as one id, a collection as its members; `_check_ids` sees what is neither."""
-    if value is None or isinstance(value, str):
-        return None if value is None else (value,)
+    if isinstance(value, str):
+        return (value,)
     return tuple(value) if isinstance(value, Iterable) else value
+
+
+def _ids_or_none(value: OneOf | None) -> tuple[str, ...] | None:
+    return None if value is None else _ids(value)
 
 
 def _check_ids(name: str, ids: object, cap: int) -> None:
@@ -86,7 +90,7 @@ class Query:
     metric_ids: tuple[str, ...] = field(converter=_ids)
     scope_combinations: tuple[ScopePath, ...] = field(converter=as_paths)
     periods: Resolved
-    reporting_group_ids: tuple[str, ...] | None = field(default=None, converter=_ids)
+    reporting_group_ids: tuple[str, ...] | None = field(default=None, converter=_ids_or_none)
     value_version: ValueVersion = "original"
     expected_dataset_id: str | None = None
 

@@ -1,0 +1,406 @@
+"""A user's program that touches every public name, checked by mypy and pyright, and never run.
+
+`assert_type` says what a user's editor must show; a type that becomes wider or unknown is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_type
+
+import asyncfin
+from asyncfin import (
+    AllowanceExhaustedError,
+    Annual,
+    ArgumentError,
+    AsyncfinError,
+    AuthenticationError,
+    Bucket,
+    BucketUnavailableError,
+    Cache,
+    CacheStats,
+    Catalogue,
+    CataloguePage,
+    CatalogueSeries,
+    Client,
+    ConnectionFailedError,
+    Dataset,
+    DatasetChangedError,
+    EntityAnswer,
+    EntityReport,
+    Exact,
+    ExtractCost,
+    ExtractProgress,
+    ExtractReport,
+    FileBucket,
+    FileCache,
+    FiscalRange,
+    IncompleteResultError,
+    MalformedAnswerError,
+    ManifestMismatchError,
+    MemoryCache,
+    NotFoundError,
+    Panel,
+    Period,
+    PermissionDeniedError,
+    Plan,
+    Quarterly,
+    Query,
+    QueryPage,
+    RateLimitedError,
+    RedisBucket,
+    RedisCache,
+    ReportingGroup,
+    RequestTimeoutError,
+    Retry,
+    Scope,
+    ScopeGroup,
+    ScopeRef,
+    Select,
+    SelectionError,
+    Series,
+    ServerFailureError,
+    ServiceError,
+    Source,
+    Timeouts,
+    TokenBucket,
+    Trailing,
+    TransportError,
+    TruncatedAnswerError,
+    UnknownToAllError,
+    UsageWindow,
+    ValidationFailedError,
+    Value,
+    concat,
+    extract,
+    extract_cost,
+    format_path,
+    parse_path,
+    read_entity,
+)
+from asyncfin.events import (
+    BucketStats,
+    Counts,
+    Event,
+    RequestAnswered,
+    RequestFailed,
+    RequestStarted,
+    Restarted,
+    Retrying,
+    Stats,
+    Waited,
+    Waiting,
+)
+from asyncfin.sandbox import Sandbox
+from asyncfin.typing import (
+    AnyPath,
+    Bound,
+    Lane,
+    Layout,
+    Observer,
+    OneOf,
+    OnError,
+    OnProgress,
+    PeriodSelection,
+    ScopePath,
+    TokenSource,
+    ValueVersion,
+)
+from asyncfin.web import ClientGoneError, explorer, http_error, unless_gone
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+ENTITY = "O-" + "0" * 32
+
+
+async def token() -> str:
+    return "a-token"
+
+
+def observer(event: Event) -> None:
+    match event:
+        case RequestStarted():
+            assert_type(event.attempt, int)
+        case RequestAnswered():
+            assert_type(event.status, int)
+            assert_type(event.received, int)
+            assert_type(event.seconds, float)
+        case RequestFailed():
+            assert_type(event.failure, str)
+        case Retrying():
+            assert_type(event.wait, float)
+        case Restarted():
+            assert_type(event.operation, str)
+        case Waited():
+            assert_type(event.seconds, float)
+        case Waiting():
+            assert_type(event.until, datetime | None)
+
+
+class Counter:
+    """An observer that is an object."""
+
+    def __call__(self, event: Event, /) -> None:
+        print(event.operation, event.entity_id)
+
+
+def buckets() -> None:
+    paced = TokenBucket(2, burst=4, daily_budget=1_000)
+    assert_type(paced.rate, float | None)
+    assert_type(paced.burst, float)
+    paced.rate, paced.burst = None, 2
+    paced.pause_until(1.0)
+    shared: list[Bucket] = [
+        paced,
+        FileBucket(Path("bucket"), rate=2.0, burst=2, daily_budget=None),
+        RedisBucket("redis://localhost", account="one", rate=2, daily_budget=10),
+    ]
+    for bucket in shared:
+        stats = bucket.stats()
+        assert_type(stats, BucketStats)
+        assert_type(stats.rate, float | None)
+        assert_type(stats.paused_until, float | None)
+        assert_type(stats.waiting, Mapping[str, int])
+
+
+async def caches() -> None:
+    for cache in (
+        MemoryCache(1_000_000),
+        FileCache("folder", account="one"),
+        RedisCache("redis://", account="one"),
+    ):
+        assert_type(cache.stats(), CacheStats)
+        await cache.clear()
+        await cache.clear(ENTITY)
+        await cache.aclose()
+        generic: Cache = cache
+        assert_type(generic.stats().series, int)
+
+
+def clients(source: TokenSource, lane: Lane, observers: list[Observer]) -> Client:
+    Client("https://example.com", "a-token")
+    Client.from_env(bucket=None, max_in_flight=2, lane="bulk", allow_http=True)
+    return Client(
+        "https://example.com",
+        source,
+        bucket=TokenBucket(),
+        retry=Retry(attempts=3, max_elapsed=60, wait_initial=0.1, wait_max=5, max_retry_after=30),
+        timeouts=Timeouts(connect=1, read=2, total=3),
+        max_in_flight=4,
+        lane=lane,
+        cache=MemoryCache(),
+        max_age=60,
+        stale_if_error=3_600,
+        trust_env=True,
+        observers=[observer, Counter(), *observers],
+    )
+
+
+def choices(paths: list[AnyPath], ids: OneOf, bound: Bound) -> None:
+    Select()
+    Select("Revenue", "segment=cloud", cadence=["annual"], basis=("segment",), label="sales")
+    Select(metric_ids=ids, scope_combinations=[ScopeRef("segment", "cloud"), ("region", "us")])
+    Select(scope_combinations=paths, where=lambda series: "EBIT" in series.label, name="ebit")
+    select = Select.from_json(Select(series_ids={"a", "b"}).to_json())
+    assert_type(select, Select)
+    assert_type(select.metric_ids, tuple[str, ...] | None)
+    assert_type(parse_path("segment=cloud"), ScopePath)
+    assert_type(format_path([("segment", "cloud")]), str)
+    selections: list[PeriodSelection] = [
+        Exact(["FY2023", Period(2024, 12, 12)]),
+        FiscalRange(2020, "2024-Q3"),
+        FiscalRange((2020, 1), bound),
+        Trailing(24),
+        Annual(last=5),
+        Quarterly("2020-Q1", last=8),
+    ]
+    print(selections)
+    period = Period.parse("2024-Q3")
+    assert_type(period.label, str)
+    assert_type(period < Period(2024, 12, 12), bool)
+    Query(
+        metric_ids=["Revenue"],
+        scope_combinations=["segment=cloud"],
+        periods=Exact("FY2024"),
+        reporting_group_ids="annual.segment",
+        value_version="latest_restated",
+        expected_dataset_id=None,
+    )
+
+
+async def reads(client: Client) -> None:
+    dataset = await client.dataset(ENTITY)
+    assert_type(dataset, Dataset)
+    assert_type(dataset.created_timestamp, datetime)
+    assert_type(client.catalogue_pages(ENTITY, page_size=50), AsyncGenerator[CataloguePage, None])
+    async for page in client.catalogue_pages(ENTITY):
+        assert_type(page.groups, tuple[ReportingGroup, ...])
+    catalogue = await client.catalogue(dataset)
+    catalogue = await client.catalogue(ENTITY, max_age=60)
+    assert_type(catalogue, Catalogue)
+    for series in catalogue:
+        assert_type(series, CatalogueSeries)
+        assert_type(series.scopes, tuple[ScopeRef, ...])
+    assert_type(catalogue.scope_groups, tuple[ScopeGroup, ...])
+    assert_type(catalogue.scope_groups[0].scopes, tuple[Scope, ...])
+    assert_type(catalogue.select(Select()), tuple[CatalogueSeries, ...])
+    assert_type(catalogue["a"], CatalogueSeries)
+    query = Query(["Revenue"], ["segment=cloud"], Trailing(12))
+    async for found in client.query_pages(ENTITY, query, prefetch=True):
+        assert_type(found, QueryPage)
+        assert_type(found.series, tuple[Series, ...])
+        assert_type(found.next_cursor, str | None)
+    usage = await client.usage(date(2024, 1, 1), "2024-03-31")
+    assert_type(usage, tuple[UsageWindow, ...])
+    assert_type(await client.limits(), Any)
+    stats = client.stats()
+    assert_type(stats, Stats)
+    assert_type(stats.by_operation, Mapping[str, Counts])
+    assert_type(client.bucket, Bucket)
+    with client.observed(Counter()):
+        pass
+
+
+async def questions(client: Client, version: ValueVersion) -> None:
+    plan = await client.plan(ENTITY, Select("Revenue"), Annual(), value_version=version, fill_cache=False)
+    assert_type(plan, Plan)
+    assert_type(plan.requests, int)
+    assert_type(plan.lower_bound, int)
+    assert_type(plan.series, tuple[CatalogueSeries, ...])
+    assert_type(plan.batches[0].home, frozenset[str])
+    assert_type(await client.run(plan), Panel)
+    panel = await client.query(plan.catalogue, Select(), FiscalRange(), max_age=3_600)
+    assert_type(panel, Panel)
+    async with client.stream(ENTITY, Select(), Annual()) as pieces:
+        assert_type(pieces, AsyncIterator[Panel])
+        async for piece in pieces:
+            assert_type(piece, Panel)
+
+
+def panels(panel: Panel, layout: Layout) -> None:
+    assert_type(len(panel), int)
+    assert_type("a" in panel, bool)
+    for series in panel:
+        assert_type(series, Series)
+        for value in series.values:
+            assert_type(value, Value | None)
+        for period, observed in series.observations():
+            assert_type(period, Period)
+            assert_type(observed, Value)
+            assert_type(observed.number, int | float)
+            assert_type(observed.sources, tuple[Source, ...])
+        assert_type(series["FY2024"], Value | None)
+        assert_type(series[Period(2024, 12, 12)], Value | None)
+    assert_type(panel.one().label, str)
+    assert_type(panel["a"], Series)
+    assert_type(panel.periods, tuple[Period, ...])
+    assert_type(panel.unlisted, tuple[str, ...])
+    assert_type(panel.anchor, Period | None)
+    assert_type(panel.requests, int)
+    assert_type(panel.confirmed_at, datetime | None)
+    assert_type(panel.drop_empty(), Panel)
+    assert_type(panel.where(lambda series: series.basis == "segment"), Panel)
+    assert_type(panel.during(["FY2023", "FY2024"]), Panel)
+    assert_type(panel.during(Annual(last=2)), Panel)
+    assert_type(panel.to_json(indent=2), str)
+    panel.check()
+    panel.to_pandas(layout).describe()
+    panel.to_pandas("wide", labels=True)
+    panel.to_polars(columns=["number"]).describe()
+    panel.to_arrow("wide")
+    panel.to_numpy().mean()
+    concat([panel, panel])
+
+
+def failures(error: AsyncfinError) -> str:
+    assert_type(error.operation, str | None)
+    assert_type(error.entity_id, str | None)
+    assert_type(error.at, datetime | None)
+    match error:
+        case ArgumentError():
+            return str(error)
+        case UnknownToAllError():
+            assert_type(error.extract_report, ExtractReport)
+        case SelectionError():
+            assert_type(error.missing, Mapping[str, tuple[str, ...]])
+        case RequestTimeoutError() | ConnectionFailedError() | TruncatedAnswerError():
+            assert_type(error.retryable, bool)
+        case TransportError():
+            assert_type(error.sent, bool)
+        case AllowanceExhaustedError():
+            assert_type(error.resume_at, datetime)
+        case RateLimitedError():
+            assert_type(error.retry_after, float | None)
+        case (
+            ValidationFailedError()
+            | AuthenticationError()
+            | PermissionDeniedError()
+            | NotFoundError()
+            | DatasetChangedError()
+            | ServerFailureError()
+        ):
+            assert_type(error.status, int)
+        case ServiceError():
+            assert_type(error.code, str | None)
+            assert_type(error.details, Mapping[str, Any])
+            assert_type(error.request_id, str | None)
+        case MalformedAnswerError():
+            assert_type(error.problems, tuple[str, ...])
+        case IncompleteResultError():
+            assert_type(error.series_ids, tuple[str, ...])
+        case BucketUnavailableError() | ManifestMismatchError():
+            pass
+    return "unknown"
+
+
+class Progress:
+    """A progress callback that is an object."""
+
+    def __call__(self, progress: ExtractProgress, /) -> None:
+        print(progress.done, progress.ended)
+
+
+async def extractions(client: Client, on_error: OnError, callback: OnProgress) -> None:
+    report = await extract(
+        client, [ENTITY], Select("Revenue"), Annual(), to=Path("out"), on_error=on_error, progress=callback
+    )
+    report = await extract(client, [ENTITY], Select(), Annual(), to="out", progress=Progress())
+    assert_type(report, ExtractReport)
+    assert_type(report.failed, tuple[EntityReport, ...])
+    cost = await extract_cost(client, [ENTITY], Select(), Annual(), to="out", read_catalogues=True)
+    assert_type(cost, ExtractCost)
+    assert_type(cost.seconds, float | None)
+    answer = await read_entity(client, ENTITY, Select("Revenue"), Annual())
+    assert_type(answer, EntityAnswer)
+    assert_type(answer.lacking, Mapping[str, tuple[str, ...]])
+
+
+async def backends(request: Request, client: Client, running: Callable[[], Client]) -> None:
+    explorer(client, [ENTITY], hosts=["example.com"])
+    explorer(running, {ENTITY: "a name"})
+    try:
+        panel = await unless_gone(request, client.query(ENTITY, Select(), Annual()), 30)
+        assert_type(panel, Panel)
+    except ClientGoneError:
+        return
+    except AsyncfinError as error:
+        answer = http_error(error)
+        assert_type(answer.status, int)
+        assert_type(answer.headers, dict[str, str])
+
+
+async def main() -> None:
+    async with Sandbox.demo(rate=10, allowance=None) as sandbox:
+        assert_type(sandbox.base_url, str)
+        assert_type(sandbox.entities, tuple[str, ...])
+        async with Client(sandbox.base_url, sandbox.token, bucket=TokenBucket(10)) as client:
+            await reads(client)
+    print(asyncfin.__version__, datetime.now(UTC))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

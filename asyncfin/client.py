@@ -119,6 +119,7 @@ class Client:
             allow_http=allow_http,
         )
         self._bucket: Bucket = TokenBucket() if bucket is None else bucket
+        # A protocol: any object with these methods will do, and a class in place of an object will not.
         checks.instance_of(Bucket)("bucket", self._bucket)
         self._max_in_flight = max_in_flight
         self._sender = Sender(
@@ -240,6 +241,8 @@ class Client:
             DatasetChangedError: the publication changed too often, or is no longer the Dataset's.
         """
         _seconds_or_none("max_age", max_age)
+        # The caller has the metadata, of this publication and no other: so a change is an error, not a
+        # restart.
         if isinstance(source, Dataset):
             if (cache := self._publications.cache) is not None:
                 cached = await cache.catalogue(source.entity_id, source.dataset_id)

@@ -67,6 +67,7 @@ def bounded(text: str, limit: int = MAX_TEXT) -> str:
 
 def _restore(kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, Any]) -> AsyncfinError:
     """Rebuild a pickled error without calling its keyword-only constructor."""
+    # Keyword-only arguments can't be given back by `BaseException.__reduce__`, which knows only `args`.
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
@@ -369,6 +370,7 @@ class AllowanceExhaustedError(RateLimitedError):
 
 def _rounded_up(moment: datetime) -> str:
     """Return a moment in whole seconds, not before it."""
+    # Cut off, it would name a moment at which the request is refused once more.
     if moment.microsecond and moment < datetime.max.replace(microsecond=0, tzinfo=moment.tzinfo):
         moment += timedelta(seconds=1)
     return moment.isoformat(timespec="seconds")

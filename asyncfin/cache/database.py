@@ -111,6 +111,7 @@ class Database:
             BlockingIOError: another process has it open.
         """
         folders.take_lock(self._lock, exclusive=True)
+        # With its log: SQLite would apply the old one's to the new file.
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self._path}{suffix}")
@@ -201,6 +202,7 @@ class Database:
 
         None where it is larger than the cache.
         """
+        # It would push out all else, and then itself.
         if len(body) > self._max_bytes:
             return None
         # Never used twice, even after the file was replaced: processes know the parts they have read by id.
@@ -261,6 +263,7 @@ class Database:
 
     def held(self) -> tuple[int, int]:
         """Return the number of series, and the bytes."""
+        # Both from the index, so that no body is read.
         series, size = self._connection.execute(
             "SELECT coalesce(sum(series), 0), coalesce(sum(bytes), 0) FROM part"
         ).fetchone()
@@ -268,6 +271,7 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        # At once the writer: a transaction that becomes one later fails where another was quicker.
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield

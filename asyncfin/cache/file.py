@@ -198,6 +198,7 @@ class FileCache:
         if self._thread is not None and self._pid == os.getpid():
             thread, self._thread = self._thread, None
             await asyncio.get_running_loop().run_in_executor(thread, self._open.close)
+            # The one call before it was the thread's last, so there is nothing to wait for.
             thread.shutdown(wait=False)
 
     async def run(self, work: Callable[[Database], T], otherwise: T) -> T:
@@ -225,6 +226,7 @@ class FileCache:
             self.failed(error)
             return otherwise
         finally:
+            # Damage is found while reading, in the database's thread, and counted here.
             self._broken += self._open.take_broken()
 
     def _count(self, hits: int, misses: int) -> None:

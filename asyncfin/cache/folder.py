@@ -36,6 +36,7 @@ def prepare(folder: Path) -> None:
         OSError: it can't be made.
     """
     try:
+        # Refused below, as what it leads to may be anybody's.
         if not folder.is_symlink():
             folder.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError):
@@ -127,6 +128,7 @@ def take_lock(descriptor: int, *, exclusive: bool, seconds: float = 0) -> None:
     Raises:
         BlockingIOError: another process holds it, also after so many seconds.
     """
+    # flock and not lockf: a lock of lockf is gone as soon as any descriptor of the file is closed.
     kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
     until = monotonic() + seconds
     while True:

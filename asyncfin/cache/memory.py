@@ -98,6 +98,7 @@ class Memory:
     def put_blocks(self, key: Key, blocks: Iterable[Block], parts: Iterable[int] = ()) -> None:
         with self._lock:
             kept = self._kept.setdefault(key, _Kept())
+            # Noted even where the blocks bring nothing new: a part that was read is not read again.
             kept.parts.update(parts)
             for block in distinct(blocks, kept.series_ids):
                 kept.blocks += (block,)

@@ -59,7 +59,7 @@ T = TypeVar("T")
 class RedisCache:
     """Keeps publications in Redis for the machines that share an account.
 
-    Whoever can read that Redis reads the data. Faults of Redis are never errors: what can't be read is asked
+    All readers of that Redis can read the data. Faults of Redis are never errors: what can't be read is asked
     for, what can't be stored is passed over, logged once and counted in `stats().broken`.
 
     Args:
@@ -153,6 +153,7 @@ class RedisCache:
             async with asyncio.timeout(_TIMEOUT):
                 return await work(self._connected(loop))
         except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
+            # A server that is away would cost each question the whole timeout.
             self._silent_until = loop.time() + _LEFT_ALONE
             self._loop = loop
             self.failed(error)
@@ -224,9 +225,11 @@ class _RedisRows:
     ) -> dict[int, bytes]:
         async def read(redis: Client) -> dict[int, bytes]:
             parts = [int(part) for part in await redis.hkeys(name)]
+            # The names first: what is in memory already is not sent again.
             if not (wanted := [part for part in parts if part not in known]):
                 return {}
             rows = await redis.hmget(name, [str(part) for part in wanted])
+            # What is read lives on; what nobody reads goes by itself.
             await redis.pexpire(name, self._cache.keep_ms)
             return {part: row for part, row in zip(wanted, rows, strict=True) if row is not None}
 
@@ -248,6 +251,7 @@ class _RedisRows:
         name = self._name(key[0], *key[1:])
 
         async def store(redis: Client) -> int | None:
+            # Whole or not at all: a reader never sees a catalogue deleted and its successor not there.
             async with redis.pipeline(transaction=True) as steps:
                 if alone:
                     steps.delete(name)

@@ -107,6 +107,7 @@ class TieredPartition:
 
     async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
         now, known = self._clock(), self._memory.pointers.get((self._digest, entity_id))
+        # It is stored already.
         if known == pointer:
             return
         if pointer.replaces(known, now):
@@ -140,6 +141,7 @@ class TieredPartition:
         self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
     ) -> tuple[Block, ...]:
         key = self._key(entity_id, dataset_id, value_version)
+        # Series never change within a publication, so what is in memory needs no look at the rows.
         if wanted is not None and self._memory.has(key, wanted):
             return self._memory.blocks(key)
         found, parts = self._memory.blocks(key), self._memory.parts(key)
@@ -147,6 +149,7 @@ class TieredPartition:
         bodies = await self._rows.bodies(key[1:], parts, self._clock())
         for part, body in bodies.items():
             new = distinct(await self._decoded(decode_blocks, key, part, body) or (), known)
+            # Also where nothing is new: see `Memory.put_blocks`.
             self._memory.put_blocks(key, new, (part,))
             found += tuple(new)
         return found

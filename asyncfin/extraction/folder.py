@@ -73,6 +73,7 @@ class Folder:
         data = _resolved(to)
         if os.path.lexists(data) and not data.is_dir():
             raise ArgumentError(f"{data} is no folder: name one, or a path where nothing stands yet")
+        # A rename within one file system is whole or not at all; between two it is a copy.
         if os.path.ismount(data):
             raise ArgumentError(
                 f"{data} is no place for files: name a folder within, such as {data / 'extraction'};"

@@ -129,6 +129,7 @@ class Journal:
             DamagedJournalError: a row is not as it was written.
         """
         with _meaning(self._path):
+            # Whatever question a file answers: `replace` and the refusals need to know the others too.
             columns = ", ".join(f"entity.{name}" for name in _WRITTEN)
             found = self._rows.execute(
                 f"SELECT entity_id, text, {columns} FROM entity"  # noqa: S608  our own names
@@ -158,6 +159,8 @@ class Journal:
     def done(self, entity_id: str, written: Written, began: datetime, ended: datetime) -> None:
         """Record an entity's file, which may be put in place then: the row outlasts a loss of power too."""
         with _meaning(self._path):
+            # The file is renamed into place next. Were the row lost then, nothing would say what the file is
+            # of.
             self._rows.execute("PRAGMA synchronous = FULL")
             try:
                 self._put(entity_id, "done", began, ended, **_columns(written), **_NO_FAILURE)
@@ -172,6 +175,7 @@ class Journal:
         self, entity_id: str, failure: Failure, requests: int, began: datetime, ended: datetime
     ) -> None:
         """Record that an entity failed; what is known of its file stays."""
+        # Only these are named, so the row keeps what it says of the file.
         columns = asdict(failure) | {"failed_requests": requests}
         self._put(entity_id, "failed", began, ended, **columns)
 
@@ -218,6 +222,7 @@ def _entry(entity_id: Any, text: Any, row: dict[str, Any]) -> Entry:
             raise ValueError(f"{entity_id!r:.100} is no entity id")
         if text is not None and not isinstance(json.loads(text), dict):
             raise ValueError(f"{text!r:.100} is no question")
+        # A failure of an entity that has no file.
         if all(value is None for value in row.values()):
             return Entry(entity_id, text, None)
         row["lacking"] = json.loads(row["lacking"])
@@ -250,6 +255,7 @@ def copy(path: Path, place: Path) -> Path:
     """
     target = place / path.name
     for _ in range(_COPIES):
+        # A checkpoint between the two copies would move rows from one file to the other.
         before = _stamps(path)
         for ending in _ENDINGS:
             Path(f"{target}{ending}").unlink(missing_ok=True)

@@ -253,6 +253,7 @@ class ObjectStore:
         obstore = library("obstore", "store")
         key, size = listed["path"], listed["size"]
         with _naming(self._prefix):
+            # Metadata cost a request for each object and no bytes; a footer is read only where they lack.
             head = await obstore.get_async(self._store, key, options={"head": True})
         found = None
         with suppress(ValueError):
@@ -360,6 +361,8 @@ class _Lock:
         return True
 
     async def _await_stale(self, time: Any) -> None:
+        # A lock that is renewed has another tag each time. One that keeps its tag for five minutes is
+        # nobody's: the run that replaces just that tag has taken it over, and all others fail.
         seen, since = await self._current_tag(), time()
         while seen is not None and time() - since < STALE_SECONDS:
             await asyncio.sleep(min(_LOOK_SECONDS, STALE_SECONDS / 10))
@@ -375,6 +378,8 @@ class _Lock:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             try:
+                # The order matters: only where the write fails is it worth a request to see whose the lock
+                # is.
                 if await self._put({"e_tag": self._tag}) or await self._is_ours():
                     renewed = time()
                     continue

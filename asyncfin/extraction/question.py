@@ -84,6 +84,7 @@ def _described(select: Select) -> dict[str, Any]:
     """Return the given fields of a Select, without order where order means nothing."""
     given = json.loads(select.to_json())
     given.pop("name", None)  # it stands for a `where` only, and is written in its place
+    # Sorted: the same ids in another order are the same question.
     described = {name: sorted(each) if isinstance(each, list) else each for name, each in given.items()}
     return described | ({"label": select.label.casefold()} if select.label is not None else {})
 

@@ -167,6 +167,7 @@ class Run:
             if await self._store.is_current(dataset):
                 await self._store.note_unchanged(entity_id, began)
                 return self._report(entity_id, "unchanged")
+        # Held until the file is in place: what is read and not written is lost when an allowance ends.
         async with self._reading:
             if self._ending:
                 return None
@@ -174,6 +175,7 @@ class Run:
             await self._put(answer, began)
         self._done += 1
         if self._done % _DONE_FOR_ONE_MORE == 0:
+            # One more may read: see `_DONE_FOR_ONE_MORE`.
             self._reading.release()
         return self._report(entity_id, "done")
 

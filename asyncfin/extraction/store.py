@@ -224,6 +224,7 @@ class FolderStore:
         if not folder.journal.exists():
             self._refuse_strangers(folder.files())
         folder.make()
+        # Before anything is read: what another run writes meanwhile would not be known here.
         self._resources.enter_context(folder.locked())
         folder.sweep()
         self._resources.callback(folder.sweep)  # of workers that were killed
@@ -313,6 +314,7 @@ class FolderStore:
             )
         entries = []
         for footer in footers:
+            # Read to its end, since a file that nobody has written down may have been cut off.
             sha256 = verified_hash(self._folder.file(footer.entity_id))
             written = evolve(footer.written, sha256=sha256)
             self._journal.adopt(evolve(footer, written=written), self._clock())

@@ -206,6 +206,7 @@ class Driver:
             else:
                 chunks = [left[at : at + self._size] for at in range(0, len(left), self._size)]
             await self._read_chunks(executor, chunks)
+            # Workers report a used-up allowance and end; the driver alone sleeps, and then sends what is left.
             if isinstance(self._stopped, AllowanceExhaustedError) and self._options.wait:
                 until, self._stopped = self._stopped.resume_at, None
                 await sleep_until(until, left[0], self._tracker, self._options)
@@ -217,6 +218,7 @@ class Driver:
         stop = asyncio.ensure_future(self._options.stop.wait())
         try:
             for ids in chunks:
+                # All at once, and taken back if the run ends: an executor knows best how many it can run.
                 future = executor.submit(read_chunk, self._chunk(ids))
                 sent[asyncio.wrap_future(future)] = future
             pending: set[asyncio.Future[Any]] = set(sent)
@@ -263,6 +265,7 @@ class Driver:
         self._stopped = self._stopped or report.stopped
         if report.complaint is not None:
             self._complaint = report.complaint
+        # Only the first chunk: later ones say nothing about all entities.
         if result.found_nothing and not self._options.allow_unknown and not self._reports:
             self._unknown = report.unknown
         for entity in report.entities:

@@ -142,6 +142,8 @@ class Cells:
             known = self._known_by_view[0][cell]
             if len(known) <= MAX_PAGE_SIZE:
                 continue
+            # A page takes groups while it has room for all series that naming them would match, wanted or
+            # not.
             counts = Counter(series.reporting_group_id for series in known)
             pages: list[set[str]] = []
             room = 0
@@ -197,6 +199,7 @@ class Cells:
 
     @cached_property
     def _known_by_view(self) -> list[SeriesByCell]:
+        # A query that names the wanted groups does not match series of others; too many can't be named.
         everything, *apart = self._by_view(self.known)
         if len(self._named) <= MAX_REPORTING_GROUP_IDS:
             named = (
@@ -223,6 +226,8 @@ class Cells:
     @cached_property
     def _groups_apart(self) -> list[set[str]]:
         """The wanted groups in few sets, none with two groups that share a cell; empty if one would do."""
+        # The colouring of a graph whose edges are shared cells: each group goes into the first set in which
+        # it meets none of its neighbours.
         sharing: dict[str, set[str]] = {group: set() for group in self._named}
         for several in self.known.values():
             if len(several) > 1:

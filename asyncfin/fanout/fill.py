@@ -34,6 +34,7 @@ def for_cache(plan: Plan, at_hand: Set[str], left_out: Set[str], *, fill: bool =
         left_out: the ids of those that the service does not list, and that are not asked for again.
         fill: whether to ask with all periods, and in pages as full as they get, for the next questions' sake.
     """
+    # What the service leaves out is as good as at hand: it is known to be empty.
     known = at_hand | left_out
     missing = [series for series in plan.series if series.series_id not in known]
     periods = plan.periods
@@ -49,6 +50,7 @@ def for_cache(plan: Plan, at_hand: Set[str], left_out: Set[str], *, fill: bool =
 def _filled(batches: Sequence[Batch], catalogue: Catalogue, at_hand: Set[str]) -> tuple[Batch, ...]:
     """Return batches that bring more of what is neither at hand nor in another batch, in as many requests."""
     lacking = {series.series_id for series in catalogue.series} - at_hand
+    # First of all what the batches bring as they are: no batch is filled with what comes in the next one.
     for batch in batches:
         lacking -= batch.matched
     wider = []
@@ -63,6 +65,7 @@ def _filled(batches: Sequence[Batch], catalogue: Catalogue, at_hand: Set[str]) -
 def _widened(batch: Batch, catalogue: Catalogue, lacking: Collection[str]) -> Batch:
     metrics, paths = dict.fromkeys(batch.metric_ids), dict.fromkeys(batch.scope_combinations)
     groups = batch.reporting_group_ids
+    # The nearest are the same metrics and paths in the other groups, if all of them fit.
     if groups is not None and len(_matched(catalogue, metrics, paths, None)) <= MAX_PAGE_SIZE:
         groups = None
     room = MAX_PAGE_SIZE - len(_matched(catalogue, metrics, paths, groups))
@@ -104,6 +107,7 @@ def _add(
     for each in series:
         if (line := line_of(each)) not in chosen:
             lines.setdefault(line, []).append(each)
+    # By the share that lacks, not by the number: what is at hand would be read a second time.
     share = {line: sum(s.series_id in lacking for s in found) / len(found) for line, found in lines.items()}
     taken = 0
     # The sort keeps the catalogue's order among equals, so that the same question is filled alike.

@@ -42,12 +42,14 @@ def grow(
     Returns:
         None if a foreign series can't be kept out, or more than `limit` batches are needed.
     """
+    # A copy: what the batches take is removed from it, and the caller plans in other ways with the original.
     unassigned = {cell: list(series) for cell, series in wanted.items()}
     left = sum(map(len, unassigned.values()))
     first, *others = (_Growth(view) for view in cells.views(unassigned, foreign=foreign))
     homes: list[Sequence[CatalogueSeries]] = []
     most = MAX_PAGE_SIZE
     while 0 < left <= most * (limit - len(homes)):
+        # The first view, of all groups, is mostly the best; the others are grown only where it leaves room.
         best, batch = first.series(), first.batch()
         for growth in others:
             if len(best) >= enough:
@@ -61,6 +63,7 @@ def grow(
             growth.assign(batch, assigned)
         left -= len(best)
         homes.append(best)
+        # Batches seldom grow from one to the next, so what is left needs about as many as these promise.
         most = max(map(len, homes[-2:]))
     return None if left else homes
 
@@ -70,6 +73,7 @@ class _Growth:
 
     def __init__(self, view: View) -> None:
         self._unassigned = view.wanted
+        # A cell with more series than a page takes is in no batch of one page, so it must attract none.
         counts = {
             (metric, path): len(series)
             for (metric, path), series in view.wanted.items()
@@ -92,7 +96,7 @@ class _Growth:
             series = self._unassigned.get(cell, [])
             left = [each for each in series if each.series_id not in assigned]
             if len(left) == len(series):
-                continue
+                continue  # the batch that was grown for this view still stands
             self._table.assign(cell, len(series) - len(left))
             self._batch = None
             if left:
@@ -176,6 +180,8 @@ class _Batch:
         self._near: list[tuple[float, int, int, int]] = []
         self._room = MAX_PAGE_SIZE
         self._hubs = (table.hubs(0), table.hubs(1))
+        # One hub after the other in the same batch: what has no neighbour left would else leave pages half
+        # empty.
         hub = table.largest_hub()
         while hub is not None:
             self._start(*hub)
@@ -194,6 +200,7 @@ class _Batch:
 
     def _cost(self, side: int, line: int) -> int:
         """Return how many more series the batch would match with this line."""
+        # Planning spends most of its time here: walk along whichever of the two is shorter.
         cells, others = self._table.matched[side][line], self._chosen[1 - side]
         if len(others) < len(cells):
             return sum([cells[other] for other in others if other in cells])
@@ -240,6 +247,8 @@ class _Batch:
         near = self._near
         while near and self._room:
             waste, gain, side, line = heappop(near)
+            # An entry is not taken out of the heap when the gain of its line changes: a newer one stands
+            # beside it.
             if line in self._chosen[side] or self._gain[side][line] != -gain or not self._free(side):
                 continue
             cost = self._cost(side, line)
@@ -256,6 +265,7 @@ class _Batch:
         """Return the side and line of the next hub that fits. What does not fit never will in this batch."""
         if not self._room or not self._free(0) or not self._free(1):
             return None
+        # A hub of a side takes one line there and many of the other: so the scarcer side is the hub's.
         short = 0 if self._free(0) <= self._free(1) else 1
         for side in (short, 1 - short):
             for line in self._fitting(side):

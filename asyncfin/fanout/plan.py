@@ -203,6 +203,7 @@ def _cross_products(
     cells: Cells, catalogue: Catalogue, periods: Resolved
 ) -> tuple[list[CrossProduct], Resolved]:
     """Return what the batches name, and the periods that they ask for."""
+    # What follows a cursor is settled first: neither strips nor grown batches have a place for it.
     crowded = cells.crowded()
     rest = cells.wanted
     if apart := {series.series_id for product in crowded for series in product.home}:
@@ -211,6 +212,8 @@ def _cross_products(
     products = _fewest(cells, crowded, rest)
     if not isinstance(periods, Trailing) or not _match_foreign(products):
         return products, periods
+    # Asked as it is only where that costs no more: each request of a range brings all periods, and the
+    # bytes of some are cut away, but bytes are not what an allowance counts.
     limit = _requests(products)
     homes = grow(cells, rest, enough=MAX_PAGE_SIZE, foreign=False, limit=limit)
     if homes is not None:
@@ -229,8 +232,9 @@ def _fewest(cells: Cells, crowded: list[CrossProduct], rest: SeriesByCell) -> li
     if rest and cells.density > _DENSE:
         homes = strips(cells, rest, enough=bound)
     if homes is None or len(homes) > _CLOSE * bound:
+        # Quickly first, by the first view alone; with all views, which takes longer, only if it may pay.
         grown = grow(cells, rest, enough=1)
-        assert grown is not None
+        assert grown is not None  # foreign series are allowed, and no limit is set
         if len(grown) > _CLOSE * bound:
             grown = grow(cells, rest, enough=MAX_PAGE_SIZE, limit=len(grown)) or grown
         homes = grown if homes is None else min(homes, grown, key=len)

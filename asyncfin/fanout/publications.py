@@ -137,6 +137,7 @@ class Flights:
 
         A caller that is cancelled leaves its flight to the others; a flight that fails fails for all of them.
         """
+        # No await from here to the start of the jobs: nobody else can begin a flight for the same series.
         keys = {each: (publication, each) for each in series_ids}
         flights = dict.fromkeys(self._under_way[key] for key in keys.values() if key in self._under_way)
         if own := [each for each, key in keys.items() if key not in self._under_way]:
@@ -153,6 +154,7 @@ class Flights:
         try:
             return await asking
         finally:
+            # From now on the series are in the cache, or have to be asked for: a failure is not kept.
             for key in keys:
                 if self._under_way.get(key) is flight:
                     del self._under_way[key]
@@ -201,6 +203,8 @@ class Publications:
     def of(self, catalogue: Catalogue) -> Publication:
         """Return the kept publication of a catalogue, or one that only the caller keeps."""
         kept = self.kept(catalogue.entity_id)
+        # The very object: what was learned of a publication is not mixed with a catalogue that the caller has
+        # made.
         return kept if kept is not None and kept.catalogue is catalogue else Publication(catalogue)
 
     def keep(self, catalogue: Catalogue, confirmed: datetime) -> Publication:

@@ -151,7 +151,8 @@ class Read:
             raise
         except ValidationFailedError as refusal:
             if self.pinned:
-                raise
+                raise  # another publication would not do, so nothing is gained by finding out
+            # Forgotten whatever the metadata say: what it names was refused.
             await self.publications.forget(self.entity_id, dataset_id)
             current = await self.metadata()
             if is_same_publication(current.dataset_id, dataset_id):
@@ -171,7 +172,7 @@ class Read:
 
     async def metadata(self) -> Dataset:
         """Return the entity's current dataset (spec 4.1). One request."""
-        began = self.publications.clock()
+        began = self.publications.clock()  # before it is sent: by then the response may be old already
         request = dataset_request(self.entity_id)
         dataset = read_dataset(request, await self.send(request))
         self.publications.confirm(dataset, began)
@@ -277,6 +278,7 @@ class Read:
         found = None if key is None else publication.plans.get(key)
         if found is None:
             if self.cache is not None:
+                # What is asked for depends on what is cached, which changes: only the rest is kept.
                 found = without_batches(question, publication.catalogue)
             else:
                 wanted = publication.catalogue.select(question.select)
@@ -324,6 +326,7 @@ class Read:
         try:
             current = await self.metadata()
         except _UNTOLD:
+            # Stale values are better than none, if the client was told so.
             if self._is_current(publication, self.publications.stale_if_error):
                 return
             raise

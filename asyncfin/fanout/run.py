@@ -59,7 +59,7 @@ async def pieces(read: Read, question: Question, plan: Plan) -> AsyncGenerator[P
                 aclosing(_pieces(read, current)) as panels,
             ):
                 async for panel in panels:
-                    read.final = True
+                    read.final = True  # the consumer has values of this publication from here on
                     yield panel
             return
 
@@ -137,6 +137,7 @@ async def _ask(read: Read, asking: Stitch, series_ids: Collection[str]) -> tuple
     wanted = tuple(series for series in asking.plan.series if series.series_id in ids)
     async with read.cache.claim(read.entity_id):
         # Another process may have asked for them meanwhile.
+        # So the cache is looked at again, under the claim.
         plan = evolve(asking.plan, series=wanted)
         blocks = await read.blocks(plan)
         stitch = Stitch(await read.plan_missing(plan, blocks), asking.publication)
@@ -167,6 +168,7 @@ async def _read_batch(read: Read, stitch: Stitch, batch: Batch) -> AsyncGenerato
     began = read.publications.clock()
     async with aclosing(pages):
         async for page in pages:
+            # The request was pinned and not refused: its publication was current when it was sent.
             stitch.publication.confirm(began)
             read.stats.answered_at = page.at
             with error_context("query", page.entity_id, page):

@@ -38,6 +38,7 @@ def strips(cells: Cells, wanted: SeriesByCell, *, enough: int) -> list[Sequence[
         enough: take a way with at most this many batches without trying further ones.
     """
     everything, *apart = cells.views(wanted)
+    # No order is best for all tables, and trying them all costs little beside a request that one saves.
     best: list[Sequence[CatalogueSeries]] | None = None
     for views, side, order in product(([everything], apart), (0, 1), _ORDERS):
         homes = [home for view in views for home in _homes(view, side, order)]
@@ -66,6 +67,8 @@ def _strips(
     """Yield the lines of each strip, and the lines of the other side on each of its pages."""
     start = 0
     while start < len(lines):
+        # The width with the most wanted series a page. A strip is judged by itself: what is left for the next
+        # ones depends little on where it ends.
         best = 0.0
         for width, gain, costs in _widths(matched, wanted, lines[start : start + MAX_LINES[side]]):
             # No packing has fewer pages, so a width that is no better even then is not packed.
@@ -83,6 +86,8 @@ def _widths(
     matched: WantedByLine, wanted: WantedByLine, lines: list[int]
 ) -> Iterator[tuple[int, int, dict[int, int]]]:
     """Yield each possible width of a strip, its wanted series, and what each crossing line matches in it."""
+    # A crossing line without a wanted cell in the strip is on none of its pages, and costs nothing. It is
+    # counted all the same: a wider strip may hold a wanted cell of it, and then all its cells cost.
     gain = 0
     all_costs: dict[int, int] = {}
     costs: dict[int, int] = {}
@@ -95,7 +100,7 @@ def _widths(
             gain += count
             costs[other] = all_costs[other]
         if max(costs.values()) > MAX_PAGE_SIZE:
-            return
+            return  # that line fits on no page any more, in this width or a greater one
         yield width, gain, dict(costs)
 
 
@@ -128,6 +133,8 @@ def _fullest(counts: Mapping[int, int], max_lines: int) -> Counter[int]:
         for cost, count in sorted(counts.items(), reverse=True)
         for n in _binary(min(count, MAX_PAGE_SIZE // cost, max_lines))
     ]
+    # What several steps reach together is what the earlier ones reach, and the same moved by the last one.
+    # The mask drops what has too many lines or too many series.
     mask = _ALLOWED & (1 << (max_lines + 1) * _STRIDE) - 1
     reached = list(
         accumulate(steps, lambda bits, step: bits | bits << step[1] * (_STRIDE + step[0]) & mask, initial=1)
@@ -138,6 +145,7 @@ def _fullest(counts: Mapping[int, int], max_lines: int) -> Counter[int]:
     # Of what runs out first, lines or series, a page of the same size takes the more.
     short_of_lines = sum(counts.values()) * MAX_PAGE_SIZE > max_lines * sum(c * n for c, n in counts.items())
     at = (lines[-1] if short_of_lines else lines[0]) * _STRIDE + series
+    # Backwards: a step was needed where the steps before it do not reach the page by themselves.
     fullest: Counter[int] = Counter()
     for (cost, n), before in zip(reversed(steps), reversed(reached[:-1]), strict=True):
         if not before >> at & 1:
@@ -148,6 +156,7 @@ def _fullest(counts: Mapping[int, int], max_lines: int) -> Counter[int]:
 
 def _binary(count: int) -> Iterator[int]:
     """Yield numbers whose sums are all the numbers up to `count`: 1, 2, 4, ... and the rest."""
+    # Seven steps for a hundred equal lines, where one step a line would be a hundred.
     part = 1
     while count:
         yield (part := min(part, count))
@@ -161,11 +170,13 @@ def _most_wanted_first(wanted: WantedByLine) -> list[int]:
 
 def _neighbours(wanted: WantedByLine) -> list[int]:
     """Return the lines so that those with nearly the same wanted cells stand side by side."""
+    # Lines with the very same wanted cells are of one kind: a table of thousands of lines has few kinds.
     kinds: dict[int, list[int]] = {}
     for line in sorted(wanted):
         kinds.setdefault(sum(1 << other for other in wanted[line]), []).append(line)
     if len(kinds) > _KINDS_COMPARED:
         return [line for kind in sorted(kinds) for line in kinds[kind]]
+    # From the fullest kind always on to the nearest one left, by the number of cells in which two differ.
     kind = max(kinds, key=int.bit_count)
     lines = kinds.pop(kind)
     while kinds:

@@ -298,6 +298,7 @@ class Catalogue(Dataset):
 
     def _exclusion(self, select: Select, conditions: Mapping[str, Fits]) -> str:
         """Say which conditions leave nothing: one alone, the first two that exclude each other, or all."""
+        # Each condition by itself, to find the smallest set of them that is to blame.
         left = {field: tuple(filter(fits, self.series)) for field, fits in conditions.items()}
         for field, series in left.items():
             if not series:
@@ -343,6 +344,7 @@ class Catalogue(Dataset):
                 return None
         narrower = evolve(select, **kept)
         conditions = [fits for _, fits in self._conditions(narrower)]
+        # Each condition may fit some series, and no series all of them.
         meant = any(all(fits(series) for fits in conditions) for series in self.series)
         return narrower if meant or not conditions else None
 

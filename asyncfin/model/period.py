@@ -88,6 +88,7 @@ class Period(Struct, frozen=True, order=True, gc=False):
             SelectionError: the text is no period's label.
         """
         period = _parsed(label) if isinstance(label, str) else None
+        # One text for each period: labels are used as keys, and 2024-H2 must not stand beside 2024-12-06M.
         if period is None or period.label != label:
             raise SelectionError(
                 "period must be a label such as FY2024, 2024-Q3, 2024-H1, 2024-9M or 2024-11-05M,"
@@ -345,6 +346,7 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
                 return None
             first, last = (Period((end - 1) // 12, (end - 1) % 12 + 1, 0) for end in (known[0], known[-1]))
             start, end = start or first, end or last
+            # A range beside the catalogue's periods would be answered with nothing, at the cost of a request.
             return FiscalRange(start, end) if start <= last and first <= end else None
     return selection
 

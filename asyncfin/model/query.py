@@ -107,6 +107,7 @@ class Query:
                 f"periods must be Exact, FiscalRange or Trailing, not {self.periods!r};"
                 " rules are for Client.query, which knows the catalogue"
             )
+        # Open ends are those of a catalogue, which a single request does not know.
         if isinstance(self.periods, FiscalRange) and None in (self.periods.start, self.periods.end):
             raise SelectionError(f"periods must have a start and an end in a Query, not {self.periods!r}")
         check_value_version(self.value_version)

@@ -109,6 +109,8 @@ class Select:
 
     def __attrs_post_init__(self) -> None:
         for attribute in fields(type(self)):
+            # An empty choice is mostly a filter that found nothing; taken for "no choice" it would ask for
+            # everything.
             if getattr(self, attribute.name) == ():
                 name = attribute.name.removeprefix("_")
                 raise SelectionError(f"{name} must not be empty; leave it out to take every one")
@@ -129,6 +131,7 @@ class Select:
         for each in several:
             if not isinstance(each, (CatalogueSeries, Series)):
                 raise SelectionError(f"series must be of a catalogue or a panel, not {checks.shown(each)}")
+            # A dict for its order: the same choice is the same Select.
             wanted[Wanted(each.metric_id, each.reporting_group_id, each.scopes, each.series_id)] = None
         return cls(_picked=tuple(wanted))
 

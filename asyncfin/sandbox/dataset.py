@@ -1,7 +1,7 @@
 """The dataset file: what a publication of an entity holds, read from a file and written to one.
 
 The format (`docs/dataset-format.md`) keeps values as rows of numbers and table indexes. `load` checks all of
-it and expands it to the wire shapes of spec 2: whoever serves a publication has nothing left to check.
+it and expands it to the wire shapes of spec 2: the server has nothing left to check.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the sandbox raises: towards whoever runs it, and towards whoever asks it (spec 7)."""
+"""The sandbox's errors: those that its user sees, and those that its clients get (spec 7)."""
 
 from __future__ import annotations
 

@@ -206,6 +206,7 @@ class Sandbox:
         return store
 
     async def _listening(self) -> web.ServerRunner:
+        # A client that has left ends a fault's wait too.
         server = _Server(self._serve, handler_cancellation=True, access_log=None, auto_decompress=False)
         # Long enough for responses under way; what a fault lets hang is cut off.
         runner = web.ServerRunner(server, shutdown_timeout=0.02)

@@ -1,6 +1,6 @@
 """The store: publications, tokens, accounts and daily request counts in SQLite, in memory or in a file.
 
-Series stand in it encoded, so that a page is joined from pieces and nothing is rendered anew. One connection
+Series stand in it encoded, so that a page is joined from pieces and nothing is rendered again. One connection
 serves the loop; every read goes by an index.
 """
 

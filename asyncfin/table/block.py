@@ -119,6 +119,7 @@ class PageText:
             body = b"".join(piece(self, each) for each in range(len(self.pieces)))
             self._spans = array("Q", chain.from_iterable(_spans(body)))
         start, end = self._spans[2 * index : 2 * index + 2]
+        # No copy where the text stands there whole.
         if not self.compressed:
             return memoryview(self.pieces[0])[start:end]
         first, last = start // PIECE_BYTES, (end - 1) // PIECE_BYTES
@@ -131,6 +132,7 @@ def _spans(body: bytes) -> Iterator[tuple[int, int]]:
     end = 0
     for each in map(bytes, arrays_of(body)):
         # Whatever else holds the same bytes is as good: what is read there is the same.
+        # msgspec gives each array as a copy, without its place.
         start = body.index(each[:_PREFIX_BYTES], end)
         while body[start : start + len(each)] != each:
             start = body.index(each[:_PREFIX_BYTES], start + 1)
@@ -177,6 +179,7 @@ class Block:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
+        # All arrays of the page in one call of the decoder, for a table needs nearly all of them.
         arrays = self.text.arrays()
         indices = [self.page_indices[row] for row in rows]
         joined = b"[%b]" % b",".join([arrays[index] for index in indices])

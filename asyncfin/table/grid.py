@@ -59,6 +59,7 @@ class Grid:
         # The common case: a panel that was not cut, of pages that all list the same periods.
         if stored.axis.periods == self.periods:
             return positions, numbers
+        # A panel may be cut, or made of pages that list other periods.
         indices = self.indices(stored.axis)
         at = [indices[position] for position in positions]
         if -1 in at:

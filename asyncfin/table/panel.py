@@ -198,6 +198,7 @@ class Panel:
             ArgumentError: the predicate is not a function, or an async one.
         """
         checks.plain_callable("predicate", predicate)
+        # Each gets a Series of its own, so that a predicate on values holds those of one series at a time.
         kept = tuple(head for head in self._grid.series if predicate(self._series(head)))
         return self._cut(kept, self.periods)
 
@@ -229,6 +230,7 @@ class Panel:
         ids = {head.series_id for head in series}
         return evolve(
             self,
+            # The store is shared: a cut copies nothing.
             grid=evolve(self._grid, series=series, periods=periods),
             unlisted=tuple(series_id for series_id in self.unlisted if series_id in ids),
         )

@@ -108,6 +108,8 @@ async def unless_gone(request: _Request, work: Awaitable[T], seconds: float) -> 
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))
     try:
+        # `asyncio.timeout` around the work would end it too, but not wait for its end if it is cancelled
+        # meanwhile.
         await asyncio.wait([working, leaving], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         # Work that is done counts, whatever else has happened in the same turn of the loop.
         if working.done():

@@ -216,12 +216,14 @@ class _Pages:
 
     async def _asked(self, request: Request) -> tuple[str, Question]:
         """Return the company and the question, if it was this page that asked."""
+        # A form of another site can be sent with a visitor's browser, but not with this header of one's own.
         if not _from_htmx(request) or request.headers.get("sec-fetch-site") != "same-origin":
             raise HTTPException(403, "only the explorer's own page may ask for this")
         entity_id = self._entity_id(request)
         body = b""
         async for part in request.stream():
             body += part
+            # Counted while it comes in: a Content-Length may be missing, or wrong.
             if len(body) > _MAX_FORM_BYTES:
                 raise HTTPException(413, "the form is too large")
         try:

@@ -1,7 +1,7 @@
 """A bucket whose state other processes share: how one process takes its part in it.
 
-Whoever waits here waits in lanes, as in a `TokenBucket`. While somebody does, one task books moments from
-the shared state, one at a time, and gives each to whoever heads the lanes when it comes: an interactive
+Requests wait in lanes, as in a `TokenBucket`. While one does, one task books moments from
+the shared state, one at a time, and gives each to the head of the lanes when it comes: an interactive
 request takes the moment that was booked for a bulk one, and what a cancelled request leaves goes to the next.
 """
 
@@ -101,6 +101,7 @@ class SharedBucket:
 
     def _begin(self) -> None:
         self._lanes = Lanes()
+        # While it is set somebody waits, and it alone talks to the store about bookings.
         self._driver: asyncio.Task[None] | None = None
         self._surplus: deque[tuple[float, bool, float]] = deque()  # grants that nobody took, for `give_back`
         self._moments: OrderedDict[float, float] = OrderedDict()  # loop time of a grant -> shared clock
@@ -134,6 +135,7 @@ class SharedBucket:
                 return self._note(booking)
             if booking.resume_at is not None:
                 raise _exhausted(booking)
+            # Its moment is to come: the driver waits for it, and gives it to the head of the lanes by then.
             self._start(booking)
         waiter = Waiter(weight, counts, loop.create_future())
         queue = self._lanes.queues[lane]
@@ -256,19 +258,23 @@ class SharedBucket:
         assert self._loop is not None
         at = self._loop.time()
         self._granted += 1
+        # The bucket's users know a grant by the loop's time, and the shared state by its own clock.
         self._moments[at] = booking.moment
         if len(self._moments) > _KNOWN:
             self._moments.popitem(last=False)
+        # Without a rate nothing is shared yet: what this process sends is what it can measure.
         if booking.rate is None:
             self._measured.granted(1, booking.moment, waited=False)
         return at
 
     def _moment(self, sent_at: float) -> float:
         """Return when a grant was given on the shared clock."""
+        # A grant so old that it is forgotten is taken for a new one: that lowers a rate once too often, at
+        # worst.
         return self._moments.get(sent_at, self._seen.now if self._seen else 0.0)
 
     async def _learn(self, event: Callable[[AdaptiveRate, float], T]) -> T:
-        """Tell the shared learned rate of an event; anew, if another process told it of one meanwhile."""
+        """Record an event in the shared learned rate; again, if another process has changed it meanwhile."""
         while True:
             seen = await self._store.look()
             rate = AdaptiveRate.load(seen.learned) if seen.learned else self._measured
@@ -294,7 +300,7 @@ class SharedBucket:
                         booking = None
                         self._see(await self._store.cancel(left, weight))
                         continue
-                    # Nobody came during the last await, and there is none from here to the end: whoever
+                    # Nobody came during the last await, and there is none from here to the end: who
                     # comes now finds no driver, and starts one.
                     if not self._surplus:
                         return
@@ -340,6 +346,7 @@ class SharedBucket:
 
     def _hand_over(self, booking: Booking, waiter: Waiter, queue: deque[Waiter]) -> None:
         """Give a grant to the one it was booked for, or, if that has left, to the next one like it."""
+        # Cancelled while its grant was on the way.
         if waiter.verdict.done():
             successor = self._lanes.next()
             if successor is None or (successor[0].weight, successor[0].counts) != (
@@ -348,6 +355,7 @@ class SharedBucket:
             ):
                 self._surplus.append((waiter.weight, waiter.counts, booking.moment))
                 return
+            # The moment is paid for: another request of the same weight may have it.
             queue, waiter = successor, successor[0]
         if queue and queue[0] is waiter:
             self._lanes.pop(queue)

@@ -111,6 +111,7 @@ class Lanes:
         """Return the queue whose head is next, or None if nobody waits."""
         for queue in self.queues.values():
             # A waiter whose task was cancelled in this turn of the loop has not left its queue yet.
+            # It takes itself out, but only when its task runs.
             while queue and queue[0].verdict.cancelled():
                 queue.popleft()
         if self._bulk and (not self._interactive or self._passed >= _BULK_TURN):
@@ -219,6 +220,7 @@ class TokenBucket:
         if self._timer is None and self._gcra.moment(weight) <= now + _EPSILON:
             self._grant(weight, counts, now, today, waited=False)
             return now
+        # From here on it queues, also where the bucket holds enough: those who came before go first.
         waiter = Waiter(weight, counts, loop.create_future())
         queue = self._lanes.queues[lane]
         queue.append(waiter)
@@ -228,6 +230,7 @@ class TokenBucket:
         except BaseException:
             self._withdraw(waiter, queue)
             raise
+        # A result and no exception of the future: nobody may ever look at it, and the loop would complain.
         if isinstance(verdict, BaseException):
             raise verdict
         return verdict
@@ -269,6 +272,8 @@ class TokenBucket:
         now = self._bind().time()
         self._refused += 1
         if self._adaptive is not None:
+            # The service's wait may be lengthened: where the first request after each pause is refused, by
+            # doubling.
             retry_after = self._adaptive.refused(sent_at, now, retry_after)
             self._gcra.change(now, self._adaptive.rate, self._gcra.burst)
         self._gcra.pause(now, now + retry_after)
@@ -318,7 +323,7 @@ class TokenBucket:
             self._budget.shift(ahead)
             if self._adaptive is not None:
                 self._adaptive.shift(ahead)
-            # Whoever waited went with the last loop, and the timer would wake nobody.
+            # Those who waited went with the last loop, and the timer would wake nobody.
             self._lanes.clear()
             self._timer = None
         self._loop = loop
@@ -340,6 +345,7 @@ class TokenBucket:
                 self._gcra.change(now, self._adaptive.rate, self._gcra.burst)
         if counts:
             self._budget.spend(weight, today, now)
+            # Those who wait are told at once that the day's budget is used up, not when their turn comes.
             if self._budget.budget is not None:
                 self._turn_away(today)
 
@@ -357,7 +363,7 @@ class TokenBucket:
         now, today = self._loop.time(), self._clock()
         while (queue := self._lanes.next()) is not None:
             waiter = queue[0]
-            # Only the head has a moment, computed anew each time: nothing is booked ahead, so that a new
+            # Only the head has a moment, computed each time: nothing is booked ahead, so that a new
             # rate, burst or pause takes effect at once.
             moment = self._gcra.moment(waiter.weight)
             if moment > now + _EPSILON:

@@ -40,6 +40,7 @@ def error_context(operation: str, entity_id: str | None, origin: Origin | None =
     try:
         yield
     except AsyncfinError as error:
+        # The caller that wraps a request knows these two best, so they are replaced.
         error.operation, error.entity_id = operation, entity_id
         if origin is not None:
             error.at = error.at or origin.at

@@ -180,6 +180,7 @@ class FileStore(Store):
     async def _do(self, operation: Callable[[Ledger], T]) -> T:
         """Apply one operation to the state, once nobody else has it locked."""
         polls = 0
+        # Polled, since a blocking flock would need a thread, which takes longer than a lock is held.
         while (outcome := self._try(operation)) is None:
             polls += 1
             if polls * _LOCK_POLL > _LOCKED_TOO_LONG:
@@ -197,6 +198,7 @@ class FileStore(Store):
                 except BlockingIOError:
                     return None
                 try:
+                    # A lock of a file that is no longer in the folder would keep nobody else out.
                     if os.fstat(descriptor).st_nlink:
                         return self._apply(descriptor, operation)
                 finally:
@@ -210,6 +212,7 @@ class FileStore(Store):
     def _opened(self) -> int:
         # At the first use, and again after a fork: a descriptor from before it shares the parent's lock.
         if self._descriptor is None or self._pid != os.getpid():
+            # No symlinks, which could lead anywhere, and no wait for a pipe that stands in the file's place.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(self._path, flags, 0o600)
             found = os.fstat(descriptor)
@@ -227,6 +230,7 @@ class FileStore(Store):
         now, wall = self._monotonic(), self._clock().timestamp()
         block = os.pread(descriptor, _MOST, 0)
         ledger = self._read(block, wall)
+        # The monotonic clock starts over at a reboot, and the file outlasts it.
         if ledger.now > now:
             ledger.restart()
         ledger.at(now, wall)
@@ -241,6 +245,7 @@ class FileStore(Store):
                 )
                 ledger.configure(*self._parameters)
         outcome = operation(ledger)
+        # One write of less than a page: a process that is killed leaves the old state or the new one.
         state = ledger.dump()
         os.pwrite(descriptor, _HEAD.pack(_MAGIC, zlib.crc32(state), len(state)) + state, 0)
         return outcome

@@ -103,6 +103,7 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
         return body
     if name not in _CODINGS:
         raise UnknownCodingError
+    # The first steps run here: for most bodies they are all, and a thread costs more than they do.
     steps = _inflate(body, _CODINGS[name], limit)
     pieces = list(islice(steps, _INLINE_STEPS))
     if len(pieces) < _INLINE_STEPS:
@@ -136,10 +137,12 @@ def _inflate(body: bytes, opened: Callable[[], _Stream], limit: int) -> Iterator
                 piece = stream.decompress(data, _STEP)
             except (zlib.error, zstd.ZstdError):
                 raise BrokenStreamError from None
+            # Counted while it inflates: a few kilobytes can stand for gigabytes.
             limit -= len(piece)
             if limit < 0:
                 raise OversizedError
             yield piece
+        # A body may be several streams, one after the other (RFC 1952, section 2.2).
         position -= len(stream.unused_data)
         if position == len(body):
             return

@@ -2,7 +2,7 @@
 
 Processes do not spend, they book: `reserve` takes the next free moment, the process sleeps until then, and
 `confirm` turns the booking into a grant. Every process has at most one booking at a time, which makes them
-take turns. A pause raises the epoch: what was booked before it is booked anew, so that those who waited
+take turns. A pause raises the epoch: what was booked before it is booked again, so that those who waited
 for the pause to end do not all go at once.
 
 This is arithmetic only, over `asyncfin.wire.pace`. A file or a server keeps the state (`FileBucket`,
@@ -69,7 +69,7 @@ class Booking(NamedTuple):
 
 
 class Ledger:
-    """The shared state. `now` and `wall` are the shared clock and Unix time, for each operation anew."""
+    """The shared state. `now` and `wall` are the shared clock and Unix time, set before each operation."""
 
     def __init__(self, rate: float | None, burst: float, daily_budget: float | None, epoch: int) -> None:
         self.parameters = (rate, burst, daily_budget)
@@ -86,6 +86,7 @@ class Ledger:
         exhausted_until = None if budget.exhausted_until is None else budget.exhausted_until.timestamp()
         pace = (gcra.rate, gcra.burst, gcra.full_at, gcra.paused_until)
         day = (budget.date.toordinal(), budget.began, budget.used, exhausted_until)
+        # The same fields in the same order as `load` takes, and no names: it is written at each operation.
         return _encode((self.parameters, pace, day, self.epoch, self.now, self.learned))
 
     @classmethod
@@ -101,12 +102,13 @@ class Ledger:
         return ledger
 
     def restart(self) -> None:
-        """Forget what was on a clock that has begun anew, as at a reboot; the day's spending stays."""
+        """Forget what was on a clock that has started over, as at a reboot; the day's spending stays."""
         self.gcra.full_at = self.gcra.paused_until = self.budget.began = self.now = -inf
         self.epoch += 1
 
     def configure(self, rate: float | None, burst: float, daily_budget: float | None) -> None:
         """Put other parameters in force. A learned rate is kept if it is still to be learned."""
+        # A given rate on either side: what was learned is of no use to it, or not known to it.
         if rate is not None or self.parameters[0] is not None:
             self.learned = b""
             self.set_rate(rate, burst)
@@ -152,6 +154,7 @@ class Ledger:
         """Book the next free moment, and grant it if that is now. A used-up allowance has no moments."""
         if counts and self._resume_at(weight) is not None:
             return self.look(weight, counts)
+        # Spent already, though it is granted later: the next booking gets the moment after this one.
         moment = max(self.now, self.gcra.moment(weight))
         self.gcra.spend(weight, moment)
         if moment <= self.now + EPSILON:
@@ -179,11 +182,13 @@ class Ledger:
 
     def cancel(self, booked: Booking, weight: float) -> None:
         """Return a booking. Only the last one can be: those that stand behind it keep their moments."""
+        # Else somebody has booked behind it: the moment is lost, and no one waits longer for it.
         if booked.epoch == self.epoch and booked.end == self.gcra.full_at:
             self.gcra.give_back(weight)
 
     def give_back(self, weight: float, counts: bool, granted_at: float) -> None:
         """Undo a grant. Its place in the pace is free again unless moments to come are booked already."""
+        # In debt means that somebody has booked; a moment given back before theirs would be granted twice.
         if self.gcra.held(self.now) > -0.001:
             self.gcra.give_back(weight)
         if counts:

@@ -68,6 +68,7 @@ def log(event: Event) -> None:
 
     Retries, restarts and long waits are of level INFO, all else of DEBUG.
     """
+    # Asked first, since most programs log none of it, and a text of each event would be made for nothing.
     level = logging.INFO if isinstance(event, _INFORMATIVE) else logging.DEBUG
     if _log.isEnabledFor(level):
         facts = msgspec.structs.asdict(event)

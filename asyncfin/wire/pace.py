@@ -24,7 +24,7 @@ _RESTARTED = 1000.0
 # How fast a learned rate moves. docs/pacing.md says what each of these is for, and what simulation set it.
 # A climb back to the rate that failed takes about so many grants and at least so many seconds: the grants
 # bound the share of refusals, the seconds that of the pauses they cost. It ends after `_CLIMB_AT_MOST`
-# seconds, for else a rate that is far too low stays so for hours.
+# seconds, or a rate that is far too low would stay so for hours.
 _CLIMB_GRANTS = 100.0
 _CLIMB_SECONDS = 25.0
 _CLIMB_AT_MOST = 600.0
@@ -109,6 +109,7 @@ class GCRA:
         """Take `weight` out of the bucket."""
         if self.rate is None:
             return
+        # The whole bucket is this one number: what is spent moves the moment at which it is full again.
         self.full_at = (self.full_at if self.full_at > now else now) + weight / self.rate
         if self._restarting:
             self.rate *= _RESTART_GROWTH
@@ -121,6 +122,7 @@ class GCRA:
             return
         if self._restarting:
             self.rate = max(self.rate / _RESTART_GROWTH, _RESTART_RATE)
+        # After a pause only one request may go, so no more than that is given back.
         after_pause = self.paused_until + (self.burst - 1) / self.rate
         self.full_at = max(self.full_at - weight / self.rate, after_pause)
 
@@ -129,7 +131,9 @@ class GCRA:
         if self.paused_until <= now:
             self.paused_until = -inf  # what it left of the old rate is no measure of the new one
         at = max(now, self.paused_until)
+        # What is held stays the same number of requests; at another rate it stands for another time.
         held = self.held(at)
+        # Without a rate there is no pace, but a restart after a pause goes on gradually.
         if rate is None and (self._restarting or at > now):
             rate = self.rate if self._restarting else _RESTART_RATE
             self._restarting = True
@@ -217,6 +221,8 @@ class AdaptiveRate:
         if self._resumed_at is None:
             self._resumed_at = now  # it waited for the pause, not for the rate
             return
+        # Exponential means over grants, not over time: a bucket that rests learns nothing and forgets
+        # nothing.
         self._recent *= 1 - _RECENT
         self._share *= 1 - _MEMORY
         self._grants += 1
@@ -226,6 +232,8 @@ class AdaptiveRate:
     def _gain(self, rate: float) -> float:
         if self._starts < _STARTS:
             return _START / self._longest
+        # Cubic congestion control has the same shape: slow near the rate that failed, faster on both sides of
+        # it.
         above = rate - self._failed
         gain = (_PUSH * above if above > 0 else -_PULL * above) + _DRIFT * self._failed
         return gain / max(
@@ -241,6 +249,7 @@ class AdaptiveRate:
         if self._span is None:
             self._recent += _RECENT * (1 - self._recent)
             self._share += _MEMORY * (1 - self._share)
+        # It was under way when the last refusal came, so it is part of that event.
         if sent_at <= self._refused_at:
             if self._span is not None:
                 # Still the first refusal: only now is it known how little of its requests got through.
@@ -254,6 +263,7 @@ class AdaptiveRate:
             self.rate *= _LITTLE
             return max(retry_after, min(retry_after * 2.0 ** min(self._in_a_row, _DOUBLINGS), _LONGEST_WAIT))
         self._in_a_row = 0
+        # What got through is measured over the wait too: a limit that is met costs it each time.
         took = retry_after + (0.0 if resumed_at is None else now - resumed_at)
         self._lower(self.rate, max(self._grants - 1, 1) / max(took, 1e-3))
         self._grants = 0.0
@@ -286,6 +296,7 @@ class AdaptiveRate:
         """Set the first rate: what got through, over the time it took and the wait that it cost."""
         took = max(now - self._began, 1e-3) if self._lately else 1.0
         self._refused_at, self._span = now, took + max(retry_after, 1e-3)
+        # The refused request was granted too, and did not get through.
         self._lately += self._before - 1.0
         self.rate = max(self._lately, 1.0) / self._span
 
@@ -309,7 +320,7 @@ class DailyBudget:
         self.budget = budget
         self.exhausted_until: datetime | None = None
         self.date = date.min
-        self.began = -inf  # loop time of the first grant of `_date`
+        self.began = -inf  # loop time of the first grant of `date`
         self.used = 0.0
 
     def _today(self, now: datetime) -> date:
@@ -328,6 +339,7 @@ class DailyBudget:
 
     def unspend(self, weight: float, at: float) -> None:
         """Undo the `spend` of loop time `at`, unless it was an earlier day's."""
+        # What was granted yesterday does not count today, so there is nothing to take off.
         if at >= self.began:
             self.used = max(0.0, self.used - weight)
 

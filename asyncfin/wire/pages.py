@@ -1,7 +1,7 @@
 """Pages as plain async generators, and the checks that hold across the pages of one read (spec 4.2, 4.3).
 
-They are strictly sequential, so nothing but the one page asked for ahead outlives a step; whoever
-leaves early closes the generator (`contextlib.aclosing`).
+They are strictly sequential, so nothing but the one page asked for ahead outlives a step; to
+leave early, close the generator (`contextlib.aclosing`).
 """
 
 import asyncio

@@ -208,6 +208,7 @@ def failure(request: Request, response: Response) -> ServiceError:
         "entity_id": request.entity_id,
         "at": response.at,
     }
+    # The code first: one status can stand for several codes (spec 7).
     kind = _BY_CODE.get(error.code or "") or _BY_STATUS.get(response.status)
     if kind is RateLimitedError:
         return RateLimitedError(retry_after=retry_after(response), **facts)
@@ -227,6 +228,7 @@ def retry_after(response: Response) -> float | None:
     """
     text = response.headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
+        # Bounded, since a float can be larger than any moment of the calendar.
         return min(float(text), _FOREVER)
     then, now = _http_date(text), _http_date(response.headers.get("date", "")) or response.at
     return max(0.0, (then - now).total_seconds()) if then else None

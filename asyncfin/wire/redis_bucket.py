@@ -77,7 +77,7 @@ if epoch == nil then
   given_rate, given_burst, given_budget = number(ARGV[5]), number(ARGV[6]), number(ARGV[7])
   rate, burst, epoch = given_rate, given_burst, now
 end
-if version < seen_version then  -- the server has begun anew, or is back from an older state
+if version < seen_version then  -- the server has lost its state, or is back from an older one
   if seen_date > date then date, began, spent = seen_date, 0, seen_spent
   elseif seen_date == date then spent = math.max(spent, seen_spent) end
   if seen_exhausted then exhausted_until = math.max(exhausted_until or 0, seen_exhausted) end
@@ -408,6 +408,8 @@ class RedisStore(Store):
 
         rate, burst, daily_budget = self._parameters
         now = "" if self._microseconds is None else str(self._microseconds())
+        # The script is stateless: what this process last saw goes along, so that a server that has lost its
+        # state learns the day's spending from it.
         sent = [op, repr(EPSILON * 1e6), repr(LATE * 1e6), now]
         sent += ["" if each is None else repr(float(each)) for each in (rate, burst, daily_budget)]
         sent += [self._version, self._date, self._spent, self._exhausted, *arguments]
@@ -416,6 +418,7 @@ class RedisStore(Store):
                 script = await self._scripted()
                 reply = await script(keys=self._keys, args=sent)
         except (RedisError, OSError, TimeoutError) as error:
+            # What the server says is shown, unless it may hold a URL with a password.
             reason = str(error) if isinstance(error, RedisError) and not isinstance(error, OSError) else ""
             raise BucketUnavailableError(
                 f"the Redis server of {self._keys[0]} can't be reached ({type(error).__name__})"
@@ -425,7 +428,7 @@ class RedisStore(Store):
         return self._read([each.decode() if isinstance(each, bytes) else each for each in reply])
 
     async def _scripted(self) -> Any:
-        # Connections belong to an event loop, and to a process: a bucket in another one connects anew.
+        # Connections belong to an event loop, and to a process: a bucket in another one connects again.
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop or self._pid != os.getpid():
             self._client, self._loop, self._pid = self._connect(), loop, os.getpid()
@@ -440,6 +443,7 @@ class RedisStore(Store):
             granted, moment, end, epoch, now, resume_at, rate, burst, daily_budget, level, paused_until,
             spent, version, date, exhausted_until, learned, note, wall,
         ) = reply  # fmt: skip
+        # Texts, as they came: they go back unchanged, so no rounding adds up.
         self._version, self._date, self._spent, self._exhausted = version, date, spent, exhausted_until
         self._last = Booking(
             granted == "1",

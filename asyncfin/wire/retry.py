@@ -47,7 +47,9 @@ class Retry:
         """
         if asked is None:
             longest = min(self.wait_max, self.wait_initial * 2.0 ** min(attempt - 1, 1000))
+            # From the upper half: drawn from all of it, a later wait could be shorter than an earlier one.
             return source.uniform(longest / 2, longest)
+        # A little more than asked: all who were refused at once would come back at once.
         return None if asked > self.max_retry_after else asked + source.uniform(0, self.wait_initial)
 
     def gives_up(self, error: Exception, *, attempt: int, elapsed: float, wait: float) -> bool:

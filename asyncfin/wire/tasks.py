@@ -108,6 +108,7 @@ class _Merged(Generic[T]):
         self._ready: deque[T] = deque()
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
+        # Counted down by the workers themselves, so that the consumer knows the end without looking at tasks.
         self._running = min(limit, len(generators))
         self.workers: list[asyncio.Task[None]] = []
         for _ in range(self._running):  # where tasks are eager, one may fail before the next is made
@@ -167,9 +168,11 @@ class SingleFlight(Generic[K, T]):
             call = self._calls[key] = _Call(loop.create_task(function()))
         call.waiting += 1
         try:
+            # The task is not the caller's: cancelling one who waits must not cancel it for the others.
             return await asyncio.shield(call.task)
         finally:
             call.waiting -= 1
+            # A failure is not kept either: the next caller tries again.
             if (call.task.done() or not call.waiting) and self._calls.get(key) is call:
                 del self._calls[key]
             if not call.task.done() and not call.waiting:

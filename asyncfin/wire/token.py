@@ -137,6 +137,7 @@ class Tokens:
         if not echoed:
             return response
         # The longer first, for one may begin with another.
+        # Only now the expensive patterns, and only of tokens that are certainly there.
         patterns = sorted((each.pattern() for each in echoed), key=len, reverse=True)
         strike = partial(re.compile("|".join(patterns).encode()).sub, _HIDDEN.encode())
         headers = {name: strike(value.encode()).decode() for name, value in response.headers.items()}
@@ -150,6 +151,8 @@ class Tokens:
             async with timeout:
                 text = await self._ask()
         except (Exception, asyncio.CancelledError) as error:
+            # This task was cancelled from outside. Any other cancellation is the callable's own, and an error
+            # of it.
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
             if timeout.expired():

@@ -128,6 +128,8 @@ class Transport:
             RuntimeError: this is closed already, or belongs to another event loop that is not closed.
         """
         scopes = (await self._opened()).scopes
+        # A timeout without an end, which `aclose` moves to now: asyncio's own way to end a block from outside
+        # without taking its task's cancellation for somebody else's.
         scope = asyncio.timeout(None)
         scopes.add(scope)
         try:
@@ -182,6 +184,7 @@ class Transport:
 
     def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
+            # As many connections as slots: no request waits for one after its grant.
             connector=aiohttp.TCPConnector(limit=self.max_in_flight, ssl=self._ssl or True),
             headers={
                 "Accept": "application/json",
@@ -189,11 +192,14 @@ class Transport:
                 "User-Agent": f"asyncfin/{own_version()}",
             },
             request_class=_Request,
+            # The service sets none, and whatever else answers in its place gets none back.
             cookie_jar=aiohttp.DummyCookieJar(),
+            # Done by `inflated`, which bounds what a small body can stand for.
             auto_decompress=False,
             middlewares=(_once,),
             proxy=environment_proxy(self.base_url) if self._trust_env else None,
             timeout=aiohttp.ClientTimeout(
+                # Bound by `asyncio.timeout` in `_exchange`, which counts inflating too.
                 total=None,
                 connect=self.timeouts.connect,
                 sock_read=self.timeouts.read,
@@ -228,6 +234,7 @@ class Transport:
                 body = await inflated(raw, coding, self._max_body_bytes)
         except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
             # A 429 or a 5xx says what to do by its status, whatever has become of its body.
+            # What it says is in its head; a proxy's 503 often breaks off.
             if head is not None and (head.status == 429 or head.status >= 500):
                 return head
             return self._failure(error)

@@ -157,6 +157,7 @@ def read_query_page(body: bytes, value_version: str | None = None) -> QueryPage:
         response.series,
         response.next_cursor,
     )
+    # Looked for in the bytes first: values are decoded only where the word stands somewhere.
     if value_version == _ORIGINAL and _RESTATED.encode() in body:
         _refuse_restated(page)
     return page
@@ -240,6 +241,7 @@ async def read_planned_page(
             another length, or one of its numbers is none.
     """
     body = json_text(body)
+    # A scan can't be interrupted, so a larger body would stop the loop for longer.
     if len(body) <= _MAX_SCAN_BYTES:
         scanned = await _scanned(body, wanted, value_version, keep_foreign=keep_foreign)
         if scanned is not None:
@@ -251,6 +253,7 @@ async def read_planned_page(
         await asyncio.sleep(0)
         slices.append(decode_numbers(each, len(page.periods)))
     foreign: dict[int, Numbers] = {}
+    # One by one, so that one unsound series costs only itself.
     for index in others if keep_foreign else ():
         await asyncio.sleep(0)
         with suppress(MalformedAnswerError):
@@ -326,6 +329,7 @@ async def _scanned(
             _numbers_of([found.series[index].values for index in rows], len(periods), _value_texts(body))
             for rows in (indices, others)
         )
+        # A number too large for a float, or an array of another length: the slower way says which.
         if numbers is None or foreign is None:
             return None
         return PlannedPage(
@@ -402,6 +406,7 @@ def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbe
     Raises:
         MalformedAnswerError: a `values` array is of another length, or a number is none.
     """
+    # One call of the decoder for many series: a call for each takes longer than reading them.
     text = b"[" + b",".join([raw.values for _, raw in series]) + b"]"
     single = ((raw.values, index, raw.series_id) for index, raw in series)
     arrays = decode_arrays(_observations, text, count, single)
@@ -430,6 +435,7 @@ def _numbers_of(arrays: Sequence[list[Any]], count: int, texts: Iterable[bytes] 
     # What is too small is read as 0.0; the int 0 is exact, and frequent.
     if float in map(type, filterfalse(None, found)) and any(map(_is_marked_tiny, texts)):
         return None
+    # In C from here on: a loop of Python over millions of values takes longer than decoding them.
     starts = accumulate([count - each.count(None) for each in arrays], initial=0)
     positions = compress([*range(count)] * len(arrays), entries)
     return Numbers(array("I", list(starts)), array("i", list(positions)), numbers)

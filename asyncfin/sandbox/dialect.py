@@ -30,7 +30,7 @@ class Dialect:
         periods: which of the selected periods a query page lists: those populated in the whole "answer", all
             that were "asked" for (exact: each once; otherwise the dataset's in the range), or those
             populated on this "page".
-        order: of the periods: "oldest" first, "newest" first, or "shuffled" (each page its own way, repeatable).
+        order: of the periods: "oldest" first, "newest" first, or "shuffled" (by page, repeatable).
         empty_series: whether matching series without an observation in the selected periods are listed.
         never_valued: whether matching series are listed that have no value in any period of the publication,
             in the `value_version` asked for.

@@ -1,8 +1,9 @@
 """How tasks are waited for: bounded jobs, single-flight calls, resumable iteration, and cancel and wait.
 
-anyio's pieces for the same jobs are not as strict: its shield does not hold against asyncio's own
-`Task.cancel`, its memory streams lose the item that meets a cancellation, and its task groups must not be
-open across the yield of an async generator. So these are built on asyncio alone.
+anyio's pieces for the same jobs are not as strict under asyncio's own `Task.cancel` (tried with 4.16): a
+second one cuts a shielded cleanup off, a memory stream loses the item that meets one, and `to_thread.run_sync`
+does not wait for its thread, whose limiter is free before it ends. Its task groups wrap a single failure, and
+must not be open across the yield of an async generator. So these are built on asyncio alone.
 """
 
 import asyncio

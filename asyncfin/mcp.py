@@ -152,7 +152,7 @@ class _Tools:
         return await _reported(self._query(entity_id, series_ids, periods, restated))
 
     async def _find_series(self, entity_id: str, words: str) -> CallToolResult:
-        catalogue = await self._client.catalogue(self._offered(entity_id))
+        catalogue = await self._client.catalogue(self.offered(entity_id))
         self._names[entity_id] = catalogue.name
         if not words.strip():
             return _overview(catalogue)
@@ -193,13 +193,13 @@ class _Tools:
         if periods not in _PERIODS:
             raise SelectionError(f"periods must be one of: {', '.join(_PERIODS)}; not {periods!r}")
         return await self._client.plan(
-            self._offered(entity_id),
+            self.offered(entity_id),
             Select(series_ids=series_ids),
             _PERIODS[periods],
             value_version="latest_restated" if restated else "original",
         )
 
-    def _offered(self, entity_id: str) -> str:
+    def offered(self, entity_id: str) -> str:
         if entity_id not in self._names:
             raise SelectionError(f"{entity_id!r} is not one of the companies on offer: see list_entities")
         return entity_id

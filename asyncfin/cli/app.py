@@ -61,14 +61,14 @@ for command in COMMANDS:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; a failure is one line on standard error."""
-    _use_utf8()
+    use_utf8()
     if not arguments or arguments[0] in ("--help", "-h"):
         app.resolved_commands()  # else the list of commands has no descriptions
     try:
         app(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        _discard_output()
+        discard_output()
         return Exit.BROKEN_PIPE
     except (CycloptsError, UsageError, EntitiesFailedError, AsyncfinError, OSError) as failure:
         code, line = ending(failure)
@@ -76,12 +76,12 @@ def run(arguments: Sequence[str]) -> int:
         try:
             sys.stdout.flush()
         except OSError:
-            _discard_output()
+            discard_output()
         return code
     return Exit.OK
 
 
-def _use_utf8() -> None:
+def use_utf8() -> None:
     """Write UTF-8 into files and pipes, whatever the locale; a terminal shows "?" for what it cannot encode.
 
     What is written to a closed standard output or error is discarded.
@@ -94,6 +94,6 @@ def _use_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]
 
 
-def _discard_output() -> None:
+def discard_output() -> None:
     """Redirect standard output to the null device, so that the interpreter's last flush does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -83,7 +83,7 @@ async def catalogue(
     elif csv or csv_raw:
         _print_csv(shown, raw=csv_raw)
     else:
-        _print_catalogue(shown, len(whole), descriptions, screen())
+        print_catalogue(shown, len(whole), descriptions, screen())
 
 
 def _print_csv(shown: Catalogue, *, raw: bool) -> None:
@@ -102,7 +102,7 @@ def _print_csv(shown: Catalogue, *, raw: bool) -> None:
     print_csv(heads, rows, raw=raw)
 
 
-def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Console) -> None:
+def print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Console) -> None:
     console.print(f"{shown.name} ({shown.entity_id})", style="bold")
     for group in shown.groups:
         words = f"{group.cadence}, {group.basis}, {len(group.series)} series"

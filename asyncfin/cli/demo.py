@@ -52,13 +52,13 @@ async def demo() -> None:
                 plan = await client.plan(catalogues[0], _SELECT, Annual(last=_YEARS))
                 panel = await client.run(plan)
     console = screen(_WIDTH)
-    _print_entities(catalogues, address, console)
-    _print_figures(panel, console)
-    _print_cost(client.stats(), plan, console)
+    print_entities(catalogues, address, console)
+    print_figures(panel, console)
+    print_cost(client.stats(), plan, console)
     print_next(console)
 
 
-def _print_entities(catalogues: Sequence[Catalogue], address: str, console: Console) -> None:
+def print_entities(catalogues: Sequence[Catalogue], address: str, console: Console) -> None:
     console.print(Text(f"Read over HTTP from a sandbox of the service, at {address}", "bold"))
     console.print()
     table = bare_table("entity", "name", right=("series", "scopes", "periods", "latest"))
@@ -68,7 +68,7 @@ def _print_entities(catalogues: Sequence[Catalogue], address: str, console: Cons
     console.print(table)
 
 
-def _print_figures(panel: Panel, console: Console) -> None:
+def print_figures(panel: Panel, console: Console) -> None:
     console.print()
     title = f"{panel.dataset.name}, fiscal years, in billions of US dollars, as first reported"
     console.print(Text(title, "bold"))
@@ -95,7 +95,7 @@ def _add_row(table: Table, name: str, series: Series) -> None:
     table.add_row(name, *cells, spark(numbers))
 
 
-def _print_cost(stats: Stats, plan: Plan, console: Console) -> None:
+def print_cost(stats: Stats, plan: Plan, console: Console) -> None:
     spent = ", ".join(f"{counts.requests} {operation}" for operation, counts in stats.by_operation.items())
     console.print()
     console.print(

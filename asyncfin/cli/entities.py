@@ -44,7 +44,7 @@ class Names:
         ids: dict[str, dict[str, None]] = {}
         for entity_id, names in rows:
             for name in names:
-                ids.setdefault(_folded(name), {})[entity_id] = None
+                ids.setdefault(folded(name), {})[entity_id] = None
         # The class is frozen, so that it can be the default of a parameter.
         object.__setattr__(self, "_by_id", {entity_id: names[0] for entity_id, names in rows})
         object.__setattr__(self, "_ids", {name: tuple(found) for name, found in ids.items()})
@@ -55,7 +55,7 @@ class Names:
         Raises:
             UsageError: the text is neither an id nor a name, or it is the name of several entities.
         """
-        found = self._ids.get(_folded(text), ())
+        found = self._ids.get(folded(text), ())
         if len(found) == 1:
             return found[0]
         if found:
@@ -101,7 +101,7 @@ class Names:
             raise
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
     """Return a name in the form in which names are compared: case and runs of blanks do not count."""
     return " ".join(name.split()).casefold()
 

@@ -108,8 +108,8 @@ _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
 def ending(failure: Failure) -> tuple[Exit, str]:
     """Return the exit code of a failure and its line for standard error."""
     if isinstance(failure, EntitiesFailedError):
-        return _ending_of_several(failure)
-    code, advice = _verdict(type(failure))
+        return ending_of_several(failure)
+    code, advice = verdict(type(failure))
     if isinstance(failure, OSError) and "://" in str(failure.filename):
         advice = "check the address, and the credentials in the environment"
     if isinstance(failure, SelectionError) and failure.missing:
@@ -127,15 +127,15 @@ def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:
     return ""
 
 
-def _ending_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
+def ending_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
     # Where all entities failed for one reason, its exit code says more than "partial" does.
-    verdicts = [_verdict(kind) for kind in failure.kinds]
+    verdicts = [verdict(kind) for kind in failure.kinds]
     codes = {code for code, _ in verdicts}
     advice = dict.fromkeys(advice or "the report says what to correct" for _, advice in verdicts)
     return codes.pop() if failure.all and len(codes) == 1 else Exit.FAILED, _line(failure, "; ".join(advice))
 
 
-def _verdict(kind: type[Exception]) -> tuple[Exit, str]:
+def verdict(kind: type[Exception]) -> tuple[Exit, str]:
     for each, code, advice in _ENDINGS:
         if issubclass(kind, each):
             return code, advice

@@ -43,10 +43,10 @@ async def explore(
     uvicorn = library("uvicorn", "web")
     from asyncfin.web import explorer
 
-    async with _served(service, names.offered(entity_ids, ids)) as (client, companies):
+    async with served(service, names.offered(entity_ids, ids)) as (client, companies):
         config = uvicorn.Config(explorer(client, companies), host="127.0.0.1", port=port, log_level="warning")
         server = uvicorn.Server(config)
-        announcing = asyncio.ensure_future(_announce(server))
+        announcing = asyncio.ensure_future(announce(server))
         try:
             # At Ctrl-C the server ends first, and then passes the signal on, which cancels this task.
             with suppress(asyncio.CancelledError):
@@ -59,7 +59,7 @@ async def explore(
 
 
 @asynccontextmanager
-async def _served(
+async def served(
     service: Service, offered: Mapping[str, str]
 ) -> AsyncIterator[tuple[Client, Mapping[str, str]]]:
     """Give a client of the service and the companies on offer, or those of a sandbox."""
@@ -74,7 +74,7 @@ async def _served(
         yield client, offered
 
 
-async def _announce(server: Any) -> None:
+async def announce(server: Any) -> None:
     """Print the address once the server listens."""
     while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
         await asyncio.sleep(0.01)

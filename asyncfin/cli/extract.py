@@ -163,7 +163,7 @@ def extract(
             print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
         else:
             screen().print(names.in_text(str(cost)))
-        _check_failed(cost.failed, cost.entities)
+        check_failed(cost.failed, cost.entities)
     else:
         asked |= {"wait": wait, "allow_unknown": allow_unknown, "lock": not no_lock}
         _end(asyncio.run(_report(asked, pace, service, names, quiet)), pace, names, json)
@@ -173,7 +173,7 @@ async def _report(
     asked: dict[str, Any], pace: Pace, service: Service, names: Names, quiet: bool
 ) -> ExtractReport:
     with shown_progress(names, quiet=quiet) as tell:
-        async with pace.client(service) as client, _interruptible() as stop:
+        async with pace.client(service) as client, interruptible() as stop:
             try:
                 return await run_extraction(client, **asked, stop=stop, progress=tell)
             except UnknownToAllError as error:
@@ -190,7 +190,7 @@ async def _cost(asked: dict[str, Any], pace: Pace, service: Service, quiet: bool
 
 
 @asynccontextmanager
-async def _interruptible() -> AsyncIterator[asyncio.Event]:
+async def interruptible() -> AsyncIterator[asyncio.Event]:
     """Return the event that the first Ctrl-C sets; the second Ctrl-C ends the command."""
     stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
     ended = False
@@ -220,7 +220,7 @@ async def _interruptible() -> AsyncIterator[asyncio.Event]:
 def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:
     """Print the report, and raise the error that decides the exit code."""
     if json:
-        print_json(_document(report))
+        print_json(document(report))
     else:
         screen().print(names.in_text(str(report)))
     if (stopped := report.stopped) is not None:
@@ -235,16 +235,16 @@ def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:
     if report.left and not report.unknown:
         print_error("asyncfin: ended by Ctrl-C; the same command goes on from there")
         raise KeyboardInterrupt
-    _check_failed(report.failed, len(report.entities))
+    check_failed(report.failed, len(report.entities))
     report.raise_for_unknown()
 
 
-def _check_failed(failed: Sequence[EntityReport], entities: int) -> None:
+def check_failed(failed: Sequence[EntityReport], entities: int) -> None:
     if failed:
         raise EntitiesFailedError([each.failure.error for each in failed if each.failure], entities)
 
 
-def _document(report: ExtractReport) -> dict[str, Any]:
+def document(report: ExtractReport) -> dict[str, Any]:
     """Return a report as plain data (docs/cli.md)."""
     return {
         "done": len(report.done),

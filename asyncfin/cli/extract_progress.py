@@ -43,7 +43,7 @@ def _ended(progress: ExtractProgress) -> int:
     return progress.done + progress.unchanged + progress.failed
 
 
-def _cost(progress: ExtractProgress) -> str:
+def cost(progress: ExtractProgress) -> str:
     pace = progress.requests / progress.seconds if progress.seconds else 0.0
     facts = [counted(progress.requests, "request"), f"{pace:,.1f} a second"]
     if progress.unchanged:
@@ -69,7 +69,7 @@ class _Lines:
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_SECONDS
             of = counted(progress.entities, "entity", "entities")
-            self._console.print(f"{_ended(progress):,} of {of}, {_cost(progress)}{_waiting(progress, ', ')}")
+            self._console.print(f"{_ended(progress):,} of {of}, {cost(progress)}{_waiting(progress, ', ')}")
 
 
 class _Bar:
@@ -93,7 +93,7 @@ class _Bar:
         if failure := _failure(progress, self._names):
             self._console.print(failure)
         self._bar.update(self._task, completed=_ended(progress), total=progress.entities)
-        self._below.plain = _cost(progress) + _waiting(progress, "\n")
+        self._below.plain = cost(progress) + _waiting(progress, "\n")
 
     def __rich__(self) -> Group:
         return Group(self._bar.get_renderable(), self._below)

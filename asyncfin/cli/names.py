@@ -41,7 +41,7 @@ async def names(
     if from_cache:
         if entity_ids or ids:
             raise UsageError("--from-cache takes all entities of the cache: name none beside it")
-        _print(await _cached(service))
+        _print(await cached(service))
         return
     asked = [names.entity_id(each) for each in entity_ids] + (listed(ids, names) if ids else [])
     if not asked:
@@ -51,7 +51,7 @@ async def names(
     _print(found)
 
 
-def _cached(service: Service) -> Awaitable[Sequence[Dataset]]:
+def cached(service: Service) -> Awaitable[Sequence[Dataset]]:
     """Return what the cache knows of the service, as the account of the token sees it."""
     from asyncfin.cache.file import FileCache
 

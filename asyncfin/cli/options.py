@@ -269,7 +269,7 @@ class Periods:
             raise UsageError("--last goes with --annual or --quarterly: add one of them")
         if mode in ("--exact", "--trailing") and (self.first or self.final):
             raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
-        start, end = _bound("--from", self.first, 1), _bound("--to", self.final, 12)
+        start, end = bound("--from", self.first, 1), bound("--to", self.final, 12)
         if start and end and end.fiscal_end < start.fiscal_end:
             raise UsageError(f"--to must not be before --from: {self.final} is before {self.first}")
         with naming(mode if self.last is None else "--last"):
@@ -285,7 +285,7 @@ class Periods:
             return FiscalRange(start, end)
 
 
-def _bound(option: str, text: str | None, month: int) -> Period | None:
+def bound(option: str, text: str | None, month: int) -> Period | None:
     """Return the fiscal end that an option names; `month` completes a year."""
     if text is None:
         return None

@@ -41,7 +41,7 @@ def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool) -> None
     entity_heads = _ENTITY_HEADS if len(panels) > 1 else ()
     # All rows first: a value that breaks the spec must not leave half a file.
     rows = [
-        [*(getattr(panel.dataset, name) for name in entity_heads), *_csv_row(series, periods)]
+        [*(getattr(panel.dataset, name) for name in entity_heads), *csv_row(series, periods)]
         for panel in panels
         for series in panel
         if empty or any(value is not None for value in series.values)
@@ -49,7 +49,7 @@ def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool) -> None
     print_csv([*entity_heads, *_SERIES_HEADS, *(period.label for period in periods)], rows, raw=raw)
 
 
-def _csv_row(series: Series, periods: Sequence[Period]) -> list[Any]:
+def csv_row(series: Series, periods: Sequence[Period]) -> list[Any]:
     numbers = {period: value.number for period, value in series.observations()}
     path = format_path(series.scopes)
     names = (series.series_id, series.metric_id, series.label, path, series.reporting_group_id, series.basis)
@@ -72,7 +72,7 @@ def print_panels(
         unit: what whole numbers are divided by.
     """
     whole = shown = excerpt([panel._grid for panel in panels], empty=empty)
-    shown_text = _in_unit(unit)
+    shown_text = in_unit(unit)
     # Periods that were named are all shown, in as many tables as it takes.
     if latest and whole.periods > text.MOST_PERIODS:
         shown = text.latest(whole, console.width, shown_text, empty=empty)
@@ -101,7 +101,7 @@ def print_panels(
     console.print("\n".join(notes), style="dim")
 
 
-def _in_unit(unit: Unit | None) -> Callable[[Value], str]:
+def in_unit(unit: Unit | None) -> Callable[[Value], str]:
     """Return the function from a value to its text; zeros, decimals and percentages are not scaled."""
     if unit is None:
         return attrgetter("text")

@@ -76,7 +76,7 @@ async def query(
         raise UsageError(f"--unit is for the table, and {form} prints none: leave out one of them")
     # All that can be known before a request is spent is checked first.
     if plot is not None:
-        _check_picture(plot)
+        check_picture(plot)
     entities = list(dict.fromkeys(map(names.entity_id, entity_ids)))
     if not entities:
         raise UsageError("no entity is named: give an entity id, or several to compare them")
@@ -87,7 +87,7 @@ async def query(
         async with connected(service, "Asking", names) as client:
             plans = await asyncio.gather(*(_plan(client, each, question) for each in entities))
         if json:
-            documents = [_plan_document(plan) for plan in plans]
+            documents = [plan_document(plan) for plan in plans]
             print_json(documents[0] if len(documents) == 1 else documents)
         else:
             screen().print("\n\n".join(map(str, plans)))
@@ -137,7 +137,7 @@ async def _plan(client: Client, entity_id: str, question: SharedQuestion) -> Pla
     )
 
 
-def _plan_document(plan: Plan) -> dict[str, Any]:
+def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as plain data (docs/cli.md)."""
     return {
         "entity_id": plan.catalogue.entity_id,
@@ -150,7 +150,7 @@ def _plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _check_picture(file: Path) -> None:
+def check_picture(file: Path) -> None:
     """Refuse, before a request is spent, a file that could not be written."""
     require("matplotlib", "plot", "--plot")
     from matplotlib.backend_bases import FigureCanvasBase

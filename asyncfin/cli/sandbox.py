@@ -101,7 +101,7 @@ async def sandbox(
         )
         async with service:
             console = progress_console()
-            _announce(service, service.base_url if public_url else _reachable(service, host), console)
+            announce(service, service.base_url if public_url else reachable(service, host), console)
             # Ctrl-C cancels the task; what a container gets is a termination signal.
             ended = asyncio.Event()
             with suppress(NotImplementedError):  # on Windows
@@ -113,7 +113,7 @@ async def sandbox(
         raise UsageError(str(error)) from None
 
 
-def _reachable(service: Sandbox, host: str) -> str:
+def reachable(service: Sandbox, host: str) -> str:
     """Return where others reach a service that listens at this host."""
     if host not in ("0.0.0.0", "::", ""):  # noqa: S104
         return service.base_url
@@ -128,7 +128,7 @@ def _reachable(service: Sandbox, host: str) -> str:
     )
 
 
-def _announce(service: Sandbox, base_url: str, console: Console) -> None:
+def announce(service: Sandbox, base_url: str, console: Console) -> None:
     line = f"export ASYNCFIN_BASE_URL={base_url} ASYNCFIN_TOKEN={service.token}"
     screen().print(line, soft_wrap=True)  # wrapped, it could not be pasted
     entities = "\n".join(f"  {each}  {name}".rstrip() for each, name in service.names.items())
@@ -147,10 +147,10 @@ def _fault(text: str) -> Fault:
         raise UsageError(f"--fault {text!r} is of no known kind: it must be one of {', '.join(_FAULTS)}")
     pairs = [pair.partition("=") for pair in given.split(",") if pair]
     values = {field: value for field, _, value in pairs}
-    reason = _misnamed(kind, values)
+    reason = misnamed(kind, values)
     if not reason:
         try:
-            return kind(**{field: _fault_value(field, value) for field, value in values.items()})
+            return kind(**{field: fault_value(field, value) for field, value in values.items()})
         except BrokenDatasetError:
             raise
         except ValueError as error:
@@ -161,7 +161,7 @@ def _fault(text: str) -> Fault:
     raise UsageError(f"--fault {text!r} is not understood ({reason}): write {pattern}")
 
 
-def _misnamed(kind: type[Fault], values: dict[str, str]) -> str:
+def misnamed(kind: type[Fault], values: dict[str, str]) -> str:
     """Return what is wrong with the names of a fault's values; "" if nothing is."""
     known = fields_dict(kind)
     if unknown := [name for name in values if name not in known]:
@@ -170,7 +170,7 @@ def _misnamed(kind: type[Fault], values: dict[str, str]) -> str:
     return f"{' and '.join(missing)} must be given" if missing else ""
 
 
-def _fault_value(field: str, value: str) -> Any:
+def fault_value(field: str, value: str) -> Any:
     if field == "publication":
         return load(value)
     if field == "body":

@@ -170,7 +170,7 @@ class _Estimate:
         with self._client.observed(tracker), tracker.counting():
             async with bounded(jobs, self._client.max_in_flight) as found:
                 expected = [each async for each in found]
-        self._refuse_unknown([each.lacking for each in expected])
+        self.refuse_unknown([each.lacking for each in expected])
         states = [each.state for each in expected]
         return ExtractCost(
             entities=len(ids),
@@ -185,7 +185,7 @@ class _Estimate:
             budget=self._left(),
         )
 
-    def _refuse_unknown(self, lacking: list[Lacking | None]) -> None:
+    def refuse_unknown(self, lacking: list[Lacking | None]) -> None:
         """Refuse names that no entity has, where all are known.
 
         Raises:

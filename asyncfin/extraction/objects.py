@@ -326,11 +326,11 @@ class _Lock:
         """
         loop = asyncio.get_running_loop()
         if not await self._put("create"):
-            await self._await_stale(loop.time)
+            await self.await_stale(loop.time)
         elif await self._put("create"):
             # The second one must fail: this store says nothing of conditions, and keeps none.
-            raise self._unconditional()
-        self._renewing = asyncio.ensure_future(self._renew(loop.time))
+            raise self.unconditional()
+        self._renewing = asyncio.ensure_future(self.renew(loop.time))
 
     async def release(self) -> None:
         """Delete the lock, unless it is another run's by now."""
@@ -356,31 +356,31 @@ class _Lock:
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             return False
         except (exceptions.NotSupportedError, NotImplementedError):
-            raise self._unconditional() from None
+            raise self.unconditional() from None
         self._tag = written["e_tag"]
         return True
 
-    async def _await_stale(self, time: Any) -> None:
+    async def await_stale(self, time: Any) -> None:
         # A lock that is renewed has another tag each time. One that keeps its tag for five minutes is
         # nobody's: the run that replaces just that tag has taken it over, and all others fail.
-        seen, since = await self._current_tag(), time()
+        seen, since = await self.current_tag(), time()
         while seen is not None and time() - since < STALE_SECONDS:
             await asyncio.sleep(min(_LOOK_SECONDS, STALE_SECONDS / 10))
-            if (tag := await self._current_tag()) not in (seen, None):
-                raise self._at_work()
+            if (tag := await self.current_tag()) not in (seen, None):
+                raise self.at_work()
             if tag is None:
                 seen = None
         if not await self._put("create" if seen is None else {"e_tag": seen}):
-            raise self._at_work()
+            raise self.at_work()
 
-    async def _renew(self, time: Any) -> None:
+    async def renew(self, time: Any) -> None:
         renewed = time()
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             try:
                 # The order matters: only where the write fails is it worth a request to see whose the lock
                 # is.
-                if await self._put({"e_tag": self._tag}) or await self._is_ours():
+                if await self._put({"e_tag": self._tag}) or await self.is_ours():
                     renewed = time()
                     continue
             except OSError:
@@ -393,7 +393,7 @@ class _Lock:
             )
             return
 
-    async def _is_ours(self) -> bool:
+    async def is_ours(self) -> bool:
         """Return whether the lock is this run's: a 409, or a write that was sent twice, leaves it open."""
         obstore = library("obstore", "store")
         try:
@@ -405,7 +405,7 @@ class _Lock:
         self._tag = found.meta["e_tag"]
         return content.startswith(self._owner.encode())
 
-    async def _current_tag(self) -> str | None:
+    async def current_tag(self) -> str | None:
         obstore = library("obstore", "store")
         try:
             with _naming(self._prefix):
@@ -414,10 +414,10 @@ class _Lock:
             return None
         return tag
 
-    def _at_work(self) -> ManifestMismatchError:
+    def at_work(self) -> ManifestMismatchError:
         return ManifestMismatchError(f"another run is at work on {self._prefix}: let it end, or stop it")
 
-    def _unconditional(self) -> ArgumentError:
+    def unconditional(self) -> ArgumentError:
         return ArgumentError(
             f"to: {self._prefix}: this store has no conditional writes, which keep two runs apart:"
             " lock=False (--no-lock) if there is certainly no other"

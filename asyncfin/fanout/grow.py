@@ -184,9 +184,9 @@ class _Batch:
         # empty.
         hub = table.largest_hub()
         while hub is not None:
-            self._start(*hub)
+            self.start(*hub)
             self._fill()
-            hub = self._next_hub()
+            hub = self.next_hub()
         for hubs in self._hubs:
             hubs.close()
 
@@ -206,7 +206,7 @@ class _Batch:
             return sum([cells[other] for other in others if other in cells])
         return sum([count for other, count in cells.items() if other in others])
 
-    def _choose(self, side: int, line: int, cost: int) -> None:
+    def choose(self, side: int, line: int, cost: int) -> None:
         self._room -= cost
         self._chosen[side][line] = None
         other_side, gain = 1 - side, self._gain[1 - side]
@@ -216,17 +216,17 @@ class _Batch:
                 gain[other] = count = gain.get(other, 0) + count
                 heappush(near, (0, -count, other_side, other))
 
-    def _start(self, side: int, hub: int) -> None:
+    def start(self, side: int, hub: int) -> None:
         """Choose a hub and, where its partners are too many, the ones that fill the page evenly."""
         partners = self._table.unassigned[side][hub]
         if len(partners) <= self._free(1 - side):
-            self._choose(side, hub, self._cost(side, hub))
+            self.choose(side, hub, self._cost(side, hub))
             return
         self._room -= self._cost(side, hub)
         self._chosen[side][hub] = None
-        self._fill_evenly(1 - side, partners)
+        self.fill_evenly(1 - side, partners)
 
-    def _fill_evenly(self, side: int, lines: Iterable[int]) -> None:
+    def fill_evenly(self, side: int, lines: Iterable[int]) -> None:
         by_total: dict[int, list[int]] = {}
         for line in islice(lines, _PARTNERS_WEIGHED):
             if line not in self._chosen[side]:
@@ -239,7 +239,7 @@ class _Batch:
             if not by_total[total]:
                 totals.remove(total)
             if (cost := self._cost(side, line)) <= self._room:
-                self._choose(side, line, cost)
+                self.choose(side, line, cost)
                 missing -= total
 
     def _fill(self) -> None:
@@ -259,20 +259,20 @@ class _Batch:
             if now > waste:
                 heappush(near, (now, gain, side, line))
             else:
-                self._choose(side, line, cost)
+                self.choose(side, line, cost)
 
-    def _next_hub(self) -> tuple[int, int] | None:
+    def next_hub(self) -> tuple[int, int] | None:
         """Return the side and line of the next hub that fits. What does not fit never will in this batch."""
         if not self._room or not self._free(0) or not self._free(1):
             return None
         # A hub of a side takes one line there and many of the other: so the scarcer side is the hub's.
         short = 0 if self._free(0) <= self._free(1) else 1
         for side in (short, 1 - short):
-            for line in self._fitting(side):
+            for line in self.fitting(side):
                 return side, line
         return None
 
-    def _fitting(self, side: int) -> Iterator[int]:
+    def fitting(self, side: int) -> Iterator[int]:
         """Yield the hubs for which, and for one of whose partners, there is room."""
         for line in self._hubs[side]:
             if line in self._chosen[side]:

@@ -94,7 +94,7 @@ class Meter:
         spent = sum(requests for *_, requests in self.counts.counts(account.name, now.date(), now.date()))
         if account.allowance is not None and spent >= account.allowance:
             midnight = datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), UTC)
-            raise _too_many(
+            raise too_many(
                 "daily_allowance_reached",
                 "The account's data requests of today are spent.",
                 (midnight - now).total_seconds(),
@@ -104,7 +104,7 @@ class Meter:
         # GCRA: at `_due` a full burst has grown back.
         earliest = self._due.get(account.name, -math.inf) - (account.burst - 1) / account.rate
         if (wait := earliest - self.time() - 1e-9) > 0:
-            raise _too_many("rate_limited", "Too many data requests in a short time.", wait)
+            raise too_many("rate_limited", "Too many data requests in a short time.", wait)
 
     def count(self, account: Account, operation: str) -> None:
         """Count a data request of the account."""
@@ -114,7 +114,7 @@ class Meter:
             self._due[account.name] = max(self._due.get(account.name, now), now) + 1 / account.rate
 
 
-def _too_many(code: str, message: str, seconds: float) -> RefusedError:
+def too_many(code: str, message: str, seconds: float) -> RefusedError:
     return RefusedError(429, code, message, headers={"Retry-After": str(max(1, math.ceil(seconds)))})
 
 

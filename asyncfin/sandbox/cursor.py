@@ -57,20 +57,20 @@ def start_of(
             older publication is 400 as well.
     """
     # First, where the dialect wants it so; checked again below it is found right.
-    if dialect.cursor_before_pin and cursor and _unsealed(cursor, selection)[1] != dataset_id:
+    if dialect.cursor_before_pin and cursor and unsealed(cursor, selection)[1] != dataset_id:
         raise _invalid("is of an older publication")
     # A UUID is the same in upper and lower case.
     if expected_dataset_id and expected_dataset_id.lower() != dataset_id.lower():
         raise dataset_changed(dataset_id)
     if isinstance(cursor, UnsetType):
         return Position()
-    position, publication = _unsealed(cursor, selection)
+    position, publication = unsealed(cursor, selection)
     if publication != dataset_id:
         raise dataset_changed(dataset_id)
     return position
 
 
-def _unsealed(text: str, selection: str) -> tuple[Position, str]:
+def unsealed(text: str, selection: str) -> tuple[Position, str]:
     """Return the position that a cursor leads to, and the publication it was made for."""
     try:
         sealed = base64.b64decode(text, validate=True)

@@ -32,7 +32,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_INFLATED = 512 << 20  # the largest real file has 30 MB
 
 
-def _check_dataset_id(_: object, __: object, dataset_id: Any) -> None:
+def check_dataset_id(_: object, __: object, dataset_id: Any) -> None:
     try:
         read(dataset_id, Uuid, "dataset_id")
     except WrongPlaceError as wrong:
@@ -56,7 +56,7 @@ class Publication:
 
     entity_id: str
     name: str
-    dataset_id: str = field(validator=_check_dataset_id)
+    dataset_id: str = field(validator=check_dataset_id)
     created_timestamp: str
     periods: tuple[Period, ...]
     scope_groups: tuple[dict[str, Any], ...]

@@ -188,7 +188,7 @@ def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
     file = read(document, _File, "$")
     places = [f"$.publications[{at}]" for at in range(len(file.publications))]
     # UUIDs are the same in upper and lower case.
-    _refuse_repeated(places, [each.dataset_id.lower() for each in file.publications], "dataset_id")
+    refuse_repeated(places, [each.dataset_id.lower() for each in file.publications], "dataset_id")
     publications = [_expanded(each, at) for at, each in zip(places, file.publications, strict=True)]
     stamps = [each.created_timestamp for each in file.publications]
     for place, before, stamp in zip(places[1:], stamps, stamps[1:], strict=False):
@@ -202,7 +202,7 @@ def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
 
 def _expanded(publication: _Publication, place: str) -> dict[str, Any]:
     """Return the fields of a publication in the shapes of spec 2."""
-    _check_timestamp(publication.created_timestamp, place)
+    check_timestamp(publication.created_timestamp, place)
     periods = tuple(msgspec.structs.astuple(period) for period in publication.periods)
     for at, (before, period) in enumerate(pairwise(periods), 1):
         if period <= before:
@@ -211,7 +211,7 @@ def _expanded(publication: _Publication, place: str) -> dict[str, Any]:
                 f"{place}.periods[{at}]",
                 f"is {shown(period)}, which {fault}: sort by year, end month, duration",
             )
-    _check_ids(publication, place)
+    check_ids(publication, place)
     formats = {each.series_id: each.number_format for group in publication.groups for each in group.series}
     for series_id in publication.values:
         if series_id not in formats:
@@ -234,7 +234,7 @@ def _expanded(publication: _Publication, place: str) -> dict[str, Any]:
     }
 
 
-def _check_timestamp(timestamp: str, place: str) -> None:
+def check_timestamp(timestamp: str, place: str) -> None:
     try:
         if datetime.fromisoformat(timestamp).utcoffset() == timedelta(0):
             return
@@ -246,19 +246,19 @@ def _check_timestamp(timestamp: str, place: str) -> None:
     )
 
 
-def _check_ids(publication: _Publication, place: str) -> None:
+def check_ids(publication: _Publication, place: str) -> None:
     """Refuse ids that stand twice, series in a foreign group, and references to scopes that are not there."""
     scope_places = _places(f"{place}.scope_groups", publication.scope_groups)
-    _refuse_repeated(
+    refuse_repeated(
         scope_places, [each.scope_group_id for each in publication.scope_groups], "scope_group_id"
     )
     scopes = set()
     for at, scope_group in zip(scope_places, publication.scope_groups, strict=True):
         ids = [scope.scope_id for scope in scope_group.scopes]
-        _refuse_repeated(_places(f"{at}.scopes", ids), ids, "scope_id")
+        refuse_repeated(_places(f"{at}.scopes", ids), ids, "scope_id")
         scopes |= {_Reference(scope_group.scope_group_id, each) for each in ids}
     group_places = _places(f"{place}.groups", publication.groups)
-    _refuse_repeated(
+    refuse_repeated(
         group_places, [each.reporting_group_id for each in publication.groups], "reporting_group_id"
     )
     series: dict[str, _Series] = {}
@@ -272,7 +272,7 @@ def _check_ids(publication: _Publication, place: str) -> None:
                     f"is {shown(each.reporting_group_id)}, not that of the group it stands in:"
                     f" write {shown(group.reporting_group_id)} or leave it out",
                 )
-    _refuse_repeated(series, [each.series_id for each in series.values()], "series_id")
+    refuse_repeated(series, [each.series_id for each in series.values()], "series_id")
     for at, each in series.items():
         for number, reference in enumerate(each.scopes):
             if reference not in scopes:
@@ -286,7 +286,7 @@ def _places(place: str, entries: Sequence[Any]) -> list[str]:
     return [f"{place}[{at}]" for at in range(len(entries))]
 
 
-def _refuse_repeated(places: Iterable[str], ids: Iterable[str], key: str) -> None:
+def refuse_repeated(places: Iterable[str], ids: Iterable[str], key: str) -> None:
     """Refuse an id that an earlier entry has."""
     first: dict[str, str] = {}
     for place, one in zip(places, ids, strict=True):
@@ -321,7 +321,7 @@ class _Tables:
         last = -1
         for at, row in enumerate(read(given, list[_Row], place)):
             here = f"{place}[{at}]"
-            self._check(row.period, self.periods, f"{here}[0]", "periods")
+            self.check(row.period, self.periods, f"{here}[0]", "periods")
             if row.period <= last:
                 raise WrongPlaceError(
                     f"{here}[0]",
@@ -346,14 +346,14 @@ class _Tables:
         sources: list[dict[str, Any]] = []
         if isinstance(value, _Sourced):
             number = value.number
-            self._check(value.fill_type, self.fill_types, f"{place}[1]", "fill_types")
-            self._check(value.report_period, self.report_periods, f"{place}[2]", "report_periods")
+            self.check(value.fill_type, self.fill_types, f"{place}[1]", "fill_types")
+            self.check(value.report_period, self.report_periods, f"{place}[2]", "report_periods")
             fill_type, report_period = (
                 self.fill_types[value.fill_type],
                 self.report_periods[value.report_period],
             )
             for at, source in enumerate(value.sources):
-                self._check(source.item, self.items, f"{place}[3][{at}][0]", "items")
+                self.check(source.item, self.items, f"{place}[3][{at}][0]", "items")
             sources = [
                 {
                     "item_id": self.items[source.item],
@@ -374,7 +374,7 @@ class _Tables:
         }
 
     @staticmethod
-    def _check(index: int, table: Sequence[Any], place: str, name: str) -> None:
+    def check(index: int, table: Sequence[Any], place: str, name: str) -> None:
         if index >= len(table):
             right = f"write 0 to {len(table) - 1}" if table else f"{name} is empty or absent"
             raise WrongPlaceError(place, f"is {index}, no index into {name}: {right}")
@@ -387,11 +387,11 @@ def period_object(period: tuple[int, int, int]) -> dict[str, int]:
 
 def format_number(number: float, pattern: str) -> str:
     """Return the number as the display pattern shows it, or plain if the pattern is not understood."""
-    return _formatter(pattern)(number)
+    return formatter(pattern)(number)
 
 
 @lru_cache
-def _formatter(pattern: str) -> Callable[[float], str]:
+def formatter(pattern: str) -> Callable[[float], str]:
     """Return what shows a number by this pattern: #,##0 or 0, then decimals, then a percent sign."""
     if pattern == ";;;":  # hidden, as in spreadsheets
         return lambda number: ""

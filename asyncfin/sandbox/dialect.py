@@ -14,11 +14,11 @@ _EXTRA = {"x_extra": {"note": "not in the description", "list": [1, None, 2.5]}}
 _OPEN_SETS = ("role", "basis", "cadence", "period_meaning", "fill_type")
 
 
-def _one_of(*choices: str) -> Any:
+def one_of(*choices: str) -> Any:
     return field(default=choices[0], validator=in_(choices))
 
 
-def _switch(default: bool) -> Any:
+def switch(default: bool) -> Any:
     return field(default=default, validator=instance_of(bool))
 
 
@@ -53,23 +53,23 @@ class Dialect:
         gzip: compress answers for clients that accept it.
     """
 
-    periods: Literal["answer", "asked", "page"] = _one_of("answer", "asked", "page")
-    order: Literal["oldest", "newest", "shuffled"] = _one_of("oldest", "newest", "shuffled")
+    periods: Literal["answer", "asked", "page"] = one_of("answer", "asked", "page")
+    order: Literal["oldest", "newest", "shuffled"] = one_of("oldest", "newest", "shuffled")
     # About series that are missing though they exist: a client must tell this from an incomplete answer.
-    empty_series: bool = _switch(True)
-    never_valued: bool = _switch(True)
-    left_out_on: Literal["every", "some"] = _one_of("every", "some")
-    trailing: Literal["end", "within"] = _one_of("end", "within")
-    last_cursor: Literal["absent", "null"] = _one_of("absent", "null")
-    pages: Literal["full", "short", "empty"] = _one_of("full", "short", "empty")
-    scope_groups: Literal["every", "first", "used"] = _one_of("every", "first", "used")
+    empty_series: bool = switch(True)
+    never_valued: bool = switch(True)
+    left_out_on: Literal["every", "some"] = one_of("every", "some")
+    trailing: Literal["end", "within"] = one_of("end", "within")
+    last_cursor: Literal["absent", "null"] = one_of("absent", "null")
+    pages: Literal["full", "short", "empty"] = one_of("full", "short", "empty")
+    scope_groups: Literal["every", "first", "used"] = one_of("every", "first", "used")
     # About a question that a new publication has made stale: spec 4.3 rules 5 and 6 have no order.
-    ids_before_pin: bool = _switch(False)
-    cursor_before_pin: bool = _switch(False)
+    ids_before_pin: bool = switch(False)
+    cursor_before_pin: bool = switch(False)
     metadata_lag: int = field(default=0, validator=and_(instance_of(int), ge(0)))
-    unrestated: Literal["latest_restated", "original"] = _one_of("latest_restated", "original")
-    extras: bool = _switch(False)
-    gzip: bool = _switch(False)
+    unrestated: Literal["latest_restated", "original"] = one_of("latest_restated", "original")
+    extras: bool = switch(False)
+    gzip: bool = switch(False)
 
 
 def extended(body: bytes) -> bytes:

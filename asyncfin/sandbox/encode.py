@@ -67,10 +67,10 @@ def encoded_series(publication: Publication) -> Iterator[EncodedSeries]:
     count = len(publication.periods)
     for group in publication.groups:
         for series in group["series"]:
-            yield _encoded(series, publication.values.get(series["series_id"], ()), count)
+            yield encoded(series, publication.values.get(series["series_id"], ()), count)
 
 
-def _encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedSeries:
+def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedSeries:
     # Rendered once, when it is published; a page is only joined from these pieces.
     originals = {index: _cell(value, "original") for index, value, _ in rows if value is not None}
     latest = dict(originals)
@@ -85,16 +85,16 @@ def _encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> Encoded
         metric_id=series["metric_id"],
         path=path_text((ref["scope_group_id"], ref["scope_id"]) for ref in series["scopes"]),
         reporting_group_id=series["reporting_group_id"],
-        populated=_bits(originals, size),
-        populated_latest=None if latest.keys() == originals.keys() else _bits(latest, size),
+        populated=bits(originals, size),
+        populated_latest=None if latest.keys() == originals.keys() else bits(latest, size),
         catalogue=encode(series),
         head=open_json(head),
-        original=_lines(originals, count),
-        latest=None if latest == originals else _lines(latest, count),
+        original=lines(originals, count),
+        latest=None if latest == originals else lines(latest, count),
     )
 
 
-def _bits(indexes: Iterable[int], size: int) -> bytes:
+def bits(indexes: Iterable[int], size: int) -> bytes:
     return sum(1 << index for index in indexes).to_bytes(size, "little")
 
 
@@ -107,5 +107,5 @@ def version_end(value_version: str) -> bytes:
     return b',"value_version":"%b"}' % value_version.encode()
 
 
-def _lines(cells: dict[int, bytes], count: int) -> bytes:
+def lines(cells: dict[int, bytes], count: int) -> bytes:
     return BETWEEN.join(cells.get(index, NULL) for index in range(count))

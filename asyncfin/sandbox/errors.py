@@ -52,12 +52,12 @@ class RefusedError(Exception):
         """Return the JSON of the response."""
         error: dict[str, Any] = {
             "code": self.code,
-            "message": _encodable(self.message),
+            "message": encodable(self.message),
             "request_id": request_id,
         }
         if self.issues:
             error["issues"] = [
-                {"field": _encodable(field), "message": _encodable(text)} for field, text in self.issues
+                {"field": encodable(field), "message": encodable(text)} for field, text in self.issues
             ]
         return msgspec.json.encode({"error": error})
 
@@ -73,6 +73,6 @@ def dataset_changed(dataset_id: str) -> RefusedError:
     return RefusedError(409, "dataset_changed", f"The current publication is {dataset_id}.")
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     # JSON can bring in a lone half of a surrogate pair, and UTF-8 cannot take it out.
     return text.encode(errors="backslashreplace").decode()

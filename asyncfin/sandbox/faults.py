@@ -17,7 +17,7 @@ from asyncfin.sandbox.request import Reply
 from asyncfin.sandbox.rules import OPERATIONS
 
 
-def _within(kinds: tuple[type, ...], right: Callable[[Any], bool], wanted: str) -> Any:
+def within(kinds: tuple[type, ...], right: Callable[[Any], bool], wanted: str) -> Any:
     """Return a check of a number: TypeError for another kind, True among them, ValueError for a wrong one."""
 
     def check(fault: Fault, attribute: Attribute[Any], value: Any) -> None:
@@ -31,10 +31,10 @@ def _within(kinds: tuple[type, ...], right: Callable[[Any], bool], wanted: str) 
 
 
 _NUMBER = (int, float)
-_a_share = _within(_NUMBER, lambda share: 0 <= share <= 1, "a number from 0 to 1")
-_a_status = _within((int,), lambda status: 200 <= status <= 599, "a whole number from 200 to 599")
-_not_negative = _within(_NUMBER, lambda seconds: seconds >= 0, "a number of seconds from 0")
-_positive = _within(_NUMBER, lambda seconds: seconds > 0, "a number of seconds above 0")
+_a_share = within(_NUMBER, lambda share: 0 <= share <= 1, "a number from 0 to 1")
+_a_status = within((int,), lambda status: 200 <= status <= 599, "a whole number from 200 to 599")
+_not_negative = within(_NUMBER, lambda seconds: seconds >= 0, "a number of seconds from 0")
+_positive = within(_NUMBER, lambda seconds: seconds > 0, "a number of seconds above 0")
 
 
 def _numbers(nth: Any) -> frozenset[int] | None:
@@ -163,17 +163,17 @@ async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) 
         if isinstance(fault, Hang):
             await asyncio.get_running_loop().create_future()
         if isinstance(fault, Drop):
-            response = web.Response() if fault.after is None else await _begin(http, reply, fault.after)
+            response = web.Response() if fault.after is None else await begin(http, reply, fault.after)
             if http.transport is not None:
                 http.transport.abort()
             return response
         if isinstance(fault, Truncate):
-            response = await _begin(http, reply, fault.after)
+            response = await begin(http, reply, fault.after)
             if http.transport is not None:
                 http.transport.close()
             return response
         if isinstance(fault, Slow):
-            response = await _begin(http, reply, 0.0)
+            response = await begin(http, reply, 0.0)
             size = max(1, -(-len(reply.body) // 10))
             for start in range(0, len(reply.body), size):
                 await asyncio.sleep(fault.seconds / 10)
@@ -182,7 +182,7 @@ async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) 
     return web.Response(status=reply.status, headers=reply.headers, body=reply.body)
 
 
-async def _begin(http: web.BaseRequest, reply: Reply, share: float) -> web.StreamResponse:
+async def begin(http: web.BaseRequest, reply: Reply, share: float) -> web.StreamResponse:
     """Send the head of the response and that share of its body."""
     response = web.StreamResponse(status=reply.status, headers=reply.headers)
     response.content_length = len(reply.body)  # all of it is announced, however much is sent

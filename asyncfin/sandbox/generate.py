@@ -92,16 +92,16 @@ def generate(
 
     Raises ValueError for a number out of range.
     """
-    _require("series", series >= 1, series, "1 or more")
-    _require("publications", publications >= 1, publications, "1 or more")
-    _require("periods", periods is None or periods >= 1, periods, "1 or more, or None")
-    _require("fill", fill is None or 0 <= fill <= 1, fill, "0 to 1, or None")
-    _require("one_version", 0 <= one_version <= 1, one_version, "0 to 1")
+    require("series", series >= 1, series, "1 or more")
+    require("publications", publications >= 1, publications, "1 or more")
+    require("periods", periods is None or periods >= 1, periods, "1 or more, or None")
+    require("fill", fill is None or 0 <= fill <= 1, fill, "0 to 1, or None")
+    require("one_version", 0 <= one_version <= 1, one_version, "0 to 1")
     rng = Random(seed)  # noqa: S311 - nothing is kept secret with it
     slots = _slots(rng, periods or _USUAL_PERIODS, publications)
-    drafts = _draft_series(rng, _chosen(rng, series), slots, publications, fill)
+    drafts = draft_series(rng, _chosen(rng, series), slots, publications, fill)
     if one_version:
-        _keep_one_version(rng, drafts, one_version)
+        keep_one_version(rng, drafts, one_version)
     return _dataset(rng, seed, drafts, publications)
 
 
@@ -116,9 +116,9 @@ def generate_table(
 
     Raises ValueError for a number out of range.
     """
-    _require("groups", 1 <= groups <= len(_CADENCES), groups, f"1 to {len(_CADENCES)}")
-    _require("density", 0 < density <= 1, density, "above 0, to 1")
-    _require("blocks", 1 <= blocks <= min(metrics, paths), blocks, "1 to the fewer of metrics and paths")
+    require("groups", 1 <= groups <= len(_CADENCES), groups, f"1 to {len(_CADENCES)}")
+    require("density", 0 < density <= 1, density, "above 0, to 1")
+    require("blocks", 1 <= blocks <= min(metrics, paths), blocks, "1 to the fewer of metrics and paths")
     rng = Random(seed)  # noqa: S311
     sides = [_metric_id(number) for number in range(metrics)], _paths(rng, paths)
     possible = [
@@ -129,7 +129,7 @@ def generate_table(
         if at * blocks // metrics == place * blocks // paths
     ]
     cells = [cell for cell in possible if rng.random() < density] or possible[:1]
-    return _dataset(rng, seed, _draft_series(rng, cells, _slots(rng, 4, 1), 1, 0.5), 1)
+    return _dataset(rng, seed, draft_series(rng, cells, _slots(rng, 4, 1), 1, 0.5), 1)
 
 
 def _dataset(rng: Random, seed: int, drafts: list[_Draft], publications: int) -> DatasetFile:
@@ -141,7 +141,7 @@ def _dataset(rng: Random, seed: int, drafts: list[_Draft], publications: int) ->
     )
 
 
-def _require(name: str, right: bool, value: object, wanted: str) -> None:
+def require(name: str, right: bool, value: object, wanted: str) -> None:
     if not right:
         raise ValueError(f"{name} is {value!r}; it must be {wanted}")
 
@@ -176,11 +176,11 @@ def _publication(rng: Random, number: int, entity_id: str, name: str, drafts: li
         periods=tuple(periods),
         scope_groups=tuple(_scope_groups(present, number)),
         groups=tuple(_groups(present)),
-        values={draft.fields["series_id"]: tuple(_rows(draft, number, index)) for draft in present},
+        values={draft.fields["series_id"]: tuple(rows(draft, number, index)) for draft in present},
     )
 
 
-def _rows(draft: _Draft, number: int, index: dict[Period, int]) -> Iterator[Row]:
+def rows(draft: _Draft, number: int, index: dict[Period, int]) -> Iterator[Row]:
     for slot, original, restated, restated_since in draft.cells:
         if slot.since <= number:
             known = restated if restated_since <= number else None
@@ -242,7 +242,7 @@ def _scope(scope_id: str, group_id: str, ends: list[tuple[int, int]]) -> dict[st
     return scope
 
 
-def _draft_series(
+def draft_series(
     rng: Random,
     chosen: Iterable[tuple[_Pair, str]],
     slots: list[_Slot],
@@ -257,7 +257,7 @@ def _draft_series(
     return drafts
 
 
-def _keep_one_version(rng: Random, drafts: list[_Draft], share: float) -> None:
+def keep_one_version(rng: Random, drafts: list[_Draft], share: float) -> None:
     """Leave a share of the cells with one value: half of them only restated, half withdrawn."""
     for draft in drafts:
         for at, (slot, original, _, since) in enumerate(draft.cells):
@@ -358,7 +358,7 @@ def _draft(
         cadence,
     )
     size = 10 ** rng.uniform(low, high)
-    for slot in _filled(rng, slots, cadence, meaning, fill):
+    for slot in filled(rng, slots, cadence, meaning, fill):
         size *= rng.uniform(0.9, 1.12)
         draft.cells.append(_cell(rng, slot, size, decimals, number_format, publications))
     draft.since = max(_first(rng, publications), min((c[0].since for c in draft.cells), default=0))
@@ -370,19 +370,19 @@ def _first(rng: Random, publications: int) -> int:
     return rng.randrange(publications) if rng.random() < 0.1 else 0
 
 
-def _filled(rng: Random, slots: list[_Slot], cadence: str, meaning: str, fill: float | None) -> list[_Slot]:
+def filled(rng: Random, slots: list[_Slot], cadence: str, meaning: str, fill: float | None) -> list[_Slot]:
     """Return the slots in which a series has a value."""
     if fill is not None:
         return [slot for slot in slots if rng.random() < fill]
     balance = meaning == "at_period_end"
-    fitting = [slot for slot in slots if _fits(slot.period, cadence, balance)] or slots[-1:]
+    fitting = [slot for slot in slots if fits(slot.period, cadence, balance)] or slots[-1:]
     # A series is reported for some years, with gaps.
     start = rng.randrange(len(fitting))
     share = rng.uniform(0.2, 1)
     return [s for n, s in enumerate(fitting) if n == start or (n > start and rng.random() < share)]
 
 
-def _fits(period: Period, cadence: str, balance: bool) -> bool:
+def fits(period: Period, cadence: str, balance: bool) -> bool:
     """Return whether a series of this cadence has such periods; balances have no year-to-date ones."""
     _, _, duration = period
     if cadence == "annual":
@@ -394,16 +394,16 @@ def _cell(
     rng: Random, slot: _Slot, size: float, decimals: int, number_format: str, publications: int
 ) -> tuple[_Slot, dict[str, Any], dict[str, Any] | None, int]:
     """Return a value in its slot, now and then restated a year later."""
-    number = _rounded(0.0 if rng.random() < 0.02 else size * rng.choice((1, 1, 1, 1, -1)), decimals)
+    number = rounded(0.0 if rng.random() < 0.02 else size * rng.choice((1, 1, 1, 1, -1)), decimals)
     original = _value(rng, number, slot.period, 0, number_format)
     if rng.random() >= 0.02:
         return slot, original, None, 0
-    changed = _rounded(number * rng.uniform(0.8, 1.2) + 10**-decimals, decimals)
+    changed = rounded(number * rng.uniform(0.8, 1.2) + 10**-decimals, decimals)
     restated = _value(rng, changed, slot.period, 1, number_format)
     return slot, original, restated, rng.randrange(slot.since, publications)
 
 
-def _rounded(number: float, decimals: int) -> float:
+def rounded(number: float, decimals: int) -> float:
     return round(number, decimals) if decimals else round(number)
 
 

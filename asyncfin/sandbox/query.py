@@ -78,10 +78,10 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     selection = replace(query, expected_dataset_id=UNSET, limit=1, cursor=UNSET)
     bound_to = fingerprint(encode([current.entity_id, selection]))
     if dialect.ids_before_pin:
-        _check_ids(query, paths, current, store)
+        check_ids(query, paths, current, store)
     position = start_of(query.cursor, bound_to, query.expected_dataset_id, current.dataset_id, dialect)
     if not dialect.ids_before_pin:
-        _check_ids(query, paths, current, store)
+        check_ids(query, paths, current, store)
     matches = store.matching(
         current.number,
         query.metric_ids,
@@ -93,11 +93,11 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     columns = selected_columns(query.periods, current.periods, answer, dialect)
     selected = sum(1 << index for _, index in columns if index is not None)
     if dialect.left_out_on == "every":
-        matches = _listed_series(matches, selected, dialect)
+        matches = listed_series(matches, selected, dialect)
     page = cut_page(position, len(matches), query.limit, dialect)
     on_page = matches[page.series]
-    if dialect.left_out_on == "some" and _draw(f"{bound_to} {position.page} left out").random() < 0.5:
-        on_page = _listed_series(on_page, selected, dialect)
+    if dialect.left_out_on == "some" and draw(f"{bound_to} {position.page} left out").random() < 0.5:
+        on_page = listed_series(on_page, selected, dialect)
     listed = _listed(columns, answer, _populated(on_page), dialect)
     _order(listed, dialect, f"{bound_to} {position.page}")
     cursor = next_cursor(page, bound_to, current.dataset_id)
@@ -105,7 +105,7 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     return _joined(current, listed, stored, cursor, query.value_version, dialect)
 
 
-def _listed_series(matches: Sequence[Match], selected: int, dialect: Dialect) -> list[Match]:
+def listed_series(matches: Sequence[Match], selected: int, dialect: Dialect) -> list[Match]:
     """Return the series that the dialect does not leave out; `selected` has a bit for a selected period."""
     return [
         match
@@ -114,7 +114,7 @@ def _listed_series(matches: Sequence[Match], selected: int, dialect: Dialect) ->
     ]
 
 
-def _draw(seed: str) -> random.Random:
+def draw(seed: str) -> random.Random:
     """Return a source of chance that is the same for the same request, in every process."""
     return random.Random(seed)  # noqa: S311
 
@@ -123,7 +123,7 @@ def _populated(matches: Sequence[Match]) -> int:
     return reduce(or_, (match.populated for match in matches), 0)
 
 
-def _check_ids(query: Query, paths: Sequence[str], current: Current, store: Store) -> None:
+def check_ids(query: Query, paths: Sequence[str], current: Current, store: Store) -> None:
     """Refuse unknown ids (spec 4.3 rule 5)."""
     metrics = query.metric_ids
     issues = []
@@ -193,7 +193,7 @@ def _order(columns: list[Column], dialect: Dialect, seed: str) -> None:
     if dialect.order == "newest":
         columns.reverse()
     elif dialect.order == "shuffled":
-        _draw(seed).shuffle(columns)
+        draw(seed).shuffle(columns)
 
 
 def _joined(
@@ -214,13 +214,13 @@ def _joined(
     for at, stored in enumerate(series):
         # At place -1, of a period that the dataset does not have, there is no value.
         values = stored.cells if as_stored else b",".join(pick([*stored.cells.split(BETWEEN), NULL]))
-        values = _labelled(values, value_version, dialect)
+        values = labelled(values, value_version, dialect)
         parts += (b"," if at else b"", stored.head, b',"values":[', values, b"]}")
     parts += (b"]", cursor_member(cursor, dialect), b"}")
     return b"".join(parts)
 
 
-def _labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
+def labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
     """Return the cells with the `value_version` that the dialect gives those never restated."""
     unrestated = "original" if value_version == "original" else dialect.unrestated
     if unrestated == "original":

@@ -81,7 +81,7 @@ def read(value: Any, kind: type[T], place: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        wrong = _explained(str(error), value, inspect.type_info(kind), place)
+        wrong = explained(str(error), value, inspect.type_info(kind), place)
     raise wrong
 
 
@@ -105,7 +105,7 @@ def read_fields(given: Mapping[str, Any], kind: type[T]) -> T:
         if name in given:
             try:
                 if check:
-                    _refuse_half_characters(given[name], name)
+                    refuse_half_characters(given[name], name)
                 values[field.name] = read(given[name], field.type, name)
             except WrongPlaceError as wrong:
                 issues.append((wrong.place, wrong.problem))
@@ -123,17 +123,17 @@ def _fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
     return msgspec.structs.fields(kind)  # evaluates the annotations each time
 
 
-def _refuse_half_characters(value: Any, place: str) -> None:
+def refuse_half_characters(value: Any, place: str) -> None:
     """Refuse texts with half of a surrogate pair: JSON can spell it, and no answer could name it."""
     if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
         raise WrongPlaceError(place, "holds half of a surrogate pair")
     if isinstance(value, dict):
         for key, member in value.items():
-            _refuse_half_characters(key, f"{place}.{key}")
-            _refuse_half_characters(member, f"{place}.{key}")
+            refuse_half_characters(key, f"{place}.{key}")
+            refuse_half_characters(member, f"{place}.{key}")
     elif isinstance(value, list):
         for at, entry in enumerate(value):
-            _refuse_half_characters(entry, f"{place}[{at}]")
+            refuse_half_characters(entry, f"{place}[{at}]")
 
 
 def query_parameters(query: str) -> dict[str, str]:
@@ -172,17 +172,17 @@ def _unknown(name: str, known: Collection[str]) -> str:
     return f"is not known here; {suggestion(name, known)}"
 
 
-def _explained(message: str, value: Any, kind: inspect.Type, place: str) -> WrongPlaceError:
+def explained(message: str, value: Any, kind: inspect.Type, place: str) -> WrongPlaceError:
     """Complete a message of msgspec: follow its path through the value and its type."""
     match = _MESSAGE.fullmatch(message)
     assert match is not None
     problem = match["problem"]
-    kind, wanted = _plain(kind, value)
+    kind, wanted = plain(kind, value)
     for name, index in _STEP.findall(match["path"] or ""):
         place += f".{name}" if name else f"[{index}]"
-        kind = _inner(kind, name, index)
+        kind = inner(kind, name, index)
         value = value[name or int(index)]
-        kind, wanted = _plain(kind, value)
+        kind, wanted = plain(kind, value)
     if found := re.fullmatch(r"Object missing required field `(.*)`", problem):
         return WrongPlaceError(f"{place}.{found[1]}", "is missing")
     if found := re.fullmatch(r"Object contains unknown field `(.*)`", problem, re.DOTALL):
@@ -192,10 +192,10 @@ def _explained(message: str, value: Any, kind: inspect.Type, place: str) -> Wron
         return WrongPlaceError(place, f"has {len(value)} entries, not {found[1]}")
     if isinstance(kind, inspect.LiteralType):
         wanted = " or ".join(map(str, kind.values))
-    return WrongPlaceError(place, f"is {shown(value)}, not {wanted or _in_words(problem)}")
+    return WrongPlaceError(place, f"is {shown(value)}, not {wanted or in_words(problem)}")
 
 
-def _plain(kind: inspect.Type, value: Any) -> tuple[inspect.Type, str]:
+def plain(kind: inspect.Type, value: Any) -> tuple[inspect.Type, str]:
     """Return a type without its description, and the description; of a union the part that fits the value."""
     wanted = ""
     if isinstance(kind, inspect.Metadata):
@@ -211,7 +211,7 @@ def _plain(kind: inspect.Type, value: Any) -> tuple[inspect.Type, str]:
     return kind, wanted
 
 
-def _inner(kind: inspect.Type, name: str, index: str) -> inspect.Type:
+def inner(kind: inspect.Type, name: str, index: str) -> inspect.Type:
     """Return the type of a member, or of an entry."""
     if isinstance(kind, inspect.StructType):
         names = [field.encode_name for field in kind.fields]
@@ -220,7 +220,7 @@ def _inner(kind: inspect.Type, name: str, index: str) -> inspect.Type:
     return kind.item_type if isinstance(kind, inspect.ListType) else kind
 
 
-def _in_words(problem: str) -> str:
+def in_words(problem: str) -> str:
     """Return what msgspec expected, in the words of JSON."""
     wanted = problem.removeprefix("Expected ").partition(", got ")[0]
     for code, words in _KINDS.items():

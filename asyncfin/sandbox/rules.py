@@ -77,27 +77,27 @@ def answer(request: Request, service: Service) -> Reply:
     # The order of the checks is what a caller can rely on: 404 (path), 405, 413, 401, 403, 429, then those of
     # the operation. From 429 on a request counts, whatever comes of it.
     try:
-        call = _allowed_call(call, request)
+        call = allowed_call(call, request)
         if call.operation == "openapi":
-            return _reply(request, service, 200, encode(openapi_document(service.base_url)), {}, operation)
-        account = _authorised(call, request, service)
+            return reply(request, service, 200, encode(openapi_document(service.base_url)), {}, operation)
+        account = authorised(call, request, service)
         if OPERATIONS[call.operation][1] == DATASETS_READ:  # a data request (spec 8)
             service.meter.check(account)
             charged = account, call.operation
         status, headers, body = 200, {}, _body(call, request, account, service)
     except RefusedError as refusal:
         status, headers, body = refusal.status, refusal.headers, refusal.body(request.request_id)
-    return _reply(request, service, status, body, headers, operation, account, charged)
+    return reply(request, service, status, body, headers, operation, account, charged)
 
 
 def own_failure(request: Request, service: Service, problem: str) -> Reply:
     """Return the response to a request at which the sandbox could not do what a fault asks for."""
     call = find_call(request.path)
     body = RefusedError(500, "sandbox_error", problem).body(request.request_id)
-    return _reply(request, service, 500, body, {}, call.operation if call else None)
+    return reply(request, service, 500, body, {}, call.operation if call else None)
 
 
-def _allowed_call(call: Call | None, request: Request) -> Call:
+def allowed_call(call: Call | None, request: Request) -> Call:
     if call is None:
         raise RefusedError(404, "not_found", "There is nothing at this path.")
     method = OPERATIONS[call.operation][0]
@@ -108,7 +108,7 @@ def _allowed_call(call: Call | None, request: Request) -> Call:
     return call
 
 
-def _authorised(call: Call, request: Request, service: Service) -> Account:
+def authorised(call: Call, request: Request, service: Service) -> Account:
     """Return the account that asks (spec 5.1 to 5.4)."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     token = service.store.token(text.strip()) if scheme.lower() == "bearer" else None
@@ -146,7 +146,7 @@ def _body(call: Call, request: Request, account: Account, service: Service) -> b
     return store.metadata_head(call.entity_id, dialect.metadata_lag) + b"}"
 
 
-def _reply(
+def reply(
     request: Request,
     service: Service,
     status: int,
@@ -159,13 +159,13 @@ def _reply(
     sent = {"Content-Type": JSON_TYPE, "Date": format_datetime(service.meter.now(), usegmt=True), **headers}
     if service.dialect.extras and operation != "openapi":
         body = extended(body)
-    if service.dialect.gzip and _accepts_gzip(request.headers.get("accept-encoding", "")):
+    if service.dialect.gzip and accepts_gzip(request.headers.get("accept-encoding", "")):
         sent["Content-Encoding"] = "gzip"
         body = gzip.compress(body, compresslevel=1, mtime=0)
     return Reply(status, body, sent, operation, account, charged)
 
 
-def _accepts_gzip(accept_encoding: str) -> bool:
+def accepts_gzip(accept_encoding: str) -> bool:
     """Return whether a client takes gzip; a weight of 0 refuses it (RFC 9110, section 12.5.3)."""
     weights = {}
     for coding in accept_encoding.lower().split(","):

@@ -114,7 +114,7 @@ class Sandbox:
         self._account = Account(DEFAULT_ACCOUNT, allowance, rate, burst)
         self._store_name, self._clock = store, clock
         self._host, self._port = host, port
-        self._public_url = None if public_url is None else _checked_url(public_url)
+        self._public_url = None if public_url is None else checked_url(public_url)
         self._armed: list[Armed] = []
         self._log: deque[Served] = deque(maxlen=_LOG_LENGTH)
         # Other threads may publish or set a fault while the loop's thread answers.
@@ -196,7 +196,7 @@ class Sandbox:
                     for source in self._datasets:  # one after the other: loaded, they take much memory
                         store.publish(publication_of(source))
                 store.put_account(self._account)
-                self._token = _new_token(store, Token(DEFAULT_ACCOUNT, PERMISSIONS, "rest"))
+                self._token = new_token(store, Token(DEFAULT_ACCOUNT, PERMISSIONS, "rest"))
             except BaseException:
                 store.close()
                 raise
@@ -297,7 +297,7 @@ class Sandbox:
             self._check_running()
             if self._store.account(account) is None:
                 raise SandboxError(f"there is no account {account!r}: add it with put_account")
-            return _new_token(self._store, Token(account, held, audience))
+            return new_token(self._store, Token(account, held, audience))
 
     def inject(self, *faults: Fault) -> None:
         """Set more faults; each counts requests from now on."""
@@ -339,7 +339,7 @@ class Sandbox:
         return reply
 
 
-def _checked_url(url: str) -> str:
+def checked_url(url: str) -> str:
     """Return a URL without a slash at its end, if requests can be sent to it."""
     try:
         parts = urlsplit(url)
@@ -377,7 +377,7 @@ class _Server(web.Server):
         return _Connection(self, loop=self._loop, **self._kwargs)
 
 
-def _new_token(store: Store, token: Token) -> str:
+def new_token(store: Store, token: Token) -> str:
     text = secrets.token_urlsafe(24)
     store.put_token(text, token)
     return text

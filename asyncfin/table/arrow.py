@@ -111,7 +111,7 @@ class _Rows:
             MalformedAnswerError: one of the fields breaks the spec.
         """
         chunks: dict[str, list[Any]] = {column.name: [] for column in columns}
-        for values in self._decoded_chunks(columns):
+        for values in self.decoded_chunks(columns):
             for column in columns:
                 assert isinstance(column.origin, OfValue)
                 chunks[column.name].append(_array(list(map(column.origin.read, values)), column.type))
@@ -128,7 +128,7 @@ class _Rows:
             ordered[column.name] = entries
         return ordered
 
-    def _decoded_chunks(self, columns: list[Column]) -> Iterator[list[Any]]:
+    def decoded_chunks(self, columns: list[Column]) -> Iterator[list[Any]]:
         """Yield the decoded observations, in the order of reading, `_ROWS` or a few more at a time."""
         needed = {each.origin.field: each.origin.kind for each in columns if isinstance(each.origin, OfValue)}
         chunk: list[Any] = []

@@ -1,9 +1,10 @@
 """How tasks are waited for: bounded jobs, single-flight calls, resumable iteration, and cancel and wait.
 
 anyio's pieces for the same jobs are not as strict under asyncio's own `Task.cancel` (tried with 4.16): a
-second one cuts a shielded cleanup off, a memory stream loses the item that meets one, and `to_thread.run_sync`
-does not wait for its thread, whose limiter is free before it ends. Its task groups wrap a single failure, and
-must not be open across the yield of an async generator. So these are built on asyncio alone.
+second one cuts a shielded cleanup off, a memory stream loses the item that meets one, and
+`to_thread.run_sync` does not wait for its thread, whose limiter is free before it ends. Its task groups wrap
+a single failure, and must not be open across the yield of an async generator. So these are built on asyncio
+alone.
 """
 
 import asyncio
@@ -113,9 +114,9 @@ class _Merged(Generic[T]):
         self._running = min(limit, len(generators))
         self.workers: list[asyncio.Task[None]] = []
         for _ in range(self._running):  # where tasks are eager, one may fail before the next is made
-            self.workers.append(asyncio.ensure_future(self._work()))
+            self.workers.append(asyncio.ensure_future(self.work()))
 
-    async def _work(self) -> None:
+    async def work(self) -> None:
         try:
             await self._places.acquire()
             for generator in self._generators:

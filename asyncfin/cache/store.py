@@ -35,6 +35,14 @@ class Pointer:
     dataset_id: str
     confirmed: datetime
 
+    def age(self, now: datetime) -> float:
+        """Return the seconds since it was confirmed; infinity where that lies in the future.
+
+        A clock that was stepped back can't tell how old it is, so it counts for nothing.
+        """
+        age = (now - self.confirmed).total_seconds()
+        return age if age >= 0 else float("inf")
+
     def replaces(self, known: Pointer | None, now: datetime) -> bool:
         """Return whether it is to be stored in place of what is known: confirmations only move forward."""
         return known is None or known.confirmed <= self.confirmed or known.confirmed > now

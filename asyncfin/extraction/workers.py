@@ -206,7 +206,7 @@ class Driver:
             else:
                 chunks = [left[at : at + self._size] for at in range(0, len(left), self._size)]
             await self._read_chunks(executor, chunks)
-            # Workers report a used-up allowance and end; the driver alone sleeps, and then sends what is left.
+            # Workers report a used-up allowance and end: the driver alone sleeps, and sends what is left.
             if isinstance(self._stopped, AllowanceExhaustedError) and self._options.wait:
                 until, self._stopped = self._stopped.resume_at, None
                 await sleep_until(until, left[0], self._tracker, self._options)

@@ -154,6 +154,13 @@ async def test_a_confirmation_of_the_future_is_replaced(make_cache: MakeCache, c
     assert await part.pointer(ENTITY) == Pointer(NEXT, clock())
 
 
+def test_the_age_of_a_confirmation_that_lies_in_the_future_is_unknown() -> None:
+    """So no question believes it."""
+    pointer = Pointer(DATASET, AT)
+    assert pointer.age(AT + timedelta(seconds=90)) == 90
+    assert pointer.age(AT - timedelta(seconds=1)) == float("inf")
+
+
 @no_redis
 async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None:
     """Of every account."""

@@ -294,9 +294,11 @@ class Read:
         """Return a plan that asks for what the cached blocks lack, and for no more."""
         at_hand: set[str] = set().union(*(block.series_ids for block in blocks))
         left_out = self.publications.of(found.catalogue).left_out
+        missing = {series.series_id for series in found.series} - at_hand - left_out
+        if missing and missing == set().union(*(batch.home for batch in found.batches)):
+            return found  # nothing has come since it was planned
         make = partial(for_cache, found, at_hand, left_out, fill=self.fills_cache)
-        missing = sum(series.series_id not in at_hand for series in found.series)
-        return make() if missing <= _PLANNED_INLINE else await asyncio.to_thread(make)
+        return make() if len(missing) <= _PLANNED_INLINE else await asyncio.to_thread(make)
 
     async def publication(self, catalogue: Catalogue) -> Publication:
         """Return what is known of the publication of a catalogue."""

@@ -10,7 +10,7 @@ from datetime import datetime
 from inspect import isroutine
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError, AuthenticationError
@@ -177,7 +177,10 @@ class Driver:
                         raise
                 finally:
                     await asyncio.to_thread(made.shutdown)
-        entities = tuple(self._reports.get(each) or EntityReport(each, "left") for each in ids)
+        entities = tuple(
+            self._reports.get(each) or EntityReport(each, "left", requests=self._tracker.spent(each))
+            for each in ids
+        )
         unknown = self._unknown or await asyncio.to_thread(unknown_to_all, entities)
         return ExtractReport(
             entities,
@@ -273,9 +276,11 @@ class Driver:
             if entity.state == "left":
                 self._tracker.add(entity)
                 continue
-            self._reports[entity_id] = entity
+            # With what a chunk before has spent on it in vain: its allowance was used up.
+            spent = self._tracker.spent(entity_id) + entity.requests
+            self._reports[entity_id] = evolve(entity, requests=spent)
             if entity.failure is not None:
-                await self._store.note_failed(entity_id, entity.failure, entity.requests, began)
+                await self._store.note_failed(entity_id, entity.failure, spent, began)
             elif self._store.known.get(entity_id) == result.known[entity_id]:
                 await self._store.note_unchanged(entity_id, began)
             else:

@@ -190,6 +190,8 @@ async def test_a_used_up_allowance_ends_the_run_and_is_no_failure(
     report = await extract(Client.from_env, IDS, Select(), Annual(), to=folder, **asked)
     assert isinstance(report.stopped, AllowanceExhaustedError)
     assert (len(report.failed), bool(report.left)) == (0, True)
+    # What was spent on those that are left was spent, too.
+    assert report.requests == len(sandbox.log)
     await extract(client, IDS, Select(), Annual(), to=folder)
     assert rows(folder) == annual(*FIRST)
 
@@ -213,6 +215,7 @@ async def test_a_run_that_waits_for_the_allowance_does_so_in_the_driver(
         monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
         asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1, "clock": clock}
         report = await extract(Client.from_env, IDS, Select(), Annual(), **asked, wait=True, progress=watch)
+        assert report.requests == len(sandbox.log)
     assert (len(report.done), report.stopped) == (len(IDS), None)
     assert waits
     assert all("the allowance is used up until" in each for each in waits)

@@ -13,7 +13,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.fanout.publications import MAX_KEPT_SERIES, LeastRecentlyUsed, Publications
 from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import Annual
+from asyncfin.model.period import Annual, Exact, Period
 from asyncfin.sandbox import Latency, Sandbox, Status
 from asyncfin.table.block import Block
 from asyncfin.wire.values import QueryPage
@@ -87,6 +87,21 @@ async def test_a_question_asked_again_is_not_planned_again() -> None:
         assert len((await client.plan(ENTITY_ID, select, Annual())).series) == 1
         chosen.clear()
         assert len((await client.plan(ENTITY_ID, select, Annual())).series) == 0
+
+
+@pytest.mark.parametrize("source", ["entity", "catalogue"])
+async def test_exactly_the_periods_asked_for_stand_in_a_panel_without_series(source: str) -> None:
+    """A predicate may fit no series; the frame of a question for exact periods is the same all the same."""
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        asked = ENTITY_ID if source == "entity" else await client.catalogue(ENTITY_ID)
+        period = (await client.catalogue(ENTITY_ID)).periods[-1]
+        nothing = Select(where=lambda series: False)
+        panel = await client.query(asked, nothing, Exact([period, "FY1999"]))
+        assert (len(panel), panel.periods) == (0, (Period(1999, 12, 12), period))
+        assert len(panel.to_pandas("wide")) == 2
+        assert (await client.query(asked, nothing, Trailing(12))).periods == ()
+        with pytest.raises(SelectionError, match="has none of exactly FY1999"):
+            await client.query(asked, nothing, Exact("FY1999"))
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ class Plan:
     Attributes:
         question: what was asked.
         catalogue: of the publication that is asked.
-        periods: what the question's periods come to in this catalogue. None: it has none of them, and there
-            are no batches.
+        periods: what the question's periods come to in this catalogue. None: it is empty, and there are no
+            batches.
         series: the wanted series, in catalogue order.
         batches: the queries to send, each with its home series.
         cached: those of the wanted series that are at hand, so that no batch asks for them.
@@ -156,7 +156,9 @@ def without_batches(question: Question, catalogue: Catalogue) -> Plan:
         SelectionError: the question names what the catalogue lacks.
     """
     series = catalogue.select(question.select)
-    return Plan(question, catalogue, catalogue.resolve(question.periods) if series else None, series)
+    return Plan(
+        question, catalogue, catalogue.resolve(question.periods) if catalogue.series else None, series
+    )
 
 
 def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> Plan:
@@ -169,7 +171,7 @@ def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSer
     """
     ids = {series.series_id for series in wanted}
     series = tuple(each for each in catalogue.series if each.series_id in ids)
-    periods = catalogue.resolve(question.periods) if series else None
+    periods = catalogue.resolve(question.periods) if catalogue.series else None
     batches = batches_of(catalogue, series, periods, question.value_version)
     return Plan(question, catalogue, periods, series, batches)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from docutils.io import StringOutput
 from sphinx.builders.text import TextBuilder
+from sphinx.ext.napoleon.docstring import GoogleDocstring
 from sphinx.search.en import SearchEnglish
 from sphinx.writers.text import TextWriter
 
@@ -67,6 +68,14 @@ ALIASES = {
 }
 
 
+def _whole_docstring(self: GoogleDocstring) -> tuple[str, list[str]]:
+    """Take no first word before a colon for the type of a property: it has an annotation."""
+    return "", type(self)(self._dedent(self._consume_to_end()), self._config).lines()
+
+
+GoogleDocstring._consume_inline_attribute = _whole_docstring
+
+
 class Search(SearchEnglish):
     """Sphinx leaves numbers out of its index, and readers look for `429`."""
 
@@ -84,8 +93,6 @@ def read_source(app: object, page: str, source: list[str]) -> None:
 
 def tidy_docstring(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Prepare the lines of a docstring for napoleon, which reads some of them otherwise than we mean them."""
-    if what == "property":
-        lines.insert(0, "")  # it would take what stands before a colon in the first line for the type
     for at in range(len(lines) - 2):
         line, below, code = lines[at : at + 3]
         indented = len(code) - len(code.lstrip()) > len(line) - len(line.lstrip())

@@ -53,21 +53,21 @@ T = TypeVar("T")
 class FileCache:
     """Keeps publications in a folder that the processes of a machine share.
 
-    The folder is this user's alone (mode 0700, files 0600); it tells which entities are looked at, and no
-    token. It must be on a local disk: SQLite and `flock` are not reliable over NFS. Faults of the disk are
-    never errors: what can't be read is asked for, what can't be stored is passed over, logged once and
-    counted in `stats().broken`.
+    The folder belongs to this user alone (mode 0700, files 0600). It contains which entities were read, but
+    no token. It must be on a local disk: SQLite and ``flock`` are not reliable over NFS. Problems of the disk
+    are never errors: what cannot be read is requested, and what cannot be stored is skipped, logged once and
+    counted in `CacheStats.broken`.
 
     Args:
-        folder: where; made at first use.
-        account: names the account whose token a client has. Clients of equal base URL and account share what
-            is read. None: clients of an equal fixed token do; a token callable needs a name.
-        max_bytes: how much is kept; about 33 bytes a value. What is no longer current goes first, then the
-            least recently used.
+        folder: the folder, which is made at first use.
+        account: the name of the account: clients with the same base URL and account share what is read.
+            None: clients with the same fixed token share it; a token callable needs a name.
+        max_bytes: the limit of what is kept; a value takes about 33 bytes. Publications that are no longer
+            current are evicted first, then what was used least recently.
 
     Raises:
-        ArgumentError: an argument is not as described, or the system has no `flock` (Windows). At first use:
-            the folder or a file in it is another user's, open to others, or something else in its place.
+        ArgumentError: an argument is not as described, or the system is Windows. At first use:
+            the folder or a file in it belongs to another user, is open to others, or is of another kind.
     """
 
     def __init__(

@@ -155,15 +155,15 @@ def distinct(blocks: Iterable[Block], known: set[str]) -> list[Block]:
 
 
 class MemoryCache:
-    """Keeps publications in memory. Clients of one process that are given the same one share it.
+    """Keeps publications in memory.
 
-    Clients of any event loops and threads may share it.
+    The clients of one process may share it, in any event loops and threads.
 
     Args:
-        max_bytes: how much is kept; about 33 bytes a value. What is no longer current goes first, then the
-            least recently used.
-        account: names the account whose token a client has: clients of equal base URL and account share
-            what is read. None: clients share it that have an equal token, or the same token callable.
+        max_bytes: the limit of what is kept; a value takes about 33 bytes. Publications that are no longer
+            current are evicted first, then what was used least recently.
+        account: the name of the account: clients with the same base URL and account share what is read.
+            None: clients with the same token, or the same token callable, share it.
 
     Raises:
         ArgumentError: an argument is not as described.

@@ -59,14 +59,14 @@ T = TypeVar("T")
 class RedisCache:
     """Keeps publications in Redis for the machines that share an account.
 
-    All readers of that Redis can read the data. Faults of Redis are never errors: what can't be read is asked
-    for, what can't be stored is passed over, logged once and counted in `stats().broken`.
+    Whoever can read the Redis database can read the data. Problems of Redis are never errors: what cannot be
+    read is requested, and what cannot be stored is skipped, logged once and counted in `CacheStats.broken`.
 
     Args:
         redis: a URL (``redis://``, ``rediss://``, ``unix://``), or a ``redis.asyncio.Redis`` that does not
             decode responses, which stays the caller's to close.
-        account: names the account whose data it is: clients of equal base URL and account share it.
-        keep: how long what is not used is kept.
+        account: the name of the account: clients with the same base URL and account share what is read.
+        keep: how long unused data is kept.
 
     Raises:
         ArgumentError: an argument is not as described.

@@ -69,7 +69,7 @@ class CacheStats:
 
 @runtime_checkable
 class Cache(Protocol):
-    """What keeps publications for the clients that share it: `MemoryCache`, `FileCache`, `RedisCache`."""
+    """The protocol of caches: `MemoryCache`, `FileCache` and `RedisCache` have it."""
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         """Return the part of the cache that a client sees; the same object for the same account.

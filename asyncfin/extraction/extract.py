@@ -84,57 +84,57 @@ async def extract(
     progress: OnProgress | None = None,
     clock: Callable[[], datetime] = utc_now,
 ) -> ExtractReport:
-    """Ask many entities one question, and keep the answers as Parquet files (docs/extraction.md).
+    """Ask many entities the same question, and write the answers to Parquet files.
 
-    Each entity becomes one file ``<entity_id>.parquet`` of one publication, put in place when it is
-    whole. The same call again goes on where the last one ended, and asks an entity that has not changed
-    for nothing but its metadata.
+    Each entity becomes one file ``<entity_id>.parquet`` of one publication, which appears when it is
+    complete. Repeating the call continues where the last run ended; of an entity that has not changed, only
+    the metadata is requested.
 
-    Requests: one an entity; where there is a new publication also one for each 100 series of its
-    catalogue, and those of the planned question. At most `client.max_in_flight` entities are in
-    progress at once; a run that is killed, or ends with the allowance, repeats the requests of those
-    and no others. Entities without a file come first; of each allowance two are read at once at
-    first, and one more for every eight that are done: an allowance for any two of them gets further.
+    Requests: one per entity and, if it has a new publication, one for each 100 series of its catalogue
+    and those of the planned question. At most `client.max_in_flight` entities are in progress at once. If
+    a run is killed, or ends with the allowance, only their requests are repeated. Entities without a
+    file come first; each allowance starts with two entities at once, and one more for every eight that
+    are done, so an allowance that is enough for any two of them makes progress.
 
     Args:
-        client: what to ask; its bucket sets the pace. With an executor: a function of no arguments that
+        client: the client, whose bucket sets the pace. With an executor: a function of no arguments that
             returns one, in a module that workers can import; it takes the token from their environment.
-        entity_ids: which entities; duplicates are dropped.
-        select: which series. A Select with `where` needs a `name`. Ids and words that an entity's
-            catalogue lacks are no failure: the report names them.
+        entity_ids: the entities; duplicates are dropped.
+        select: the series. A Select with `where` needs a `name`. Ids and words that an entity's
+            catalogue does not have are not a failure: the report names them.
         periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
-        to: the folder for the files, or an address such as ``s3://bucket/prefix`` (``gs``, ``az``; extra
-            ``store``). The journal or lock stands beside it, under the same name with ``.journal``.
+        to: the folder for the files, or a URL such as ``s3://bucket/prefix`` (``gs``, ``az``; extra
+            ``store``). The journal or lock is next to it, under the same name with ``.journal``.
         value_version: ``"original"`` or ``"latest_restated"``.
-        on_error: ``"continue"``: an entity that fails stands in the report; ``"raise"``: it ends the run.
+        on_error: ``"continue"``: a failed entity is reported; ``"raise"``: it ends the run.
         refresh: whether to read unchanged entities again.
         replace: whether the files of another question in the folder are to be deleted first.
-        wait: whether to sleep until a used-up allowance returns; else the run ends then.
-        allow_unknown: whether to go on though the first three entities have nothing of the question,
-            because their catalogues lack the ids or words that it names; else the run ends then.
-        lock: whether other runs are kept away from an object store's prefix. A folder is always locked.
-        executor: what runs the reading elsewhere: any `concurrent.futures.Executor`, such as a process
-            pool or Dask's; or a function of no arguments that makes one, which is asked for another when a
-            killed worker has broken it. Each worker reads a chunk with one client, and puts its entities in
-            place; `to` must mean the same to it, and its bucket should be a shared one.
-        chunk: how many entities a worker is sent at once.
-        stop: once it is set, what is in progress is finished, and nothing else is begun. With an executor,
-            what is in progress are whole chunks.
-        progress: is called with an `ExtractProgress` after each request and each entity; with an executor
+        wait: whether to sleep until a used-up allowance returns; otherwise the run ends.
+        allow_unknown: whether to continue if the first three entities have nothing of the question,
+            because their catalogues lack the ids or words that it names; otherwise the run ends.
+        lock: whether to lock an object store's prefix against other runs. A folder is always locked.
+        executor: runs the reading elsewhere: any `concurrent.futures.Executor`, such as a process pool or
+            Dask's, or a function of no arguments that makes one, which is called again when a killed
+            worker has broken the executor. Each worker reads a chunk with one client, and writes its files
+            itself; `to` must mean the same place to it, and its bucket should be a shared one.
+        chunk: how many entities are sent to a worker at once.
+        stop: when it is set, entities in progress are finished, and no others are begun. With an executor,
+            whole chunks are in progress.
+        progress: called with an `ExtractProgress` after each request and each entity; with an executor
             after each chunk.
-        clock: for tests: gives the wall time, aware UTC.
+        clock: returns the wall time, aware UTC; for tests.
 
     Raises:
-        ArgumentError: an argument is not as said, before a request is spent.
-        SelectionError: the question is not as said, before a request is spent; or it names an id or
-            word that no entity has (`UnknownToAllError`, whose `extract_report` is the report): after
-            everything else is done, or after the first three entities; the same call again says it again.
-        ManifestMismatchError: the place is of another question, holds foreign files, or is in use by a run.
+        ArgumentError: an argument is not as described, before a request is spent.
+        SelectionError: the question is not as described, before a request is spent; or it names an id or
+            word that no entity has (`UnknownToAllError`, whose `extract_report` is the report), after
+            everything else is done, or after the first three entities.
+        ManifestMismatchError: `to` belongs to another question, has foreign files, or is used by another run.
         OSError: the folder or store can't be written; all files in place stay.
         ImportError: pyarrow (extra ``arrow``) or obstore (extra ``store``) is not installed.
         AsyncfinError: an entity failed, with ``on_error="raise"``.
-        BrokenExecutor: a worker died, and the given executor with it. What is in place stays: the same
-            call with another executor goes on from there.
+        BrokenExecutor: a worker died, and the given executor with it. Finished files stay, and the same
+            call with another executor continues from there.
     """
     ids = distinct_ids(entity_ids)
     if executor is None:

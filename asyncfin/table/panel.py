@@ -60,25 +60,25 @@ class Panel:
     """The answer to one question: series in catalogue order, each with its values by period.
 
     Iterating yields each `Series`, ``len`` counts them, ``series_id in panel`` and ``panel[series_id]``
-    find one by its id. ``str(panel)`` is a table of the values' texts, at most 100 columns wide; below
-    it stands what it leaves out. ``numpy.array(panel)`` is `to_numpy`.
+    find one by its id. ``str(panel)`` is a table of the values' texts, at most 100 columns wide, which
+    ends with what it leaves out. ``numpy.array(panel)`` is `to_numpy`.
 
     Numbers are ready to use. The other fields of the values are decoded on access, which raises
     MalformedAnswerError if they break the spec (`check` decodes all of them). A Series keeps the values
-    it has decoded, but the panel keeps no Series: iterating holds the values of one at a time.
+    it has decoded, but the panel does not keep its Series: iterating holds the values of one at a time.
 
-    A panel can be pickled if its parts can: not if the predicate of `select` is a lambda.
+    A panel can be pickled, unless the predicate of its `select` is a lambda.
 
     Attributes:
-        select: the series asked for.
-        unlisted: the ids of the asked series that the service left out of its responses. They are in
+        select: the selection of series.
+        unlisted: the ids of the selected series that the service left out of its responses. They are in
             the panel, without values.
         anchor: the latest period with a value, at which the window of a `Trailing` question ends.
-            None for other questions, and without any value. A cut panel keeps it.
-        requests: the number of requests spent, retries, metadata and catalogue included. 0: everything was
-            cached, or an equal question was just being answered.
-        confirmed_at: when its publication was last known to be the current one, aware UTC; None: never, as
-            can be for cached values of a given Catalogue.
+            None for other questions, and if there is no value. Parts of a panel keep it.
+        requests: the number of requests spent, including retries, metadata and catalogue. 0: everything was
+            cached, or an equal question was being answered.
+        confirmed_at: when its publication was last known to be the current one, aware UTC. None: never,
+            which is possible for cached values of a given Catalogue.
     """
 
     _grid: Grid
@@ -100,21 +100,21 @@ class Panel:
 
     @property
     def value_version(self) -> str:
-        """The value version asked for, ``"original"`` or ``"latest_restated"``."""
+        """The requested value version, ``"original"`` or ``"latest_restated"``."""
         return self._grid.value_version
 
     @property
     def periods(self) -> tuple[Period, ...]:
-        """The periods of all values, oldest first.
+        """The periods that the values are aligned with, oldest first.
 
-        For `Exact`, `Annual` and `Quarterly` all periods asked for; otherwise those in which a series
-        has a value.
+        For `Exact`, `Annual` and `Quarterly` these are all periods of the question, otherwise those in
+        which a series has a value.
         """
         return self._grid.periods
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """New `Series`, in catalogue order: each access makes them, and each decodes its own values."""
+        """The series, in catalogue order. Each access makes new `Series`, which decode their own values."""
         return tuple(self)
 
     @property
@@ -124,9 +124,9 @@ class Panel:
 
     @property
     def anchored_by(self) -> tuple[str, ...]:
-        """The ids of the series with a value at the anchor's fiscal end: one late value sets the window.
+        """The ids of the series with a value at the anchor's fiscal end, which set the window.
 
-        Empty without an anchor, and in a panel that was cut, if the series were cut away.
+        Empty without an anchor, and in a part of a panel that does not have these series.
         """
         if self.anchor is None:
             return ()
@@ -140,7 +140,7 @@ class Panel:
 
     @property
     def value_count(self) -> int:
-        """The number of values. A reported zero counts, a gap does not."""
+        """The number of values, reported zeros included. Gaps do not count."""
         return self._grid.value_count()
 
     def __len__(self) -> int:
@@ -236,7 +236,7 @@ class Panel:
         )
 
     def to_arrow(self, layout: Layout = "long", *, columns: Iterable[str] | None = None) -> "pyarrow.Table":
-        """Return a pyarrow Table (extra ``arrow``). docs/schema.md has its columns.
+        """Return a pyarrow Table (extra ``arrow``).
 
         Args:
             layout: ``"long"``: one row an observation, series in catalogue order, each oldest first.
@@ -393,7 +393,7 @@ class Panel:
         return printable(f"{self.catalogue.name} ({self.catalogue.entity_id}), {self.value_version} values")
 
     def facts(self) -> list[str]:
-        """Return what is known about the panel as a whole, one fact a line."""
+        """Return facts about the panel as a whole, one per line."""
         count, cells = self.value_count, len(self) * len(self.periods)
         lines = [
             f"publication {self.dataset.dataset_id} of {self.dataset.created_timestamp:%Y-%m-%d %H:%M} UTC",

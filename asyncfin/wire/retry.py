@@ -20,15 +20,15 @@ class Retry:
     certificate that does not verify, or a proxy's refusal other than 5xx.
 
     Args:
-        attempts: how often a request is sent at most, the first time included. Sending again with a
+        attempts: how often a request is sent at most, including the first time. Sending it again with a
             renewed token after a 401 does not count.
-        max_elapsed: seconds from the first sending within which the last attempt begins. Waiting for a
-            connection, for the bucket and for the end of shared pauses is left out.
-        wait_initial: the longest wait before the second attempt, in seconds. It doubles with each
-            attempt; the wait is drawn evenly from its upper half, so that waits lengthen (spec 7).
-        wait_max: where the doubling ends, in seconds.
-        max_retry_after: the longest Retry-After to sit out, in seconds. A longer one is
-            `AllowanceExhaustedError` after a 429, and the end of trying after a 5xx.
+        max_elapsed: the number of seconds after the first attempt within which the last one must begin.
+            Waits for a connection, for the bucket and for the end of shared pauses are not counted.
+        wait_initial: the longest wait before the second attempt, in seconds. It doubles with each further
+            attempt. The actual wait is random, in the upper half of it, so that waits lengthen (spec 7).
+        wait_max: the limit of that doubling, in seconds.
+        max_retry_after: the longest Retry-After to wait for, in seconds. A longer one raises
+            `AllowanceExhaustedError` after a 429, and ends the retries after a 5xx.
 
     Raises:
         ArgumentError: a number is out of its range.

@@ -40,10 +40,10 @@ _RUN = """
 import asyncio, multiprocessing, sys
 from concurrent.futures import ProcessPoolExecutor
 from asyncfin import Annual, Select, extract
-from asyncfin.extraction import objects
+from asyncfin.extraction import lock
 from tests.extraction.making import make_killing_client
 
-objects.RENEW_SECONDS, objects.STALE_SECONDS = 0.2, 1.5
+lock.RENEW_SECONDS, lock.STALE_SECONDS = 0.2, 1.5
 
 def pool():
     return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))

@@ -12,7 +12,7 @@ from asyncfin.client import Client
 from asyncfin.errors import ArgumentError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.objects import Prefix
+from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import written_question
 from asyncfin.extraction.report import ExtractReport

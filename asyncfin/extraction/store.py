@@ -21,8 +21,9 @@ from attrs import evolve
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.folder import Folder, naming
 from asyncfin.extraction.journal import DamagedJournalError, Entry, Journal, copy, set_aside
-from asyncfin.extraction.objects import SCHEMES, ObjectStore, Prefix
+from asyncfin.extraction.objects import ObjectStore
 from asyncfin.extraction.parquet import EntityFile, Footer, Written, read_footer, verified_hash
+from asyncfin.extraction.prefix import SCHEMES, Prefix
 from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.extraction.report import Failure
 from asyncfin.model.catalogue import Dataset, is_same_publication

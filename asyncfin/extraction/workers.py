@@ -16,8 +16,8 @@ from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError, AuthenticationError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.objects import Prefix
 from asyncfin.extraction.parquet import Written
+from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import Lacking, SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, unknown_to_all

@@ -23,7 +23,7 @@ from asyncfin import (
     extract,
     extract_cost,
 )
-from asyncfin.extraction import objects
+from asyncfin.extraction import lock, prefix
 from asyncfin.sandbox import Hang, Latency, Sandbox
 from tests.altered import altered
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, rows, wait_for
@@ -137,8 +137,8 @@ async def test_a_key_that_is_not_ours_is_refused(s3: S3, client: Client, sandbox
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks are renewed and become stale within a second."""
-    monkeypatch.setattr(objects, "RENEW_SECONDS", 0.05)
-    monkeypatch.setattr(objects, "STALE_SECONDS", 1.0)
+    monkeypatch.setattr(lock, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(lock, "STALE_SECONDS", 1.0)
 
 
 async def test_a_second_driver_is_refused_while_the_first_is_at_work(
@@ -171,13 +171,36 @@ async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
     """Another one wrote the lock while this one hung."""
     sandbox.inject(Latency(operation="query", nth=1, seconds=2))
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
-    await wait_for(lambda: "query" in {served.operation for served in sandbox.log})
+    await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
     obstore.put(s3.store, "night.journal/lock", b"another's")
     await wait_for(lambda: bytes(obstore.get(s3.store, "night.journal/lock").bytes()) == b"another's")
     await asyncio.sleep(0.5)
     with pytest.raises(ManifestMismatchError, match="another run has taken over s3://figures/night"):
         await running
     assert s3.names() == ["night.journal/lock"]
+
+
+async def test_a_driver_that_could_not_renew_its_lock_in_time_writes_nothing_more(
+    s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was stopped, or the store away: another run may be at work by now."""
+    monkeypatch.setattr(lock, "STALE_SECONDS", lock.RENEW_SECONDS + 0.3)
+    sandbox.inject(Latency(operation="query", nth=1, seconds=1))
+    with pytest.raises(ManifestMismatchError, match="not renewed in time"):
+        await extract(client, IDS[:1], Select(), Annual(), to=TO)
+    assert s3.names() == []
+
+
+async def test_a_cancelled_run_takes_its_lock_away(s3: S3, client: Client, sandbox: Sandbox) -> None:
+    """However often it is cancelled: the next one need not wait for minutes."""
+    sandbox.inject(Latency(operation="query", nth=1, seconds=2))
+    running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
+    await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
+    assert s3.names() == ["night.journal/lock"]
+    while not running.done():
+        running.cancel()
+        await asyncio.sleep(0)
+    assert s3.names() == []
 
 
 async def test_a_store_without_conditional_writes_needs_leave(
@@ -204,7 +227,7 @@ async def test_a_store_that_is_away_is_one_clear_error(
 ) -> None:
     """It names the place and says why in one line."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    monkeypatch.setitem(objects._RETRY, "max_retries", 1)
+    monkeypatch.setitem(prefix.RETRY, "max_retries", 1)
     with pytest.raises(OSError, match=r"the store failed.*s3://figures/night") as raised:
         await extract(client, IDS, Select(), Annual(), to=TO)
     assert "\n" not in str(raised.value)
@@ -215,7 +238,7 @@ async def test_a_store_that_goes_away_loses_nothing(
     s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One clear error; the same call goes on when the store is back and the lock is stale."""
-    monkeypatch.setitem(objects._RETRY, "max_retries", 1)
+    monkeypatch.setitem(prefix.RETRY, "max_retries", 1)
 
     def leave(progress: ExtractProgress) -> None:
         if progress.done == 3:

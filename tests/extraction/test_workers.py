@@ -267,7 +267,7 @@ async def test_a_run_cancelled_twice_waits_all_the_same(sandbox: Sandbox, folder
     with ThreadPoolExecutor(1) as executor:
         asked: dict[str, Any] = {"to": folder, "executor": executor, "chunk": 1}
         running = asyncio.ensure_future(extract(Client.from_env, IDS, Select(), Annual(), **asked))
-        await wait_for(lambda: "query" in {served.operation for served in sandbox.log})
+        await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
         for _ in range(3):
             running.cancel()
             for _ in range(10):

@@ -1,0 +1,138 @@
+"""The lock of a prefix: an object that is only written under conditions, and says that a run is at work."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Literal
+from uuid import uuid4
+
+from asyncfin.errors import ArgumentError, ManifestMismatchError
+from asyncfin.extraction.prefix import NoConditionsError, Objects, Prefix
+from asyncfin.wire.tasks import cancel_and_wait, wait_for_all
+
+# The lock is renewed each minute, and taken over when nobody has renewed it for five, by the monotonic clock
+# of the run that waits: clocks are not compared.
+RENEW_SECONDS = 60.0
+STALE_SECONDS = 300.0
+# How often who waits for a lock looks whether it is renewed.
+_LOOK_SECONDS = 5.0
+
+
+class PrefixLock:
+    """Keeps other runs away from a prefix, from `take` to `release`."""
+
+    def __init__(self, objects: Objects, prefix: Prefix) -> None:
+        self._objects, self._prefix = objects, prefix
+        self._time = asyncio.get_running_loop().time
+        self._owner, self._count = uuid4().hex, 0
+        self._tag: str | None = None  # of the lock as this run wrote it; None: it has not
+        self._renewed = 0.0
+        self._renewing: asyncio.Task[None] | None = None
+        self._lost = False
+
+    async def take(self) -> None:
+        """Take the lock, also one that has not been renewed for five minutes.
+
+        Raises:
+            ManifestMismatchError: another run is at work.
+            ArgumentError: the store has no conditional writes.
+        """
+        if not await self._put("create"):
+            await self._take_over()
+        elif await self._put("create"):
+            # The second one must fail: this store says nothing of conditions, and keeps none.
+            raise self._unconditional()
+        self._renewing = asyncio.ensure_future(self._renew())
+
+    def check(self) -> None:
+        """Find out whether the lock is still this run's.
+
+        Raises:
+            ManifestMismatchError: another run has taken it over, or may have: it was not renewed in time.
+        """
+        # A minute before the others may think so: what is being written then gets there in time.
+        if self._lost or self._time() - self._renewed >= STALE_SECONDS - RENEW_SECONDS:
+            raise ManifestMismatchError(
+                f"another run has taken over {self._prefix}: its lock was not renewed in time, and nothing"
+                " more is written"
+            )
+
+    async def release(self) -> None:
+        """Delete the lock, unless it is another run's by now. What remains of it becomes stale by itself."""
+        # In a task: it comes to its end however often the run is cancelled.
+        await wait_for_all([asyncio.ensure_future(self._release())])
+
+    async def _release(self) -> None:
+        if self._renewing is not None:
+            await cancel_and_wait([self._renewing])
+        with suppress(OSError):
+            if self._tag is not None and not self._lost and await self._is_ours():
+                await self._objects.delete(self._prefix.lock)
+
+    async def _put(self, condition: Literal["create"] | dict[str, Any]) -> bool:
+        """Write the lock under a condition, and return whether that held."""
+        # Different each time: the ETag of S3 is that of the content.
+        self._count += 1
+        sent = self._time()
+        try:
+            tag = await self._objects.put_if(self._prefix.lock, self._body, condition)
+        except NoConditionsError:
+            raise self._unconditional() from None
+        if tag is not None:
+            self._tag, self._renewed = tag, sent
+        return tag is not None
+
+    @property
+    def _body(self) -> bytes:
+        return f"{self._owner} {self._count}".encode()
+
+    async def _take_over(self) -> None:
+        """Wait until the lock is stale, or gone, and take it."""
+        seen, since = await self._current_tag(), self._time()
+        while seen is not None and self._time() - since < STALE_SECONDS:
+            await asyncio.sleep(min(_LOOK_SECONDS, STALE_SECONDS / 10))
+            if (tag := await self._current_tag()) not in (seen, None):
+                raise self._at_work()
+            if tag is None:
+                seen = None
+        if not await self._put("create" if seen is None else {"e_tag": seen}):
+            raise self._at_work()
+
+    async def _renew(self) -> None:
+        while not self._lost:
+            await asyncio.sleep(RENEW_SECONDS)
+            # While the store is away nobody else can take the lock either; `check` says when it is stale.
+            with suppress(OSError):
+                # A 409, or a write that the store has got twice, leaves open whose it is.
+                self._lost = not (await self._put({"e_tag": self._tag}) or await self._is_ours())
+
+    async def _is_ours(self) -> bool:
+        """Return whether the lock is this run's, and take note of its tag then."""
+        asked = self._time()
+        try:
+            found = await self._objects.head(self._prefix.lock)
+            content = await self._objects.read(self._prefix.lock, 0, found.size)
+        except FileNotFoundError:
+            return False
+        if not content.startswith(self._owner.encode()):
+            return False
+        self._tag = found.tag
+        if content == self._body:  # the last write has got there
+            self._renewed = asked
+        return True
+
+    async def _current_tag(self) -> str | None:
+        try:
+            return (await self._objects.head(self._prefix.lock)).tag
+        except FileNotFoundError:
+            return None
+
+    def _at_work(self) -> ManifestMismatchError:
+        return ManifestMismatchError(f"another run is at work on {self._prefix}: let it end, or stop it")
+
+    def _unconditional(self) -> ArgumentError:
+        return ArgumentError(
+            f"to: {self._prefix}: this store has no conditional writes, which keep two runs apart:"
+            " lock=False (--no-lock) if there is certainly no other"
+        )

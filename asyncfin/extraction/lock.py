@@ -89,6 +89,8 @@ class PrefixLock:
 
     async def _take_over(self) -> None:
         """Wait until the lock is stale, or gone, and take it."""
+        # A lock that is renewed has another tag each time. One that keeps its tag for five minutes is
+        # nobody's: the run that replaces just that tag has taken it over, and all others fail.
         seen, since = await self._current_tag(), self._time()
         while seen is not None and self._time() - since < STALE_SECONDS:
             await asyncio.sleep(min(_LOOK_SECONDS, STALE_SECONDS / 10))

@@ -99,10 +99,13 @@ class ObjectStore:
         self.known = known
         for entity_id in entity_ids:
             if entity_id not in known:
-                with suppress(FileNotFoundError):
-                    found = await self._described(self._prefix.key(entity_id))
-                    if found.question == self._question.hash:
-                        self.known[entity_id] = found.written
+                await self._find(entity_id)
+
+    async def _find(self, entity_id: str) -> None:
+        with suppress(FileNotFoundError):
+            found = await self._described(self._prefix.key(entity_id))
+            if found.question == self._question.hash:
+                self.known[entity_id] = found.written
 
     def path(self, entity_id: str) -> str:
         return f"{self._prefix.bucket}/{self._prefix.key(entity_id)}"
@@ -113,7 +116,14 @@ class ObjectStore:
 
     async def is_current(self, dataset: Dataset) -> bool:
         # An object is never there in part.
-        return is_same_publication(self.known[dataset.entity_id].dataset_id, dataset.dataset_id)
+        entity_id = dataset.entity_id
+        if is_same_publication(self.known[entity_id].dataset_id, dataset.dataset_id):
+            return True
+        if self._lock is not None:
+            return False
+        # A worker that was killed may have replaced the object since the driver has listed it.
+        await self._find(entity_id)
+        return is_same_publication(self.known[entity_id].dataset_id, dataset.dataset_id)
 
     async def put(self, file: EntityFile, began: datetime) -> None:
         self.check()

@@ -62,7 +62,7 @@ class Store(Protocol):
         Args:
             known: the files that it knows of.
             entity_ids: whose files are to be looked for, if they are not known: a worker that was killed
-                may have put some in place.
+                may have put some in place. A known one that is not current is looked for by `is_current`.
         """
 
     def check(self) -> None:
@@ -193,10 +193,7 @@ class FolderStore:
         return str(self._folder.file(entity_id))
 
     async def is_current(self, dataset: Dataset) -> bool:
-        file, written = self._folder.file(dataset.entity_id), self.known[dataset.entity_id]
-        return is_same_publication(written.dataset_id, dataset.dataset_id) and await self._thread.run(
-            partial(is_whole, file, written)
-        )
+        return await self._thread.run(partial(self._is_current, dataset))
 
     async def put(self, file: EntityFile, began: datetime) -> None:
         await self._thread.run(partial(self._put, file, began))
@@ -354,6 +351,18 @@ class FolderStore:
                 f" {f'which differs in {differing}' if differing else unknown}: name another folder,"
                 " or have its files deleted (replace=True; --replace on the command line)"
             )
+
+    def _is_current(self, dataset: Dataset) -> bool:
+        entity_id = dataset.entity_id
+        if not is_same_publication(self.known[entity_id].dataset_id, dataset.dataset_id):
+            if self._journal is not None:
+                return False
+            # A worker that was killed may have replaced the file since the driver has read the journal.
+            self._find([entity_id])
+        written = self.known[entity_id]
+        return is_same_publication(written.dataset_id, dataset.dataset_id) and is_whole(
+            self._folder.file(entity_id), written
+        )
 
     def _find(self, entity_ids: Iterable[str]) -> None:
         for entity_id in entity_ids:

@@ -46,6 +46,12 @@ def make_cramped_client() -> Client:
     return Client.from_env()
 
 
+def make_client_after_another() -> Client:
+    """A client of a worker that comes after one which has put a file in place."""
+    Path(os.environ["ASYNCFIN_MOVED"]).replace(os.environ["ASYNCFIN_MOVED_TO"])
+    return Client.from_env()
+
+
 def make_client_of_whole() -> Client:
     """A client that takes the whole rate for its own."""
     rate, burst = float(os.environ["ASYNCFIN_RATE"]), int(os.environ["ASYNCFIN_BURST"])

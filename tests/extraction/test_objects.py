@@ -166,9 +166,10 @@ async def test_a_lock_that_nobody_renews_is_taken_over(s3: S3, client: Client, q
 
 
 async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
-    s3: S3, client: Client, sandbox: Sandbox, quick: None
+    s3: S3, client: Client, sandbox: Sandbox, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another one wrote the lock while this one hung."""
+    """Another one wrote the lock while this one hung; that is seen at the next renewal."""
+    monkeypatch.setattr(lock, "STALE_SECONDS", 60.0)
     sandbox.inject(Latency(operation="query", nth=1, seconds=2))
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
     await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})

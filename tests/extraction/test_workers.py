@@ -34,7 +34,13 @@ from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.workers import Chunk
 from asyncfin.sandbox import Account, Latency, Sandbox
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, rows, wait_for
-from tests.extraction.making import make_cramped_client, make_killing_client, make_later, make_nothing
+from tests.extraction.making import (
+    make_client_after_another,
+    make_cramped_client,
+    make_killing_client,
+    make_later,
+    make_nothing,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -120,6 +126,29 @@ async def test_a_killed_worker_costs_what_was_in_flight(
     read = [served for served in sandbox.log if served.operation != "dataset"]
     assert len(read) <= 2 * len(IDS) + 2 * 2  # two requests an entity; two entities were in flight
     assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
+
+
+async def test_a_worker_finds_what_a_killed_one_has_replaced(
+    client: Client,
+    sandbox: Sandbox,
+    folder: Path,
+    threads: Executor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though the driver knows of the old file: what is in place is not read again."""
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    sandbox.publish(COMPANIES[0])
+    await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "other")
+    monkeypatch.setenv("ASYNCFIN_MOVED", str(tmp_path / "other" / f"{IDS[0]}.parquet"))
+    monkeypatch.setenv("ASYNCFIN_MOVED_TO", str(folder / f"{IDS[0]}.parquet"))
+    report = await extract(
+        make_client_after_another, IDS[:1], Select(), Annual(), to=folder, executor=threads
+    )
+    assert (len(report.unchanged), report.requests) == (1, 1)
+    again = await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    assert (len(again.unchanged), again.repaired) == (1, None)
+    assert rows(folder) == annual(COMPANIES[0])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")

@@ -41,6 +41,7 @@ from asyncfin.errors import (
 from asyncfin.wire import inflate
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
+from asyncfin.wire.tasks import decoding_lock
 from asyncfin.wire.transport import Transport
 from tests.conftest import VirtualTimeLoop
 from tests.scripted import answer, dropping, hanging, judged, resetting, scripted, trickling
@@ -445,6 +446,19 @@ async def test_a_body_larger_than_allowed_is_refused(raw: bytes) -> None:
         error = await failure_of(transport)
     assert isinstance(error, MalformedAnswerError)
     assert str(len(PLAIN) - 100_000) in str(error)
+
+
+@pytest.mark.virtual
+async def test_large_bodies_that_end_together_are_put_together_one_at_a_time() -> None:
+    """The loop goes on between them; a small body does not wait for that."""
+    async with wired(answer(body=PLAIN), answer(), max_in_flight=2) as transport, decoding_lock():
+        large = asyncio.ensure_future(attempted(transport, READ))
+        await asyncio.sleep(1)
+        assert (await attempted(transport, READ)).body == b"{}"
+        assert not large.done()
+        decoding_lock().release()
+        assert (await large).body == PLAIN
+        await decoding_lock().acquire()
 
 
 async def test_a_body_of_exactly_the_cap_is_taken() -> None:

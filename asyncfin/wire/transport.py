@@ -42,11 +42,12 @@ from asyncfin.wire.inflate import (
 )
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
-from asyncfin.wire.tasks import closed_with_loop, running_loop
+from asyncfin.wire.tasks import closed_with_loop, decoding_lock, running_loop
 
 HeaderValue: TypeAlias = str | Callable[[], str]
 
 CLOSED = "the client is closed"
+_INLINE_BYTES = 256 * 1024
 
 
 def _utc_now() -> datetime:
@@ -247,7 +248,13 @@ class Transport:
             size += len(piece)
             if size > self._max_body_bytes:
                 raise OversizedError
-        return b"".join(pieces)
+        if size <= _INLINE_BYTES:
+            return b"".join(pieces)
+        # To join megabytes, and to look through them for the token, takes two milliseconds, and eight bodies
+        # may end at once: the loop goes on between them.
+        async with decoding_lock():
+            await asyncio.sleep(0)
+            return b"".join(pieces)
 
     def _failure(self, error: Exception) -> Exception:
         """Say in our own words what went wrong; the text of `error` may hold headers."""

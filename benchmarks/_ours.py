@@ -1,6 +1,5 @@
 """Reading answers by asyncfin; some ways tell something else than how many values they read."""
 
-import asyncio
 import gc
 from contextlib import aclosing
 from typing import Any
@@ -69,6 +68,22 @@ async def every_value(question: Question) -> tuple[int, Held]:
     return sum(1 for series in panel for _ in series.observations()), panel
 
 
+async def every_value_kept(question: Question) -> tuple[int, Held]:
+    _, panel = await numbers(question)
+    kept = [value for series in panel for _, value in series.observations()]
+    return len(kept), kept
+
+
+async def asked(question: Question) -> tuple[int, Held]:
+    """Plan the question as well."""
+    from asyncfin import Client, Select
+
+    plan = question.plan
+    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
+        panel = await client.query(plan.catalogue, Select(), plan.question.periods)
+    return panel.value_count, panel
+
+
 async def stream(question: Question) -> tuple[int, Held]:
     from asyncfin import Client, Select
 
@@ -83,26 +98,20 @@ async def stream(question: Question) -> tuple[int, Held]:
 
 
 async def streaming(question: Question) -> tuple[int, Held]:
-    """Return how many bytes a stream takes at most beyond its first piece, in place of its values."""
+    """Return how many bytes a stream takes at most beside its plan, in place of its values."""
     from asyncfin import Client, Select
 
     plan = question.plan
-    async with (
-        Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client,
-        client.stream(plan.catalogue, Select(), plan.question.periods) as pieces,
-    ):
-        await anext(pieces)
+    asked = (plan.catalogue, Select(), plan.question.periods)
+    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
+        await client.plan(*asked)  # which the client keeps
+        gc.collect()
         reset_peak()
         before = memory()
-        async for _ in pieces:
-            pass
+        async with client.stream(*asked) as pieces:
+            async for _ in pieces:
+                pass
     return peak() - before, None
-
-
-async def idle(question: Question) -> tuple[int, Held]:
-    """Leave the loop to the heartbeat."""
-    await asyncio.sleep(3)
-    return 0, None
 
 
 async def prefetched(question: Question) -> tuple[int, Held]:
@@ -125,3 +134,8 @@ async def prefetched(question: Question) -> tuple[int, Held]:
             arrivals = [await stitch.add(page, home=home, asked=query.periods) async for page in pages]
     panel = stitch.panel(arrivals, plan.series)
     return panel.value_count, panel
+
+
+async def prefetched_values(question: Question) -> tuple[int, Held]:
+    _, panel = await prefetched(question)
+    return sum(1 for series in panel for _ in series.observations()), panel

@@ -221,6 +221,25 @@ def full(queries: int = 24, pages: int = 2, periods: int = 120) -> Shape:
     return Shape("full", planned, chains, answers, count, count, queries * pages)
 
 
+def dense(pages: int = 24, periods: int = 120) -> Shape:
+    """Return a table of 50 metrics by two paths a page, each cell a series: a query a page as planned."""
+    values = _Values(periods)
+    series = [
+        _series(path * 50 + metric, f"metric-{metric}", f"path-{path}")
+        for path in range(2 * pages)
+        for metric in range(50)
+    ]
+    planned = _planned(_catalogue(series, values.periods))
+    by_id = {each.series_id: (each, values.text(place)) for place, each in enumerate(series)}
+    chains = [query_body([batch]) for batch in planned.batches]
+    answers = {
+        key(chain): _page(values.periods, [by_id[each] for each in sorted(batch.matched)], None)
+        for chain, batch in zip(chains, planned.batches, strict=True)
+    }
+    count = sum(map(values.count, range(len(series))))
+    return Shape("dense", planned, chains, answers, count, count, len(answers))
+
+
 def one_chain(pages: int = 40, periods: int = 120) -> Shape:
     """Return one query of many pages: the metrics of a page on a path of its own, twice each."""
     values = _Values(periods)

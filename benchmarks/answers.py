@@ -5,17 +5,17 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import environ
 from pathlib import Path
 from typing import Any
 
 from asyncfin.sandbox.openapi import openapi_document
-from benchmarks._shapes import REAL, Shape, full, one_chain, real
+from benchmarks._shapes import REAL, Shape, full, real
 
 ROUNDS = 2
-ROUNDS_OF_REAL = 6  # they are short
+ROUNDS_OF_REAL = 4  # they are short
 Figures = dict[str, float]
 
 CONTENDERS = {
@@ -24,6 +24,7 @@ CONTENDERS = {
     "numbers": "asyncfin: a panel, numbers at hand",
     "arrow": "asyncfin: Arrow, all 30 columns",
     "every_value": "asyncfin: every Value looked at",
+    "every_value_kept": "asyncfin: every Value kept",
     "stream": "asyncfin: stream",
     "handwritten": "aiohttp + gather + json, dicts",
     "pandas_by_hand": "requests + json -> pandas",
@@ -58,7 +59,7 @@ def _measure(name: str, question: str, url: str, folder: Path) -> dict[str, Any]
     return found
 
 
-def _rounds(names: Sequence[str], shape: Shape, folder: Path, rounds: int = ROUNDS) -> dict[str, Figures]:
+def rounds(names: Sequence[str], shape: Shape, folder: Path, rounds: int = ROUNDS) -> dict[str, Figures]:
     """Return the least of each figure of each contender; they take turns."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     with _replayed(shape, folder) as (url, question):
@@ -110,55 +111,48 @@ def _table(shape: Shape, found: dict[str, Figures]) -> list[str]:
     return lines
 
 
-def _chain(folder: Path) -> str:
-    found = _rounds(["floor", "prefetched"], one_chain(), folder)
-    wall = found["prefetched"]["wall"] / found["floor"]["wall"]
-    return (
-        f"1 query x 40 pages, next page requested ahead, numbers read: {wall:.2f}x of the floor's wall time."
-    )
+def goals(rows: Iterable[tuple[str, float, str, float]]) -> list[str]:
+    """Return a Markdown table of goals, each given as its name, the figure, ``"<="`` or ``">="``, the goal."""
+    lines = ["| | goal | result | |", "| --- | --- | --- | --- |"]
+    for name, found, relation, goal in rows:
+        reached = found <= goal if relation == "<=" else found >= goal
+        sign = "at most" if relation == "<=" else "at least"
+        lines.append(f"| {name} | {sign} {goal:g} | {found:.2f} | {'reached' if reached else '**missed**'} |")
+    return lines
 
 
-def _streams(folder: Path) -> str:
-    names = ["stream", "planned", "streaming"]
-    few, many = (_rounds(names, full(queries, 2, 12), folder) for queries in (24, 240))
-    peaks = [each["stream"]["peak"] / 1e6 for each in (few, many)]
-    plans = [each["planned"]["peak"] / 1e6 for each in (few, many)]
-    later = [each["streaming"]["values"] / 1e6 for each in (few, many)]
-    return (
-        f"stream over 480 pages instead of 48: a peak of {peaks[1]:.0f} MB instead of {peaks[0]:.0f} MB."
-        f" Planning is in it, which alone takes {plans[1]:.0f} MB instead of {plans[0]:.0f} MB; after the"
-        f" first piece memory grows by {later[1]:.1f} MB instead of {later[0]:.1f} MB."
-    )
-
-
-def _heartbeat(folder: Path) -> str:
-    """Read a panel of a million values beside a heartbeat."""
-    shape = full(140, 1)
-    still, busy = _rounds(["idle", "numbers"], shape, folder).values()
-    longer, rate = busy["stop"] / still["stop"], busy["beats"] / still["beats"]
-    return (
-        f"a panel of {shape.values:,} values: the longest pause of a heartbeat is {busy['stop'] * 1e3:.0f} ms"
-        f" of CPU time, {longer:.0f}x that of an idle loop; it beats {busy['beats']:.0f} times a second,"
-        f" {rate:.0%} of idle."
-    )
-
-
-def _panel(folder: Path) -> str:
-    shape = full(8)
-    held = _rounds(["traced"], shape, folder, 1)["traced"]["values"] / shape.values
-    return f"What Python holds for a panel (tracemalloc, full shape): {held:.0f} B a value."
+def _goals(full: dict[str, Figures], real: dict[str, Figures] | None, values: int) -> list[str]:
+    floor, ours = full["floor_orjson"]["cpu"], full["numbers"]["cpu"]
+    rows = [
+        ("full shape, numbers: CPU of floor + orjson", ours / floor, "<=", 0.6),
+        ("every Value looked at", full["every_value"]["cpu"] / floor, "<=", 1.5),
+        ("every Value kept", full["every_value_kept"]["cpu"] / floor, "<=", 1.5),
+        ("Arrow, all 30 columns", full["arrow"]["cpu"] / floor, "<=", 1.8),
+        ("dicts by hand: CPU of ours", full["handwritten"]["cpu"] / ours, ">=", 4),
+        ("pandas by hand: CPU of ours", full["pandas_by_hand"]["cpu"] / ours, ">=", 6),
+        ("a generated client: CPU of ours", full["generated"]["cpu"] / ours, ">=", 10),
+        ("pydantic: CPU of ours", full["pydantic_models"]["cpu"] / ours, ">=", 20),
+        ("peak of a panel, B a value", full["numbers"]["peak"] / values, "<=", 100),
+        ("longest stop of the loop, ms", full["numbers"]["stop"] * 1e3, "<=", 10),
+    ]
+    if real is not None:
+        ratio = real["numbers"]["cpu"] / real["floor_orjson"]["cpu"]
+        rows.insert(1, ("real shape, numbers: CPU of floor + orjson", ratio, "<=", 1.2))
+    return goals(rows)
 
 
 def run() -> str:
+    """Return a table for each shape, and one of the goals."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _generate_client(folder)
-        shape = full()
-        lines = _table(shape, _rounds(list(CONTENDERS), shape, folder))
+        shape, found_of_real = full(), None
+        found = rounds(list(CONTENDERS), shape, folder)
+        lines, values = _table(shape, found), shape.values
         del shape
         if REAL.exists():
             shape = real()
-            lines += ["", *_table(shape, _rounds(list(CONTENDERS), shape, folder, ROUNDS_OF_REAL))]
-        last = (_chain, _streams, _panel, _heartbeat)
-        lines += ["", *(f"- {each(folder)}" for each in last)]
+            found_of_real = rounds(list(CONTENDERS), shape, folder, ROUNDS_OF_REAL)
+            lines += ["", *_table(shape, found_of_real)]
+        lines += ["", *_goals(found, found_of_real, values)]
     return "\n".join(lines)

@@ -1,0 +1,57 @@
+"""What people wait for: the wall time of a question, stops of the event loop, and the memory that a stream takes."""
+
+import tempfile
+from pathlib import Path
+
+from benchmarks._shapes import dense, full, one_chain
+from benchmarks.answers import goals, rounds
+
+Row = tuple[str, float, str, float]
+
+
+def _dense(folder: Path) -> list[Row]:
+    floor, asked = rounds(["floor", "asked"], dense(), folder).values()
+    name = "24 dense pages, planned and read: wall time of their bytes"
+    return [(name, asked["wall"] / floor["wall"], "<=", 1.4)]
+
+
+def _chain(folder: Path) -> list[Row]:
+    names = ["floor", "prefetched", "prefetched_values"]
+    floor, numbers, values = (each["wall"] for each in rounds(names, one_chain(), folder).values())
+    return [
+        (
+            "1 query x 40 pages, next page requested ahead: wall time of their bytes",
+            numbers / floor,
+            "<=",
+            1.15,
+        ),
+        ("the same, every value looked at", values / floor, "<=", 1.4),
+    ]
+
+
+def _streams(folder: Path) -> list[Row]:
+    few, many = (rounds(["streaming"], full(queries, 2, 12), folder) for queries in (24, 240))
+    # It tells its bytes in place of its values.
+    ratio = many["streaming"]["values"] / few["streaming"]["values"]
+    return [("a stream over ten times the pages, its plan left out: peak of the smaller", ratio, "<=", 1.2)]
+
+
+def _heartbeat(folder: Path) -> list[Row]:
+    shape = full(140, 1)
+    stop = rounds(["numbers"], shape, folder)["numbers"]["stop"]
+    return [
+        (f"a panel of {shape.values:,} values: longest stop of the loop, ms of CPU", stop * 1e3, "<=", 10)
+    ]
+
+
+def _panel(folder: Path) -> list[Row]:
+    shape = full(8)
+    held = rounds(["traced"], shape, folder, 1)["traced"]["values"]
+    return [("what Python holds for a panel, B a value", held / shape.values, "<=", 100)]
+
+
+def run() -> str:
+    """Return a table of goals."""
+    with tempfile.TemporaryDirectory() as name:
+        parts = (_dense, _chain, _streams, _panel, _heartbeat)
+        return "\n".join(goals(row for part in parts for row in part(Path(name))))

@@ -112,7 +112,7 @@ def _table(shape: Shape, found: dict[str, Figures]) -> list[str]:
 
 
 def goals(rows: Iterable[tuple[str, float, str, float]]) -> list[str]:
-    """Return a Markdown table of goals, each given as its name, the figure, ``"<="`` or ``">="``, the goal."""
+    """Return a Markdown table of goals; each is given as its name, the figure, "<=" or ">=", and the goal."""
     lines = ["| | goal | result | |", "| --- | --- | --- | --- |"]
     for name, found, relation, goal in rows:
         reached = found <= goal if relation == "<=" else found >= goal

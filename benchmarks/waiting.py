@@ -1,4 +1,4 @@
-"""What people wait for: the wall time of a question, stops of the event loop, and the memory that a stream takes."""
+"""What people wait for: the wall time of a question, and stops of the loop; and what a stream holds."""
 
 import tempfile
 from pathlib import Path
@@ -20,7 +20,7 @@ def _chain(folder: Path) -> list[Row]:
     floor, numbers, values = (each["wall"] for each in rounds(names, one_chain(), folder).values())
     return [
         (
-            "1 query x 40 pages, next page requested ahead: wall time of their bytes",
+            "1 query x 40 pages, next one asked for ahead: wall time of bytes",
             numbers / floor,
             "<=",
             1.15,
@@ -39,9 +39,7 @@ def _streams(folder: Path) -> list[Row]:
 def _heartbeat(folder: Path) -> list[Row]:
     shape = full(140, 1)
     stop = rounds(["numbers"], shape, folder)["numbers"]["stop"]
-    return [
-        (f"a panel of {shape.values:,} values: longest stop of the loop, ms of CPU", stop * 1e3, "<=", 10)
-    ]
+    return [(f"a panel of {shape.values:,} values: longest stop, ms", stop * 1e3, "<=", 10)]
 
 
 def _panel(folder: Path) -> list[Row]:

@@ -408,6 +408,7 @@ class Client:
 
     def _read(self, question: Question, operation: str) -> Read:
         read = self.whole_read(question.entity_id, operation)
+        # With a Catalogue as the source no other publication will do.
         read.pinned = question.pinned
         read.fills_cache &= question.fill_cache
         if question.max_age is not None:
@@ -436,6 +437,8 @@ class Client:
         start, end = _day("start_date", start_date), _day("end_date", end_date)
         if end < start:
             raise SelectionError(f"end_date must not be before start_date: {end} is before {start}")
+        # A window is at most 92 days (spec 4.4), so a year takes four requests, which need not wait for each
+        # other.
         jobs = [partial(self._usage_window, *window) for window in usage_windows(start, end)]
         async with bounded(jobs, self.max_in_flight) as windows:
             return tuple(sorted([window async for window in windows], key=lambda window: window.start_date))

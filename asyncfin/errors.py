@@ -393,13 +393,9 @@ class MalformedAnswerError(AsyncfinError):
         lines = iter((problems,) if isinstance(problems, str) else problems)
         self.problems = tuple(bounded(each) for each in islice(lines, MAX_ITEMS))
         self.omitted = omitted + sum(1 for _ in lines)
-        super().__init__(_joined(self.problems, self.omitted), **facts)
-
-
-def _joined(problems: tuple[str, ...], omitted: int) -> str:
-    """Return problems as one text, bounded as a whole; how many more there were stands at its end."""
-    more = f" (and {omitted:,} more)" if omitted else ""
-    return bounded("; ".join(problems), MAX_TEXT - len(more)) + more
+        # Bounded as a whole, and how many more there were stands at its end all the same.
+        more = f" (and {self.omitted:,} more)" if self.omitted else ""
+        super().__init__(bounded("; ".join(self.problems), MAX_TEXT - len(more)) + more, **facts)
 
 
 class IncompleteResultError(AsyncfinError):

@@ -32,6 +32,7 @@ from asyncfin.model.select import Select
 from asyncfin.model.words import counted
 from asyncfin.table.optional import library
 
+# Before the imports below, so that a missing extra is named in words.
 library("mcp", "mcp")
 
 from mcp.server import MCPServer  # noqa: E402
@@ -102,6 +103,7 @@ def server(
     """
     names = dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
     tools = _Tools(client, names, max_requests)
+    # Only errors: hosts show their users what a server writes to standard error.
     made = MCPServer("asyncfin", instructions=_INSTRUCTIONS, log_level="ERROR")
     for tool in (tools.list_entities, tools.find_series, tools.plan_cost, tools.query):
         made.add_tool(tool, annotations=_READ_ONLY, structured_output=False)
@@ -172,6 +174,7 @@ class _Tools:
         self, entity_id: str, series_ids: list[str], periods: str, restated: bool
     ) -> CallToolResult:
         plan = await self._plan(entity_id, series_ids, periods, restated=restated)
+        # Planned first, since an assistant that is refused has spent only the catalogue.
         if plan.requests > self._max_requests:
             raise SelectionError(
                 f"this would spend {plan.requests} requests, and a call may spend {self._max_requests}:"
@@ -224,6 +227,7 @@ def _overview(catalogue: Catalogue) -> CallToolResult:
 def _text(head: str, lines: list[str], advice: str) -> CallToolResult:
     """Return a head and as many whole lines as an answer holds, and say what is left out."""
     clean = [_in_one_line(line) for line in head.split("\n")]
+    # The rest is for the line that says what is left out.
     room = MAX_CHARACTERS - sum(len(line) + 1 for line in clean) - 200
     shown: list[str] = []
     for line in map(_in_one_line, lines):

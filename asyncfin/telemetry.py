@@ -63,12 +63,23 @@ class OpenTelemetryObserver:
         match event:
             case RequestStarted():
                 self._requests.add(1, by_operation)
-                self._begin(event)
+                attributes: dict[str, str | int] = {"asyncfin.operation": event.operation}
+                if event.entity_id is not None:
+                    attributes["asyncfin.entity_id"] = event.entity_id
+                if event.attempt > 1:
+                    attributes["http.request.resend_count"] = event.attempt - 1
+                # By serial: the events of one attempt may come while others of the same request's are open.
+                self._spans[event.serial] = self._tracer.start_span(
+                    f"asyncfin {event.operation}", kind=trace.SpanKind.CLIENT, attributes=attributes
+                )
             case RequestAnswered():
                 self._received.add(event.received, by_operation)
                 if event.status == 429:
                     self._refused.add(1, by_operation)
-                self._answer(event)
+                told: dict[str, str | int] = {"http.response.status_code": event.status}
+                if event.request_id is not None:
+                    told["asyncfin.request_id"] = event.request_id
+                self._end(event.serial, told, None if event.status < 300 else str(event.status))
             case RequestFailed():
                 self._end(event.serial, {}, event.failure)
             case Waiting():
@@ -90,22 +101,6 @@ class OpenTelemetryObserver:
             case Restarted():
                 self._restarts.add(1, by_operation)
                 trace.get_current_span().add_event("asyncfin.restarted", by_operation)
-
-    def _begin(self, event: RequestStarted) -> None:
-        attributes: dict[str, str | int] = {"asyncfin.operation": event.operation}
-        if event.entity_id is not None:
-            attributes["asyncfin.entity_id"] = event.entity_id
-        if event.attempt > 1:
-            attributes["http.request.resend_count"] = event.attempt - 1
-        self._spans[event.serial] = self._tracer.start_span(
-            f"asyncfin {event.operation}", kind=trace.SpanKind.CLIENT, attributes=attributes
-        )
-
-    def _answer(self, event: RequestAnswered) -> None:
-        told: dict[str, str | int] = {"http.response.status_code": event.status}
-        if event.request_id is not None:
-            told["asyncfin.request_id"] = event.request_id
-        self._end(event.serial, told, None if event.status < 300 else str(event.status))
 
     def _end(self, serial: int, told: Mapping[str, str | int], failure: str | None) -> None:
         span = self._spans.pop(serial, None)

@@ -211,6 +211,7 @@ class MemoryCache:
                 "account must name the account of a token callable that can't be hashed:"
                 " MemoryCache(account=...)"
             ) from None
+        # By the callable itself: what it will return is not known, and may change.
         return "callable", self._callables.setdefault(token, len(self._callables).to_bytes(8, "big"))
 
     def stats(self) -> CacheStats:
@@ -264,6 +265,7 @@ class _MemoryPartition:
     async def put_blocks(
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
     ) -> None:
+        # In a thread: compressing takes a millisecond a megabyte.
         packed = await asyncio.to_thread(lambda: [block.packed() for block in blocks])
         self._memory.put_blocks((self._key, entity_id, publication_id(dataset_id), value_version), packed)
 

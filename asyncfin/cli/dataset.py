@@ -71,6 +71,7 @@ async def catalogue(
     choose_one({"--json": json, "--csv": csv, "--csv-raw": csv_raw})
     asked, select = names.entity_id(entity_id), selection.select()
     async with connected(service, "Reading the catalogue", names) as client:
+        # The whole one: an unknown id is refused with what comes close, which a part would not know.
         whole = await client.catalogue(asked)
     chosen = {series.series_id for series in whole.select(select)}
     groups = (
@@ -91,6 +92,7 @@ def _print_csv(shown: Catalogue, *, raw: bool) -> None:
         *("series_id", "metric_id", "label", "scopes", "reporting_group_id", "basis", "cadence"),
         *("period_meaning", "number_format", "description"),
     )
+    # One row a series: a spreadsheet filters by the columns that the options are named after.
     rows = [
         (
             *(each.series_id, each.metric_id, each.label, format_path(each.scopes), each.reporting_group_id),

@@ -44,6 +44,7 @@ async def demo() -> None:
 
       asyncfin demo
     """
+    # Over HTTP and not from the files: the demo is to show what a user's own program does.
     with progress("Reading from the sandbox") as shown:
         async with Sandbox.demo() as sandbox:
             address = sandbox.base_url

@@ -136,6 +136,7 @@ def ending_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
 
 
 def verdict(kind: type[Exception]) -> tuple[Exit, str]:
+    # The order of the table decides, since subclasses stand before their bases.
     for each, code, advice in _ENDINGS:
         if issubclass(kind, each):
             return code, advice

@@ -106,6 +106,7 @@ class Tracker:
 
     def __call__(self, event: Event) -> None:
         entity_id = event.entity_id
+        # The client may serve others meanwhile; what they send is not this run's.
         if _run.get() is not self or entity_id is None:
             return
         match event:

@@ -153,10 +153,11 @@ class ExtractReport:
 
     def __str__(self) -> str:
         counts = {state: len(self._of(state)) for state in get_args(EntityState)}
+        size = f"{self.bytes / 1e6:,.1f} MB" if self.bytes >= 1e6 else f"{self.bytes / 1e3:,.1f} kB"
         lines = [
             "entities: " + ", ".join(f"{count:,} {state}" for state, count in counts.items()),
             f"{counted(self.requests, 'request')} in {lasting(self.seconds)}",
-            f"{counted(self.rows, 'row')}, {_sized(self.bytes)}",
+            f"{counted(self.rows, 'row')}, {size}",
         ]
         lacks = sum(bool(each.lacking) for each in self.entities)
         if lacks:
@@ -211,17 +212,13 @@ def named(lacking: Lacking) -> str:
 
 def lacking_in_all(each: Iterable[Lacking]) -> Lacking:
     """Return the names that all of these lack, by field, in the order of the first; nothing for none."""
-    common: Lacking | None = None
-    for lacking in each:
-        common = lacking if common is None else _common(common, lacking)
-    return {field: names for field, names in (common or {}).items() if names}
-
-
-def _common(one: Lacking, other: Lacking) -> Lacking:
-    sets = {field: set(names) for field, names in other.items()}
-    return {
-        field: tuple(name for name in names if name in sets.get(field, ())) for field, names in one.items()
+    first, *others = [*each] or [{}]
+    sets = [{field: set(names) for field, names in other.items()} for other in others]
+    common = {
+        field: tuple(name for name in names if all(name in lacked.get(field, ()) for lacked in sets))
+        for field, names in first.items()
     }
+    return {field: names for field, names in common.items() if names}
 
 
 def unknown_to_all(entities: Sequence[EntityReport]) -> Lacking:
@@ -229,11 +226,6 @@ def unknown_to_all(entities: Sequence[EntityReport]) -> Lacking:
     if any(each.state in ("failed", "left") for each in entities):
         return {}
     return lacking_in_all(each.lacking for each in entities)
-
-
-def _sized(size: int) -> str:
-    """Return a size in kB or MB."""
-    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
 
 
 def failures(failed: Iterable[EntityReport], most: int = 20) -> list[str]:

@@ -73,6 +73,7 @@ class Cells:
 
     def __init__(self, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> None:
         metrics = {series.metric_id for series in wanted}
+        # In the catalogue's order, not in that of the wanted series: equal questions have equal plans.
         rows = [row for metric, row in catalogue.by_metric.items() if metric in metrics]
         path_of = {s.series_id: at for at, column in enumerate(catalogue.by_path.values()) for s in column}
         self._cell_of = {
@@ -83,6 +84,7 @@ class Cells:
         self.wanted: SeriesByCell = {}
         for series in wanted:
             self.wanted.setdefault(self._cell_of[series.series_id], []).append(series)
+        # A query matches what lies on its metrics and its paths, so nothing else is ever looked at.
         paths = {path for _, path in self.wanted}
         self.known: SeriesByCell = {}
         for row in rows:

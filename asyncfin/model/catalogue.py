@@ -226,6 +226,7 @@ class Catalogue(Dataset):
         series = self.series
         for fits in conditions.values():
             series = tuple(filter(fits, series))
+        # Ids that exist, but none of them together: nothing would be sent, and the reader would not know why.
         if conditions and not series:
             raise SelectionError(self._exclusion(select, conditions))
         return series if select.where is None else tuple(filter(select.where, series))
@@ -241,14 +242,13 @@ class Catalogue(Dataset):
             for each in CRITERIA
             if (given := getattr(select, each.field)) is not None
         }
-        if select.picked is not None:
-            missing[PICKED] = self._missing_picks(select.picked)
+        if (picked := select.picked) is not None:
+            absent = tuple(wanted for wanted in picked if triple(wanted) not in self.by_triple)
+            alike = Counter(wanted.series_id for wanted in picked)
+            missing[PICKED] = tuple(
+                str(each) if alike[each.series_id] > 1 else each.series_id for each in absent
+            )
         return {field: names for field, names in missing.items() if names}
-
-    def _missing_picks(self, picked: tuple[Wanted, ...]) -> tuple[str, ...]:
-        absent = tuple(wanted for wanted in picked if triple(wanted) not in self.by_triple)
-        alike = Counter(wanted.series_id for wanted in picked)
-        return tuple(str(each) if alike[each.series_id] > 1 else each.series_id for each in absent)
 
     def complaint(self, missing: Mapping[str, tuple[str, ...]]) -> str:
         """Say what is missing here, given by field as `missing` returns it, and what would be right."""
@@ -258,6 +258,7 @@ class Catalogue(Dataset):
 
     def _complaint(self, field: str, names: tuple[str, ...]) -> str:
         criterion = _PICKED if field == PICKED else next(each for each in CRITERIA if each.field == field)
+        # Made only for a message: near matches of thousands of ids take milliseconds.
         known = tuple(map(criterion.text, criterion.known(self)))
         if criterion.words:
             named, rest = [repr(each) for each in names], suggest.all_of(known)
@@ -288,6 +289,7 @@ class Catalogue(Dataset):
         picked: set[str] = set()
         for each in wanted:
             ids = {series.series_id for series in self.by_triple[triple(each)]}
+            # The publication has given new ids to several series that only their ids told apart.
             if len(ids) > 1 and each.series_id not in ids:
                 raise SelectionError(
                     f"series {each.series_id!r} is one of several of its metric, group and path, and"

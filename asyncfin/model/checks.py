@@ -35,6 +35,7 @@ class Check:
 
     def __call__(self, name: str, value: V) -> V:
         """Return the value, or raise the error that names the argument, what it must be, and the value."""
+        # The words are made only here: a check that holds costs a call.
         if not self.holds(value):
             raise self.error(f"{name} must be {self.wanted}, not {shown(value)}")
         return value
@@ -85,6 +86,7 @@ def _finite(unit: str) -> str:
 
 def is_finite(value: object) -> bool:
     """Return whether it is an int or a float (True is neither) between the infinities."""
+    # A bool is an int to Python, and `rate=True` is a mistake.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -inf < value < inf
 
 

@@ -63,6 +63,8 @@ class Period(Struct, frozen=True, order=True, gc=False):
     def label(self) -> str:
         """The one text form: FY2024, 2024-Q3, 2024-H1, 2024-9M, and for all others 2024-11-05M."""
         year = f"{self.year:04d}"
+        # A label stands for one period and a period has one label: three months that end in month 4 are no
+        # quarter.
         match self.duration_months, self.end_month:
             case 12, 12:
                 return f"FY{year}"
@@ -170,6 +172,7 @@ def _year_hint(value: object) -> str:
 def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
     if not isinstance(value, (Period, str, Iterable)):
         raise SelectionError(f"periods must be Periods or their labels, not {value!r}{_year_hint(value)}")
+    # A label is a str, which is iterable too: taken for a collection it would be one of letters.
     given = (value,) if isinstance(value, (Period, str)) else tuple(value)
     periods = tuple(Period.parse(each) if isinstance(each, str) else each for each in given)
     for period in periods:
@@ -341,6 +344,7 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
             meant = selection.among(periods)
             return Exact(meant) if meant else None
         case FiscalRange(start=start, end=end):
+            # The spec requires both ends of a range (spec 4.3), so open ones are filled in.
             known = sorted(period.fiscal_end for period in periods)
             if not known:
                 return None

@@ -55,14 +55,6 @@ def _check_count(name: str, items: Sized, cap: int) -> None:
         raise SelectionError(f"{name} must have 1 to {cap} entries, not {len(items)} (spec 8)")
 
 
-def _check_path(path: ScopePath) -> None:
-    if len(path) > MAX_PATH_ENTRIES:
-        raise SelectionError(
-            f"each path of scope_combinations must have at most {MAX_PATH_ENTRIES} entries,"
-            f" not {len(path)} (spec 8)"
-        )
-
-
 def _check_distinct(name: str, items: tuple[str | ScopePath, ...]) -> None:
     if len(set(items)) < len(items):
         twice = next(each for each in items if items.count(each) > 1)
@@ -99,7 +91,11 @@ class Query:
         _check_count("scope_combinations", self.scope_combinations, MAX_SCOPE_COMBINATIONS)
         _check_distinct("scope_combinations", self.scope_combinations)
         for path in self.scope_combinations:
-            _check_path(path)
+            if len(path) > MAX_PATH_ENTRIES:
+                raise SelectionError(
+                    f"each path of scope_combinations must have at most {MAX_PATH_ENTRIES} entries,"
+                    f" not {len(path)} (spec 8)"
+                )
         if self.reporting_group_ids is not None:
             _check_ids("reporting_group_ids", self.reporting_group_ids, MAX_REPORTING_GROUP_IDS)
         if not isinstance(self.periods, (Exact, FiscalRange, Trailing)):

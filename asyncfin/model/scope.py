@@ -123,6 +123,7 @@ def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
     if not isinstance(given, Iterable):
         raise SelectionError(f"scope_combinations must be scope paths, not {shown(given)}")
     items = tuple(given)
+    # References in a row are one path, since a collection of paths holds tuples of them.
     if items and all(_is_ref(each) for each in items):
         return (as_path(items),)
     # Two texts are the ids of one reference, or the text forms of two paths: only those hold "=".

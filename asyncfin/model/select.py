@@ -225,8 +225,13 @@ def _converter() -> Converter:
             converter,
             _cattrs_omit_if_default=True,
             where=override(omit=True),
-            scope_combinations=override(unstruct_hook=_texts),
-            _picked=override(rename="series", unstruct_hook=_rows),
+            scope_combinations=override(unstruct_hook=lambda paths: [*map(format_path, paths)]),
+            _picked=override(
+                rename="series",
+                unstruct_hook=lambda picked: [
+                    [s.metric_id, s.reporting_group_id, format_path(s.scopes), s.series_id] for s in picked
+                ],
+            ),
         ),
     )
     converter.register_structure_hook(
@@ -238,30 +243,20 @@ def _converter() -> Converter:
             _cattrs_prefer_attrib_converters=True,
             where=override(omit=True),
             # Taken as they are: the checks of Select are stricter than a conversion to str.
-            label=override(struct_hook=_as_it_is),
-            name=override(struct_hook=_as_it_is),
+            label=override(struct_hook=lambda value, _: value),
+            name=override(struct_hook=lambda value, _: value),
             _picked=override(rename="series", struct_hook=_wanted),
         ),
     )
     return converter
 
 
-def _as_it_is(value: Any, _: object) -> Any:
-    return value
-
-
-def _texts(paths: tuple[ScopePath, ...]) -> list[str]:
-    return [format_path(path) for path in paths]
-
-
-def _rows(picked: tuple[Wanted, ...]) -> list[list[str]]:
-    return [[s.metric_id, s.reporting_group_id, format_path(s.scopes), s.series_id] for s in picked]
-
-
 def _wanted(rows: Any, _: object) -> tuple[Wanted, ...] | None:
     if rows is None:
         return None
-    if not isinstance(rows, list) or not all(map(_is_row, rows)):
+    if not isinstance(rows, list) or not all(
+        isinstance(row, list) and len(row) == 4 and all(isinstance(each, str) for each in row) for row in rows
+    ):
         raise SelectionError(
             "series must be rows of metric, reporting group, scope path and series id,"
             f" not {checks.shown(rows)}"
@@ -269,10 +264,6 @@ def _wanted(rows: Any, _: object) -> tuple[Wanted, ...] | None:
     return tuple(
         Wanted(metric, group, parse_path(path), series_id) for metric, group, path, series_id in rows
     )
-
-
-def _is_row(row: Any) -> bool:
-    return isinstance(row, list) and len(row) == 4 and all(isinstance(each, str) for each in row)
 
 
 check_select = partial(checks.instance_of(Select).of_question(), "select")

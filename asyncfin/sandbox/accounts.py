@@ -93,6 +93,7 @@ class Meter:
         now = self.now()
         spent = sum(requests for *_, requests in self.counts.counts(account.name, now.date(), now.date()))
         if account.allowance is not None and spent >= account.allowance:
+            # Allowances are of UTC days (spec 8).
             midnight = datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), UTC)
             raise too_many(
                 "daily_allowance_reached",
@@ -109,6 +110,7 @@ class Meter:
     def count(self, account: Account, operation: str) -> None:
         """Count a data request of the account."""
         self.counts.count(account.name, self.now().date(), operation)
+        # What is refused counts for nothing, so the bucket is only filled here.
         if account.rate is not None:
             now = self.time()
             self._due[account.name] = max(self._due.get(account.name, now), now) + 1 / account.rate

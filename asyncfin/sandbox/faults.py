@@ -150,6 +150,7 @@ class Armed:
         """Count a request and return whether the fault meets it."""
         if self.fault.operation not in (None, operation):
             return False
+        # Counted before the share is drawn: `nth` is among all requests of the operation.
         self._seen += 1
         if self.fault.nth is not None and self._seen not in self.fault.nth:
             return False
@@ -160,6 +161,7 @@ async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) 
     """Send the response, as wrongly as the faults want."""
     # The first fault that says how a response leaves decides; the others were dealt with before.
     for fault in faults:
+        # A future that nobody resolves; the connection ends with the client or with the sandbox.
         if isinstance(fault, Hang):
             await asyncio.get_running_loop().create_future()
         if isinstance(fault, Drop):

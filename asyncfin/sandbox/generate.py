@@ -98,6 +98,7 @@ def generate(
     require("fill", fill is None or 0 <= fill <= 1, fill, "0 to 1, or None")
     require("one_version", 0 <= one_version <= 1, one_version, "0 to 1")
     rng = Random(seed)  # noqa: S311 - nothing is kept secret with it
+    # All chance comes from this one source, in this order: a call more would change every dataset.
     slots = _slots(rng, periods or _USUAL_PERIODS, publications)
     drafts = draft_series(rng, _chosen(rng, series), slots, publications, fill)
     if one_version:
@@ -359,15 +360,13 @@ def _draft(
     )
     size = 10 ** rng.uniform(low, high)
     for slot in filled(rng, slots, cadence, meaning, fill):
+        # Figures of a company move from one period to the next; they are not drawn again.
         size *= rng.uniform(0.9, 1.12)
         draft.cells.append(_cell(rng, slot, size, decimals, number_format, publications))
-    draft.since = max(_first(rng, publications), min((c[0].since for c in draft.cells), default=0))
+    # Most series are in all publications.
+    first = rng.randrange(publications) if rng.random() < 0.1 else 0
+    draft.since = max(first, min((c[0].since for c in draft.cells), default=0))
     return draft
-
-
-def _first(rng: Random, publications: int) -> int:
-    """Return the first publication of a series: for most of them the first of all."""
-    return rng.randrange(publications) if rng.random() < 0.1 else 0
 
 
 def filled(rng: Random, slots: list[_Slot], cadence: str, meaning: str, fill: float | None) -> list[_Slot]:

@@ -48,6 +48,7 @@ def openapi_document(base_url: str) -> dict[str, Any]:
             "version": "1",
             "description": "Catalogue, query and usage of published company datasets.",
         },
+        # Where it really listens: tools send their requests there.
         "servers": [{"url": base_url}],
         "security": [{"token": []}],
         "paths": _paths(parameters),

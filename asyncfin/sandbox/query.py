@@ -77,6 +77,7 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     # All that decides which series and values there are, whatever the size of a page.
     selection = replace(query, expected_dataset_id=UNSET, limit=1, cursor=UNSET)
     bound_to = fingerprint(encode([current.entity_id, selection]))
+    # Rules 5 and 6 of spec 4.3 have no order, so both ways are right.
     if dialect.ids_before_pin:
         check_ids(query, paths, current, store)
     position = start_of(query.cursor, bound_to, query.expected_dataset_id, current.dataset_id, dialect)

@@ -111,6 +111,7 @@ def allowed_call(call: Call | None, request: Request) -> Call:
 def authorised(call: Call, request: Request, service: Service) -> Account:
     """Return the account that asks (spec 5.1 to 5.4)."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    # Schemes are compared without case (RFC 9110, section 11.1).
     token = service.store.token(text.strip()) if scheme.lower() == "bearer" else None
     account = service.store.account(token.account) if token else None
     if token is None or account is None or token.audience != "rest":

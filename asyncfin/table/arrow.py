@@ -17,6 +17,8 @@ from asyncfin.table.optional import library
 # Observations decoded at a time: the fields of more would not fit into the processor's cache.
 _ROWS = 4_000
 _METADATA = b"asyncfin"
+# What the metadata of a wide column say of its series, and its scope path.
+_DESCRIBED = ("label", "metric_id", "reporting_group_id", "basis", "number_format", "period_meaning")
 
 
 def _type(name: str) -> Any:
@@ -197,28 +199,23 @@ def wide_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
     # A frame with two columns of one name can be read by neither.
     if taken := [each.series_id for each in grid.series if each.series_id in PERIOD_FIELDS]:
         raise SelectionError(f"series id {taken[0]!r} is a column of the wide layout: use layout='long'")
-    fields = [pa.field(name, pa.int32()) for name in PERIOD_FIELDS]
-    fields += [pa.field(each.series_id, pa.float64(), metadata=_described(each)) for each in grid.series]
-    by_name = {field.name: field for field in fields}
+    by_name = {name: pa.field(name, pa.int32()) for name in PERIOD_FIELDS}
+    for series in grid.series:
+        described = {name: getattr(series, name) for name in _DESCRIBED}
+        described["scope_path"] = format_path(series.scopes)
+        by_name[series.series_id] = pa.field(series.series_id, pa.float64(), metadata=described)
     wanted = list(by_name) if names is None else list(dict.fromkeys(names))
     if unknown := [name for name in wanted if name not in by_name]:
         raise SelectionError(
             f"columns must be {', '.join(PERIOD_FIELDS)} or series ids of the panel, not {unknown[0]!r}"
         )
-    arrays = [pa.array(_wide_column(grid, name), by_name[name].type) for name in wanted]
+    arrays = []
+    for name in wanted:
+        of_periods = name in PERIOD_FIELDS
+        entries = [getattr(each, name) for each in grid.periods] if of_periods else grid.numbers(name)
+        arrays.append(pa.array(entries, by_name[name].type))
     schema = pa.schema([by_name[name] for name in wanted], metadata=_metadata([about]))
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _wide_column(grid: Grid, name: str) -> list[Any]:
-    if name in PERIOD_FIELDS:
-        return [getattr(period, name) for period in grid.periods]
-    return grid.numbers(name)
-
-
-def _described(series: CatalogueSeries) -> dict[str, str]:
-    names = ("label", "metric_id", "reporting_group_id", "basis", "number_format", "period_meaning")
-    return {**{name: getattr(series, name) for name in names}, "scope_path": format_path(series.scopes)}
 
 
 def _metadata(panels: list[dict[str, Any]]) -> dict[bytes, bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from math import ceil
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from attrs import frozen
@@ -127,7 +127,9 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
     title = fill(", ".join(filter(None, shared)), max(1, int(inches * _CHARACTERS)))
     ax.set_title("\n".join(map(_plain, title.splitlines())), loc="left")
     # Without a layout engine the figure has no room for a legend below the axes.
-    below = {"loc": "upper left", "bbox_to_anchor": (0, -0.08)} if ax.figure.get_layout_engine() else {}
+    below: dict[str, Any] = {}
+    if ax.figure.get_layout_engine():
+        below = {"loc": "upper left", "bbox_to_anchor": (0, -0.08)}
     ax.legend(handles=list(drawn), fontsize="small", frameon=False, **below)
 
 

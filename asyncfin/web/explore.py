@@ -86,6 +86,7 @@ def explorer(
         ImportError: the extra `web` is not installed.
     """
     names = dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
+    # Asked at each request: a host makes its client when it starts, which is after this.
     pages = _Pages(client if callable(client) else lambda: client, names)
     return Starlette(
         routes=[
@@ -270,13 +271,13 @@ def _from_htmx(request: Request) -> bool:
 def _search(catalogue: Catalogue, text: str) -> list[CatalogueSeries]:
     """Return the series in whose label, ids, description or scope names every word of the text occurs."""
     words = text.casefold().split()
-    return [series for series in catalogue if all(word in _searched(catalogue, series) for word in words)]
-
-
-def _searched(catalogue: Catalogue, series: CatalogueSeries) -> str:
-    names = catalogue.scope_names(series.scopes)
-    parts = (series.label, series.metric_id, series.series_id, series.description, series.reporting_group_id)
-    return " ".join([*parts, *names]).casefold()
+    found = []
+    for series in catalogue:
+        names = series.label, series.metric_id, series.series_id, series.reporting_group_id
+        texts = [*names, series.description, *catalogue.scope_names(series.scopes)]
+        if all(word in " ".join(texts).casefold() for word in words):
+            found.append(series)
+    return found
 
 
 def _tree(

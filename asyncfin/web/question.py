@@ -102,6 +102,7 @@ class Question:
         periods = self._periods_code()
         names = ", ".join(sorted(["Client", "Select", periods.partition("(")[0]]))
         version = "" if self.value_version == "original" else f", value_version={self.value_version!r}"
+        # As Python writes them: ids come from a form, and nothing of it may become code.
         ids = "".join(f"\n    {series_id!r}," for series_id in self.series_ids)
         return f"""import asyncio
 from asyncfin import {names}

@@ -64,6 +64,7 @@ class _Trail:
         check_publication(page, entity_id=self.entity_id, dataset_id=self.dataset_id)
         self.dataset_id = page.dataset_id
         self.empty_in_a_row = 0 if series_ids else self.empty_in_a_row + 1
+        # Sets first: which series it is takes a search, and nearly always there is none.
         if not self.series_ids.isdisjoint(series_ids) or len(set(series_ids)) < len(series_ids):
             seen = [*self.series_ids, *series_ids]
             twice = next(each for each in series_ids if seen.count(each) > 1)
@@ -142,6 +143,7 @@ def planned_pages(
         page = await read_planned_page(response.body, wanted, query.value_version, keep_foreign=keep_foreign)
         page = evolve(page, **_origin(response))
         series_ids = [head.series_id for head in page.heads]
+        # A response may list fewer series than the catalogue, but none that the query does not select.
         if not matched >= {*series_ids}:
             raise MalformedAnswerError(
                 f"the catalogue lists no such series @ {series_path(index, series_id)}"
@@ -166,6 +168,7 @@ async def _pages(
     prefetch: bool,
 ) -> AsyncGenerator[Page, None]:
     """Follow the cursor until it is absent; with `prefetch` ask for a page before its turn."""
+    # At most one request goes ahead of the consumer, whose pace is the pace of the read.
     request, ahead = request_for(cursor=None), None
     try:
         while True:
@@ -256,6 +259,7 @@ def _joined_groups(parts: Iterable[ReportingGroup]) -> tuple[ReportingGroup, ...
     series: dict[str, list[CatalogueSeries]] = {}
     for part in parts:
         head = heads.setdefault(part.reporting_group_id, evolve(part, series=()))
+        # A group may be cut by the end of a page anywhere within its series, and its head is repeated.
         if evolve(part, series=()) != head:
             raise MalformedAnswerError(
                 f"two pages describe the group {part.reporting_group_id!r} differently @ $.groups"

@@ -68,6 +68,7 @@ class Response:
         return self.headers.get("x-request-id")
 
 
+# Any 32 characters but half a surrogate pair, which no URL can hold.
 _ENTITY_ID = r"O-[^\ud800-\udfff]{32}"
 
 
@@ -130,6 +131,7 @@ def limits_request() -> Request:
 def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date]]:
     """Cut a range of days into windows of at most 92 days that cover it exactly once, in order (spec 8)."""
     end = end_date.toordinal()
+    # By number: the last day of the calendar has no day after it.
     for first in range(start_date.toordinal(), end + 1, MAX_USAGE_DAYS):
         last = min(first + MAX_USAGE_DAYS - 1, end)
         yield date.fromordinal(first), date.fromordinal(last)
@@ -230,6 +232,7 @@ def retry_after(response: Response) -> float | None:
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
         # Bounded, since a float can be larger than any moment of the calendar.
         return min(float(text), _FOREVER)
+    # Without a Date of its own the response's arrival must do.
     then, now = _http_date(text), _http_date(response.headers.get("date", "")) or response.at
     return max(0.0, (then - now).total_seconds()) if then else None
 

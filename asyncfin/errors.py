@@ -341,7 +341,7 @@ class DatasetChangedError(ServiceError):
 
 
 class RateLimitedError(ServiceError):
-    """429: a request limit is reached. `retry_after` is the wait asked for, in seconds, or None."""
+    """429: a request limit is reached. `retry_after` is the requested wait in seconds, or None."""
 
     def __init__(self, *, retry_after: float | None = None, **facts: Unpack[_Refusal]) -> None:
         super().__init__(**facts)

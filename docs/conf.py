@@ -83,10 +83,23 @@ class Search(SearchEnglish):
         return bool(re.fullmatch(r"\d{3}", word)) or super().word_filter(word)
 
 
+def unreleased() -> str:
+    """Return the changes that no release has gathered yet, by kind."""
+    kinds: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "changelog.d").glob("*.*.md")):
+        lines = path.read_text().strip().splitlines()
+        kinds.setdefault(path.name.split(".")[-2].capitalize(), []).extend(f"- {line}" for line in lines)
+    return "\n\n".join(
+        ["\n## Unreleased", *(f"### {kind}\n\n" + "\n".join(kinds[kind]) for kind in sorted(kinds))]
+    )
+
+
 def read_source(app: object, page: str, source: list[str]) -> None:
     """Read the README as the front page, and let links lead to pages of the site."""
     if page == "index":
         source[0] = SOURCES[page].read_text().replace("](docs/", "](") + source[0]
+    elif page == "changes":
+        source[0] += unreleased()
     for file, name in ELSEWHERE.items():
         source[0] = source[0].replace(f"]({file})", f"]({name})").replace(f"](../{file})", f"]({name})")
 
@@ -105,8 +118,8 @@ def tidy_signature(app, what, name, obj, options, signature, returns):  # type: 
     text = obj.__doc__ or ""
     if what == "class" and "Attributes:" in text and "Args:" not in text and "sandbox" not in name:
         return "", None
-    if signature == "(*args, **kwargs)":  # of a protocol
-        return "", None
+    if what == "exception" or signature == "(*args, **kwargs)":  # that of a protocol
+        return signature and "", None
     for spelt, alias in ALIASES.items():
         signature = signature and signature.replace(spelt, alias)
         returns = returns and returns.replace(spelt, alias)
@@ -135,7 +148,9 @@ def _pages(env, page: str = "index") -> list[str]:  # type: ignore[no-untyped-de
 def _text(app, page: str) -> str:  # type: ignore[no-untyped-def]
     """Return a page's own text; a page of the reference as autodoc has filled it."""
     if not page.startswith("reference/"):
-        return SOURCES.get(page, HERE / f"{page}.md").read_text()
+        return SOURCES.get(page, HERE / f"{page}.md").read_text() + (
+            unreleased() if page == "changes" else ""
+        )
     builder = TextBuilder(app, app.env)
     builder.init()
     builder.current_docname = page

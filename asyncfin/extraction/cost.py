@@ -132,7 +132,7 @@ async def extract_cost(
 
     Raises:
         ArgumentError, ManifestMismatchError, ImportError, OSError: as for `extract`.
-        SelectionError: the question is not as said; or it names an id or word that no entity has, which
+        SelectionError: the question is not as described; or it names an id or word that no entity has, which
             only catalogues and files can tell: with `read_catalogues`, or where all have a file.
         AuthenticationError, AllowanceExhaustedError: the service refused the estimate itself.
     """

@@ -55,16 +55,16 @@ async def read_entity(
     Requests: one for the metadata, one for each 100 series of the catalogue, and those of the question.
 
     Args:
-        client: what to ask.
-        entity_id: which entity.
-        select: which series.
+        client: the client.
+        entity_id: the entity.
+        select: the series.
         periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
         value_version: ``"original"`` or ``"latest_restated"``.
         fill_cache: whether the client keeps the catalogue, and its cache what is read. What a cache holds
             is used all the same.
 
     Raises:
-        SelectionError: an argument is not as said, before a request is spent.
+        SelectionError: an argument is not as described, before a request is spent.
         DatasetChangedError: the publication changed too often.
         MalformedAnswerError: an answer breaks the spec; values are decoded when they are looked at.
         IncompleteResultError: the service lost series.

@@ -193,7 +193,7 @@ class Exact:
     """Exactly these periods (spec 4.3, mode ``exact``): Periods or their labels.
 
     Raises:
-        SelectionError: none is named, or one twice.
+        SelectionError: no period is named, or one is named twice.
 
     >>> Exact(["FY2023", "FY2024"]).periods[0].year
     2023

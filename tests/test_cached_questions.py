@@ -5,6 +5,9 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -19,6 +22,7 @@ from asyncfin import (
     Client,
     Dataset,
     Exact,
+    FileCache,
     FiscalRange,
     MemoryCache,
     NotFoundError,
@@ -55,7 +59,7 @@ async def service(*datasets: Any, **options: Any) -> AsyncIterator[Sandbox]:
         yield sandbox
 
 
-def client(sandbox: Sandbox, cache: MemoryCache | None = None, **options: Any) -> Client:
+def client(sandbox: Sandbox, cache: MemoryCache | FileCache | None = None, **options: Any) -> Client:
     return Client(sandbox.base_url, sandbox.token, cache=cache, **options)
 
 
@@ -168,24 +172,36 @@ async def test_thirty_questions_take_at_most_a_third_of_the_requests() -> None:
 
 @virtual
 @pytest.mark.parametrize("nth", range(1, 12))
-async def test_a_new_publication_is_never_mixed_with_what_is_cached(nth: int) -> None:
-    """It comes at any request: whatever is given is wholly of the publication that it names."""
+@pytest.mark.parametrize("in_memory", [True, False])
+async def test_a_new_publication_is_never_mixed_with_what_is_cached(
+    nth: int, in_memory: bool, tmp_path: Path
+) -> None:
+    """It comes at any request: whatever is given is wholly of the publication that it names.
+
+    Two clients ask in turn, which share a cache in memory, or the folder of two caches, as two processes do.
+    """
     tables = {}
     for dataset in (OLD, NEW):
         async with service(dataset) as sandbox, client(sandbox) as plain:
             panel = await plain.query(ENTITY, Select(), FiscalRange())
             tables[panel.dataset.dataset_id] = content(panel)
-    async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
-        catalogue = await cached.catalogue(ENTITY)
+    shared = MemoryCache()
+    caches = [shared, shared] if in_memory else [FileCache(tmp_path / "cache") for _ in range(2)]
+    async with service() as sandbox, client(sandbox, caches[0]) as one, client(sandbox, caches[1]) as other:
+        catalogue = await one.catalogue(ENTITY)
         sandbox.inject(Switch(nth=nth, publication=NEW))
         for count in (3, 40, 90, 150):
             select = Select.of(catalogue.series[:count])
-            with suppress(SelectionError):  # the new one may lack some of them
-                panel = await cached.query(ENTITY, select, FiscalRange())
-                table = tables[panel.dataset.dataset_id]
-                assert content(panel) == {each: table[each] for each in panel.series_ids}
-        panel = await cached.query(ENTITY, Select(), FiscalRange())
-        assert content(panel) == tables[panel.dataset.dataset_id]
+            for cached in (one, other):
+                with suppress(SelectionError):  # the new one may lack some of them
+                    panel = await cached.query(ENTITY, select, FiscalRange())
+                    table = tables[panel.dataset.dataset_id]
+                    assert content(panel) == {each: table[each] for each in panel.series_ids}
+        for cached in (one, other):
+            panel = await cached.query(ENTITY, Select(), FiscalRange())
+            assert content(panel) == tables[panel.dataset.dataset_id]
+    for cache in caches:
+        await cache.aclose()
 
 
 @virtual
@@ -597,19 +613,26 @@ def conversations(draw: st.DrawFn) -> tuple[DatasetFile, list[tuple[set[str], An
 
 
 @settings(max_examples=25)
-@given(conversations(), DIALECTS, st.booleans())
+@given(conversations(), DIALECTS, st.booleans(), st.booleans())
 def test_a_cache_changes_no_answer(
-    conversation: tuple[DatasetFile, list[tuple[set[str], Any, Any, bool]]], dialect: Dialect, believing: bool
+    conversation: tuple[DatasetFile, list[tuple[set[str], Any, Any, bool]]],
+    dialect: Dialect,
+    believing: bool,
+    in_memory: bool,
 ) -> None:
-    """Any selections, periods, versions and dialects, cold and warm, whole or in pieces."""
+    """Any selections, periods, versions and dialects, cold and warm, whole or in pieces.
+
+    By two clients in turn, which share a cache in memory, or the folder of two caches, as two processes do.
+    """
     dataset, questions = conversation
 
-    async def ask() -> None:
-        cache = MemoryCache()
+    async def ask(folder: str) -> None:
+        shared = MemoryCache()
+        caches = [shared, shared] if in_memory else [FileCache(folder, account="desk") for _ in range(2)]
         async with (
             Sandbox(dataset, dialect=dialect) as sandbox,
-            client(sandbox, cache, max_age=60 * believing) as first,
-            client(sandbox, cache, max_age=60 * believing) as second,
+            client(sandbox, caches[0], max_age=60 * believing) as first,
+            client(sandbox, caches[1], max_age=60 * believing) as second,
         ):
             for nth, (wanted, periods, version, streamed) in enumerate(questions):
                 shown, values = expected(dataset.publications[-1], wanted, periods, version)
@@ -624,8 +647,12 @@ def test_a_cache_changes_no_answer(
                 assert {k: v for panel in panels for k, v in content(panel).items()} == texts(values)
                 assert sum(len(panel) for panel in panels) == len(wanted)
                 assert sum(panel.value_count for panel in panels) == sum(map(len, values.values()))
+        for cache in caches:
+            assert cache.stats().broken == 0
+            await cache.aclose()
 
-    run(ask)
+    with TemporaryDirectory() as parent:
+        run(partial(ask, f"{parent}/cache"))
 
 
 @virtual

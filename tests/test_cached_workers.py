@@ -1,23 +1,35 @@
 """Clients that share a cache on disk, as the workers of one machine do."""
 
 import asyncio
+import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from asyncfin import Annual, ArgumentError, Client, FileCache, FiscalRange, PermissionDeniedError, Select
+from asyncfin import (
+    Annual,
+    ArgumentError,
+    Client,
+    FileCache,
+    FiscalRange,
+    MemoryCache,
+    PermissionDeniedError,
+    Select,
+)
 from asyncfin.cache import database
 from asyncfin.sandbox import DatasetFile, Sandbox, Status
 from asyncfin.sandbox.generate import generate
+from asyncfin.typing import ValueVersion
 from tests.properties.test_answers import content
 from tests.shared_buckets import redis_server
 
 DATASET = generate(23, series=400, publications=1)
 ENTITY = DATASET.entity_id
+VERSIONS: tuple[ValueVersion, ...] = ("original", "latest_restated")
 
 
 def worker(sandbox: Sandbox, folder: Path, **options: float) -> Client:
@@ -164,11 +176,66 @@ async def test_what_may_not_be_read_any_more_is_not_given_though_it_cannot_be_de
                 await question
 
 
-async def test_a_cache_that_cannot_be_used_is_said_at_the_first_question(tmp_path: Path) -> None:
-    """A file stands where the folder should be: nothing is written, and no request is spent."""
-    (tmp_path / "cache").write_text("a file")
+QUESTIONS: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "catalogue": lambda client: client.catalogue(ENTITY),
+    "query": lambda client: client.query(ENTITY, Select(), Annual()),
+    "dataset": lambda client: client.dataset(ENTITY),
+}
+first_question = pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+
+
+@first_question
+async def test_a_cache_whose_folder_is_not_there_yet_is_made_by_the_first_question(
+    question: Callable[[Client], Awaitable[object]], tmp_path: Path
+) -> None:
+    """Whichever it is, nothing is counted or logged as a fault."""
+    cache = FileCache(tmp_path / "cache", account="tests")
+    async with Sandbox(DATASET) as sandbox, Client(sandbox.base_url, sandbox.token, cache=cache) as client:
+        await question(client)
+        assert cache.stats().broken == 0
+    await cache.aclose()
+
+
+def _a_file(path: Path) -> None:
+    path.write_text("a file")
+
+
+def _open_to_others(path: Path) -> None:
+    path.mkdir()
+    path.chmod(0o755)
+
+
+@first_question
+@pytest.mark.parametrize("spoil", [_a_file, _open_to_others])
+async def test_a_cache_that_cannot_be_used_is_said_at_the_first_question(
+    spoil: Callable[[Path], None], question: Callable[[Client], Awaitable[object]], tmp_path: Path
+) -> None:
+    """A file stands where the folder should be, or others can read it: nothing is written."""
+    spoil(tmp_path / "cache")
     async with Sandbox(DATASET) as sandbox, worker(sandbox, tmp_path / "cache") as client:
         with pytest.raises(ArgumentError):
-            await client.query(ENTITY, Select(), Annual())
-        assert len(sandbox.log) == 0
-    assert (tmp_path / "cache").read_text() == "a file"
+            await question(client)
+    assert [each for _, folders, files in os.walk(tmp_path) for each in folders + files] == ["cache"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+async def test_values_of_two_versions_are_kept_apart(kind: str, tmp_path: Path) -> None:
+    """Each question is answered as without a cache, whichever version was asked for before."""
+    cache = MemoryCache() if kind == "memory" else FileCache(tmp_path / "cache")
+    both = generate(7, series=150, publications=2)
+    async with (
+        Sandbox(both) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as plain,
+        Client(sandbox.base_url, sandbox.token, cache=cache, max_age=60) as cached,
+    ):
+        right = {
+            version: content(
+                await plain.query(both.entity_id, Select(), FiscalRange(), value_version=version)
+            )
+            for version in VERSIONS
+        }
+        assert right["original"] != right["latest_restated"]
+        for version in VERSIONS * 2:
+            panel = await cached.query(both.entity_id, Select(), FiscalRange(), value_version=version)
+            assert content(panel) == right[version]
+    await cache.aclose()

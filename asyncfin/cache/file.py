@@ -363,6 +363,8 @@ class _FileRows:
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
         # By the entity alone: two accounts that ask for one at the same time wait a little for each other.
         claim = folders.Claim(self._cache._folder, crc32(entity_id.encode()))
+        # Opened first: that makes the folder, and nothing may be written to one that may not be used.
+        await self._cache.run(lambda database: None, None)
         loop = asyncio.get_running_loop()
         until = loop.time() + _CLAIM_SECONDS
         try:

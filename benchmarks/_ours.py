@@ -98,18 +98,17 @@ async def stream(question: Question) -> tuple[int, Held]:
 
 
 async def streaming(question: Question) -> tuple[int, Held]:
-    """Return how many bytes a stream takes at most beside its plan, in place of its values."""
-    from asyncfin import Client, Select
+    """Return how many bytes a stream takes at most, its plan made, in place of its values."""
+    from asyncfin import Client
+    from asyncfin.fanout.run import pieces
 
     plan = question.plan
-    asked = (plan.catalogue, Select(), plan.question.periods)
     async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
-        await client.plan(*asked)  # which the client keeps
         gc.collect()
         reset_peak()
         before = memory()
-        async with client.stream(*asked) as pieces:
-            async for _ in pieces:
+        async with aclosing(pieces(client._read(plan.question, "stream"), plan.question, plan)) as panels:
+            async for _ in panels:
                 pass
     return peak() - before, None
 

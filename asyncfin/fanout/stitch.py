@@ -6,6 +6,7 @@ are placed by period, never by position.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Set
+from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 
@@ -69,6 +70,10 @@ class Stitch:
         # Of each batch for trailing months, by its home: the first and the last period with a value.
         self._reach: dict[frozenset[str], tuple[Period, Period]] = {}
         self.anchor: Period | None = None
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {series.series_id: place for place, series in enumerate(self.plan.series)}
 
     @property
     def absent(self) -> tuple[CatalogueSeries, ...]:
@@ -175,8 +180,10 @@ class Stitch:
 
     def series_of(self, arrival: Arrival) -> tuple[CatalogueSeries, ...]:
         """Return the series that a page brought, in catalogue order."""
-        came = {*arrival.series_ids()}
-        return tuple(each for each in self.plan.series if each.series_id in came)
+        places = self._places
+        # A look at all series for each page would be quadratic.
+        came = sorted(places[series_id] for series_id in arrival.series_ids() if series_id in places)
+        return tuple(self.plan.series[place] for place in came)
 
     def panel(
         self, arrivals: Iterable[Arrival], series: tuple[CatalogueSeries, ...], *, requests: int = 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sqlite3
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,6 +19,7 @@ from asyncfin import (
     FiscalRange,
     MemoryCache,
     PermissionDeniedError,
+    RedisCache,
     Select,
 )
 from asyncfin.cache import database
@@ -216,6 +218,30 @@ async def test_a_cache_that_cannot_be_used_is_said_at_the_first_question(
         with pytest.raises(ArgumentError):
             await question(client)
     assert [each for _, folders, files in os.walk(tmp_path) for each in folders + files] == ["cache"]
+
+
+async def test_questions_are_answered_while_the_server_of_a_cache_is_silent(tmp_path: Path) -> None:
+    """From memory, or from the service; when it is back, what it holds is given again."""
+    with redis_server(tmp_path) as server:
+        one, other = (RedisCache(server.url, account="desk") for _ in range(2))
+        async with (
+            Sandbox(DATASET) as sandbox,
+            Client(sandbox.base_url, sandbox.token, cache=one) as first,
+            Client(sandbox.base_url, sandbox.token, cache=other, max_age=60) as second,
+        ):
+            whole = await first.query(ENTITY, Select(), FiscalRange())
+            server.signal(signal.SIGSTOP)
+            assert content(await first.query(ENTITY, Select(), FiscalRange())) == content(whole)
+            assert content(await second.query(ENTITY, Select(), FiscalRange())) == content(whole)
+            assert min(one.stats().broken, other.stats().broken) > 0
+            server.signal(signal.SIGCONT)
+            await asyncio.sleep(2.1)
+            third = RedisCache(server.url, account="desk")
+            async with Client(sandbox.base_url, sandbox.token, cache=third, max_age=60) as client:
+                panel = await client.query(ENTITY, Select(), FiscalRange())
+            assert (panel.requests, content(panel)) == (0, content(whole))
+        for each in (one, other, third):
+            await each.aclose()
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])

@@ -94,11 +94,11 @@ class AsyncfinError(Exception):
     """The root of all errors that this library raises on purpose.
 
     Attributes:
-        operation: what was asked of the service, e.g. ``"query"``; None where nothing was.
-        entity_id: whose; None for usage and limits.
-        request_id: the service's id of the request, where it gave one.
-        at: when, aware UTC.
-        attempts: how often the request was sent; None where that is not known, or it is about none.
+        operation: the operation that failed, such as ``"query"``; None if the error is not about a request.
+        entity_id: the entity; None for usage and limits.
+        request_id: the service's id of the request, if it gave one.
+        at: when the error occurred, aware UTC.
+        attempts: how often the request was sent; None if that is not known.
     """
 
     attempts: int | None = None
@@ -127,10 +127,10 @@ class AsyncfinError(Exception):
         return _restore, (type(self), self.args, self.__dict__.copy())
 
     def report(self) -> str:
-        """Return what the service's support asks for (spec 7), one fact a line, nothing secret.
+        """Return what the service's support asks for (spec 7), one fact per line and nothing secret.
 
-        Lines: the error, operation, entity, time, HTTP status and code, request id, attempts, versions;
-        the message where it is not the service's own. What is not known is left out.
+        The lines are the error, operation, entity, time, HTTP status and code, request id, attempts and
+        versions, and the message if it is not the service's own. Unknown facts are left out.
         """
         import platform  # slow to import, seldom needed
 
@@ -159,10 +159,11 @@ class AsyncfinError(Exception):
 
 
 class SelectionError(AsyncfinError, ValueError):
-    """The question itself is wrong. Raised before any request is spent on it.
+    """The question is wrong. Raised before any query is sent for it.
 
-    `missing` is what was asked for and is not there: ids and words by field, as `Catalogue.missing`
-    returns them; empty where something else is wrong.
+    Attributes:
+        missing: the requested ids and words that do not exist, by field, as `Catalogue.missing` returns
+            them; empty if something else is wrong.
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class SelectionError(AsyncfinError, ValueError):
 
 
 class ArgumentError(SelectionError):
-    """An argument of the library is wrong (a timeout, a URL, a rate), not a question."""
+    """An argument that is not part of a question is wrong, such as a timeout, a URL or a rate."""
 
 
 @cache
@@ -188,13 +189,11 @@ def own_version() -> str:
 
 
 class TransportError(AsyncfinError):
-    """No complete answer came.
-
-    `operation`, `entity_id` and `at` say which attempt, the last of `attempts`, failed.
+    """No complete response came. `at` is when the last of `attempts` failed.
 
     Attributes:
-        sent: whether the service may have got the request.
-        retryable: whether trying again is of any use.
+        sent: whether the service may have received the request.
+        retryable: whether a retry can help.
     """
 
     attempts = 1
@@ -208,15 +207,15 @@ class TransportError(AsyncfinError):
 
 
 class ConnectionFailedError(TransportError):
-    """No connection could be made, or it broke before an answer began."""
+    """No connection could be made, or it broke before a response began."""
 
 
 class RequestTimeoutError(TransportError):
-    """One of the `Timeouts` of an attempt ran out."""
+    """One of the `Timeouts` of an attempt has expired."""
 
 
 class TruncatedAnswerError(TransportError):
-    """The answer began, and ended or broke before it was whole."""
+    """The response began, but the connection ended before it was complete."""
 
 
 class ServiceError(AsyncfinError):
@@ -224,12 +223,12 @@ class ServiceError(AsyncfinError):
 
     Attributes:
         status: the HTTP status.
-        code: the service's own code, by which to decide; None where the answer carried none.
-        message: the service's text, for people; it may change at any time.
-        request_id: the service's id of the request, for its support; None where it gave none.
-        operation: which operation failed, e.g. ``"query"``.
-        entity_id: of which entity; None for usage and limits.
-        at: when the answer came, aware UTC.
+        code: the service's error code, on which to base decisions; None if the response had none.
+        message: the service's text for people, which may change at any time.
+        request_id: the service's id of the request, for its support; None if it gave none.
+        operation: the operation that failed, such as ``"query"``.
+        entity_id: the entity; None for usage and limits.
+        at: when the response came, aware UTC.
         attempts: how many attempts were made.
         answered: whether the service said so. False: it was not asked, because no token could be had
             or the bucket's allowance is used up.
@@ -260,10 +259,10 @@ class ServiceError(AsyncfinError):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """What the error object holds besides code, message and request id, as it came; read-only.
+        """The other fields of the service's error object, as they came; read-only.
 
-        After ``validation_failed`` the field issues stand here (spec 7; their structure is not shown
-        there). What is very large is cut: texts at 2,000 characters, arrays and objects at 100 entries.
+        For ``validation_failed`` these are the issues of single fields (spec 7, which does not show their
+        structure). Texts are cut at 2,000 characters, arrays and objects at 100 entries.
         """
         return MappingProxyType(self._details)
 
@@ -321,7 +320,7 @@ def _named_details(details: Mapping[str, Any]) -> list[str]:
 
 
 class ValidationFailedError(ServiceError):
-    """400: the service found the request invalid. Correct it; it fails unchanged."""
+    """400: the service found the request invalid. Sending it again unchanged does not help."""
 
 
 class AuthenticationError(ServiceError):
@@ -341,7 +340,11 @@ class DatasetChangedError(ServiceError):
 
 
 class RateLimitedError(ServiceError):
-    """429: a request limit is reached. `retry_after` is the requested wait in seconds, or None."""
+    """429: a request limit is reached.
+
+    Attributes:
+        retry_after: the requested wait in seconds; None if the response had none.
+    """
 
     def __init__(self, *, retry_after: float | None = None, **facts: Unpack[_Refusal]) -> None:
         super().__init__(**facts)
@@ -349,7 +352,7 @@ class RateLimitedError(ServiceError):
 
 
 class AllowanceExhaustedError(RateLimitedError):
-    """The allowance is used up for longer than `Retry.max_retry_after`, or the bucket's own daily budget is.
+    """The allowance is used up for longer than `Retry.max_retry_after`, or the bucket's daily budget is.
 
     Attributes:
         resume_at: when requests are possible again, aware UTC.

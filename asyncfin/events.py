@@ -18,9 +18,9 @@ class RequestStarted(msgspec.Struct, frozen=True):
     """An attempt is sent. Exactly one `RequestAnswered` or `RequestFailed` of the same `serial` follows.
 
     Attributes:
-        operation: which endpoint, e.g. ``"query"``.
-        entity_id: whose; None for usage and limits.
-        serial: the attempt's number; no two attempts in this process share one.
+        operation: the endpoint, such as ``"query"``.
+        entity_id: the entity; None for usage and limits.
+        serial: the number of the attempt, unique within the process.
         attempt: its number within the request, from 1.
     """
 
@@ -31,9 +31,13 @@ class RequestStarted(msgspec.Struct, frozen=True):
 
 
 class RequestAnswered(msgspec.Struct, frozen=True):
-    """A complete response came, of whatever status.
+    """A complete response came, of any status.
 
     Attributes:
+        operation: the endpoint, such as ``"query"``.
+        entity_id: the entity; None for usage and limits.
+        serial: the number of the attempt, as in its `RequestStarted`.
+        attempt: its number within the request, from 1.
         status: the HTTP status.
         received: bytes of the body, after inflating.
         seconds: from sending to the complete response.
@@ -54,8 +58,12 @@ class RequestFailed(msgspec.Struct, frozen=True):
     """No complete response came.
 
     Attributes:
-        failure: the name of the error's class, e.g. ``"RequestTimeoutError"``, ``"CancelledError"``
-            where the caller left.
+        operation: the endpoint, such as ``"query"``.
+        entity_id: the entity; None for usage and limits.
+        serial: the number of the attempt, as in its `RequestStarted`.
+        attempt: its number within the request, from 1.
+        failure: the name of the error's class, such as ``"RequestTimeoutError"``; ``"CancelledError"``
+            if the caller was cancelled.
         seconds: from sending to the failure.
     """
 
@@ -71,11 +79,13 @@ class Waiting(msgspec.Struct, frozen=True):
     """A request has been waiting for a second, and still is; again after 2, 4, 8, ... seconds.
 
     Attributes:
-        reason: what for: ``"token"``: the token callable; ``"connection"``: one of the client's
-            `max_in_flight`; ``"bucket"``: the bucket's pace, and those before it; ``"pause"``: the end of the
-            bucket's pause after a 429; ``"retry"``: its own next attempt.
-        seconds: how long so far.
-        until: when this ends at the earliest, aware UTC; None where that is not known.
+        operation: the endpoint, such as ``"query"``.
+        entity_id: the entity; None for usage and limits.
+        reason: what it waits for. ``"token"``: the token callable; ``"connection"``: one of the client's
+            `max_in_flight` slots; ``"bucket"``: the bucket's rate, and earlier requests; ``"pause"``: the
+            end of the bucket's pause after a 429; ``"retry"``: its next attempt.
+        seconds: how long it has waited so far.
+        until: when the wait ends at the earliest, aware UTC; None if that is not known.
     """
 
     operation: str
@@ -86,12 +96,14 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Waited(msgspec.Struct, frozen=True):
-    """A request has waited, and goes on.
+    """A wait of a request has ended.
 
     Attributes:
-        reason: ``"turn"``: for the token, a free connection and the bucket, shared pauses included;
+        operation: the endpoint, such as ``"query"``.
+        entity_id: the entity; None for usage and limits.
+        reason: ``"turn"``: for the token, a free connection and the bucket, including shared pauses;
             ``"retry"``: before its next attempt.
-        seconds: how long.
+        seconds: how long it waited.
     """
 
     operation: str
@@ -104,10 +116,12 @@ class Retrying(msgspec.Struct, frozen=True):
     """An attempt failed, and the request will be sent again.
 
     Attributes:
-        attempt: the attempt that failed, from 1.
-        failure: the name of its error's class.
-        wait: seconds before the next one. After a 429, what everybody waits.
-        request_id: the service's id of the failed request, where it gave one.
+        operation: the endpoint, such as ``"query"``.
+        entity_id: the entity; None for usage and limits.
+        attempt: the number of the attempt that failed, from 1.
+        failure: the name of the error's class.
+        wait: the seconds until the next attempt; after a 429, the length of the shared pause.
+        request_id: the service's id of the failed request, if it gave one.
     """
 
     operation: str
@@ -122,8 +136,9 @@ class Restarted(msgspec.Struct, frozen=True):
     """The dataset changed during a whole read, which starts over from the new catalogue.
 
     Attributes:
-        operation: which read, e.g. ``"query"``.
-        restart: its number within the read, from 1.
+        operation: the read, such as ``"query"``.
+        entity_id: the entity.
+        restart: the number of the restart within the read, from 1.
     """
 
     operation: str

@@ -130,18 +130,17 @@ class Lanes:
 
 
 class TokenBucket:
-    """Paces requests; may be shared by any number of tasks and clients of one event loop.
+    """Paces the requests of any number of tasks and clients of one event loop.
 
-    In no stretch of time is more than ``burst + rate * seconds`` granted. Each attempt takes from
-    the bucket, not each question.
+    Over any period it grants at most ``burst + rate * seconds``. Every attempt of a request takes a grant.
 
     Args:
         rate: weight per second. None: no pace until the service first refuses (429); from then on
             the rate is learned from its refusals.
         burst: how much may be granted at once after a rest, at least 1.
-        daily_budget: how much this bucket may grant between two midnights UTC (spec 8), at least 1,
-            without what never reached the service; None: no bound but the service's own.
-        clock: returns the wall time, aware UTC; for tests. All else runs by the event loop's clock.
+        daily_budget: how much this bucket may grant between two midnights UTC (spec 8), at least 1.
+            Requests that never reached the service are not counted. None: no limit except the service's.
+        clock: returns the wall time, aware UTC; for tests. Everything else uses the event loop's clock.
 
     Raises:
         ArgumentError: `rate`, `burst` or `daily_budget` is not a number in its range.

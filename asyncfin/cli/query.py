@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsJson, Periods, Selection, Service, choose_one, require
 from asyncfin.cli.output import print_error, print_json, screen
 from asyncfin.cli.panel import Unit, print_panels, print_panels_csv, print_panels_json
-from asyncfin.cli.session import connected, progress
+from asyncfin.cli.session import Progress, connected, progress
 from asyncfin.client import Client
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.entity import EntityAnswer, read_entity
@@ -92,26 +93,9 @@ async def query(
         else:
             screen().print("\n\n".join(map(str, plans)))
         return
-    # A single entity is planned first, so that progress can say how many queries there will be, and what
-    # it lacks is an error. Of several, each answers with what it has.
     with progress("Asking") as shown, names.in_errors():
         async with service.client(observers=[shown]) as client:
-            if len(entities) == 1:
-                plan = await _plan(client, entities[0], question)
-                shown.expected = plan.requests
-                answers = [EntityAnswer(await client.run(plan), {})]
-            else:
-                select, asked, version = question.select, question.periods, question.value_version
-                several = [
-                    read_entity(client, each, select, asked, value_version=version, fill_cache=True)
-                    for each in entities
-                ]
-                answers = await asyncio.gather(*several)
-    if unknown := lacking_in_all([each.lacking for each in answers]):
-        near = answers[0].panel.catalogue.complaint(unknown)
-        raise SelectionError(
-            f"none of the {len(answers)} entities has {named(unknown)}; {near}", missing=unknown
-        )
+            answers = await answers_of(client, entities, question, shown)
     # The count includes metadata, catalogue and planning.
     panels = [evolve(each.panel, requests=shown.by_entity[each.panel.dataset.entity_id]) for each in answers]
     if json:
@@ -129,6 +113,34 @@ async def query(
         # A table says itself why it is empty.
         if form is not None and (why := each.panel.why_empty()):
             print_error(f"asyncfin: {name}: {why}")
+
+
+async def answers_of(
+    client: Client, entities: Sequence[str], question: SharedQuestion, shown: Progress
+) -> list[EntityAnswer]:
+    """Return the answer of each entity.
+
+    Raises:
+        SelectionError: ids or words are asked for that no entity has.
+    """
+    # A single entity is planned first, so that progress can say how many queries there will be, and what
+    # it lacks is an error. Of several, each answers with what it has.
+    if len(entities) == 1:
+        plan = await _plan(client, entities[0], question)
+        shown.expected = plan.requests
+        return [EntityAnswer(await client.run(plan), {})]
+    select, periods, version = question.select, question.periods, question.value_version
+    several = [
+        read_entity(client, each, select, periods, value_version=version, fill_cache=True)
+        for each in entities
+    ]
+    answers = await asyncio.gather(*several)
+    if unknown := lacking_in_all([each.lacking for each in answers]):
+        near = answers[0].panel.catalogue.complaint(unknown)
+        raise SelectionError(
+            f"none of the {len(answers)} entities has {named(unknown)}; {near}", missing=unknown
+        )
+    return answers
 
 
 async def _plan(client: Client, entity_id: str, question: SharedQuestion) -> Plan:

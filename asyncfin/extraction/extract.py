@@ -26,6 +26,7 @@ from asyncfin.model.select import Select
 from asyncfin.wire.protocol import check_entity_id
 
 _check_progress = checks.plain_callable.or_none()
+_check_stop = checks.instance_of(asyncio.Event).or_none()
 
 
 def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
@@ -148,7 +149,7 @@ async def extract(
         refresh=refresh,
         wait=wait,
         allow_unknown=allow_unknown,
-        stop=asyncio.Event() if stop is None else stop,
+        stop=_check_stop("stop", stop) or asyncio.Event(),
         clock=clock,
     )
     checks.positive_int("chunk", chunk)

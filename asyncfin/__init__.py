@@ -2,6 +2,11 @@
 
 TYPE_CHECKING = False  # `typing` is slow to import; type checkers take this name for its own
 if TYPE_CHECKING:
+    from asyncfin import errors as errors
+    from asyncfin import events as events
+    from asyncfin import sandbox as sandbox
+    from asyncfin import typing as typing
+    from asyncfin import web as web
     from asyncfin.cache.file import FileCache
     from asyncfin.cache.memory import MemoryCache
     from asyncfin.cache.redis import RedisCache
@@ -49,6 +54,8 @@ if TYPE_CHECKING:
     from asyncfin.wire.redis_bucket import RedisBucket
     from asyncfin.wire.retry import Retry, Timeouts
     from asyncfin.wire.values import QueryPage
+
+    __version__: str
 
 __all__ = [
     "AllowanceExhaustedError",
@@ -196,6 +203,10 @@ _PUBLIC_MODULES = ("errors", "events", "sandbox", "typing", "web")
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version(__name__)
     if name in _PUBLIC_MODULES:
         return import_module(f"{__name__}.{name}")
     if name not in _MODULES:

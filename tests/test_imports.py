@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.metadata
 import pydoc
 import subprocess
 import sys
@@ -60,6 +61,11 @@ def test_public_modules_are_attributes_of_the_package() -> None:
     assert child("import asyncfin; print(asyncfin.sandbox.Sandbox.__name__)") == "Sandbox\n"
 
 
+def test_the_package_knows_its_version() -> None:
+    """It is that of the installed distribution."""
+    assert asyncfin.__version__ == importlib.metadata.version("asyncfin")
+
+
 def test_the_public_names_are_sorted_and_complete() -> None:
     """`__all__` is in order, each name can be had, and type checkers see the same ones."""
     assert asyncfin.__all__ == sorted(asyncfin.__all__)
@@ -74,7 +80,7 @@ def test_the_public_names_are_sorted_and_complete() -> None:
         if isinstance(node, ast.ImportFrom) and node.module != "importlib"
         for alias in node.names
     }
-    assert static == asyncfin._MODULES
+    assert static == asyncfin._MODULES | dict.fromkeys(asyncfin._PUBLIC_MODULES, "asyncfin")
 
 
 @pytest.mark.parametrize("module", ["asyncfin", "asyncfin.typing", "asyncfin.events", "asyncfin.errors"])

@@ -28,10 +28,9 @@ class ScopeRef(Struct, frozen=True, order=True, gc=False):
 ScopePath: TypeAlias = tuple[ScopeRef, ...]
 """The complete, ordered `scopes` array of a series."""
 AnyRef: TypeAlias = ScopeRef | tuple[str, str]
-AnyPath: TypeAlias = str | Iterable[AnyRef]
-"""What is taken for a path: its text form, its references or pairs of str."""
-AnyPaths: TypeAlias = AnyPath | AnyRef | Iterable[AnyPath]
-"""What is taken for paths: a collection of them, a single one, or its only reference."""
+AnyPath: TypeAlias = str | AnyRef | Iterable[AnyRef]
+"""What is taken for a path: its text form, its references or pairs of str, or a single one of them."""
+AnyPaths: TypeAlias = AnyPath | Iterable[AnyPath]
 
 _ESCAPES = {"%": "%25", "=": "%3D", "|": "%7C"}
 _ESCAPED = "(?i)%(?:25|3D|7C)"

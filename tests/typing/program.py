@@ -399,6 +399,9 @@ async def main() -> None:
         assert_type(sandbox.entities, tuple[str, ...])
         async with Client(sandbox.base_url, sandbox.token, bucket=TokenBucket(10)) as client:
             await reads(client)
+    assert_type(asyncfin.sandbox.Sandbox.demo(), Sandbox)
+    assert_type(asyncfin.web.ClientGoneError(), ClientGoneError)
+    assert_type(asyncfin.events.Stats, type[Stats])
     print(asyncfin.__version__, datetime.now(UTC))
 
 

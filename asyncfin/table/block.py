@@ -10,16 +10,18 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import accumulate, chain, count, pairwise
 from operator import attrgetter, itemgetter, lt
 from typing import Any, TypeVar
 
-import msgspec
 from attrs import define, evolve, field, frozen
 
+from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.value import Value
+from asyncfin.wire.codec import decode
 from asyncfin.wire.values import (
     ArraysDecoder,
     Numbers,
@@ -107,9 +109,9 @@ class PageText:
         """Return a piece of the text."""
         return zstd.decompress(self.pieces[index]) if self.compressed else self.pieces[index]
 
-    def arrays(self) -> list[msgspec.Raw]:
-        """Return the `values` arrays of all series of the page."""
-        return arrays_of(b"".join(map(self.piece, range(len(self.pieces)))))
+    def whole(self) -> bytes:
+        """Return all of the text."""
+        return b"".join(map(self.piece, range(len(self.pieces))))
 
     def array(self, index: int, piece: "Callable[[PageText, int], bytes]") -> memoryview:
         """Return the `values` array of a series of the page; `piece` returns a piece of a text."""
@@ -180,8 +182,15 @@ class Block:
             MalformedAnswerError: one breaks the spec.
         """
         # All arrays of the page in one call of the decoder, for a table needs nearly all of them.
-        arrays = self.text.arrays()
         indices = [self.page_indices[row] for row in rows]
+        if 2 * len(indices) > max(indices, default=0):
+            # Where most of a page is wanted, all of it is read in one scan, unless that finds a problem.
+            with suppress(MalformedAnswerError):
+                page = decode(self.text.whole(), decoder.page).series
+                found = [page[index].values for index in indices]
+                if all(len(each) == len(self.axis.periods) for each in found):
+                    return map(self.axis.ordered, found)
+        arrays = arrays_of(self.text.whole())
         joined = b"[%b]" % b",".join([arrays[index] for index in indices])
         single = (
             (arrays[index], index, self.series_ids[row]) for row, index in zip(rows, indices, strict=True)

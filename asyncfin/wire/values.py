@@ -384,12 +384,21 @@ def _value_texts(body: bytes) -> Iterator[bytes]:
     yield from map(bytes, arrays_of(body))
 
 
+class _ReadValues(msgspec.Struct, Generic[T], gc=False):
+    values: list[T | None]
+
+
+class _ReadSeries(msgspec.Struct, Generic[T], gc=False):
+    series: list[_ReadValues[T]]
+
+
 class ArraysDecoder(Generic[T]):
-    """Reads `values` arrays, their entries as a kind of object or None."""
+    """Reads `values` arrays, their entries as a kind of object or None: one, several, or those of a page."""
 
     def __init__(self, kind: type[T]) -> None:
         self.one = msgspec.json.Decoder(list[kind | None])  # type: ignore[valid-type]
         self.all = msgspec.json.Decoder(list[list[kind | None]])  # type: ignore[valid-type]
+        self.page = msgspec.json.Decoder(_ReadSeries[kind])  # type: ignore[valid-type]
 
 
 _observations = ArraysDecoder(_Number)

@@ -80,6 +80,21 @@ def test_values_are_those_that_came_whichever_way_a_page_is_read(
     answer.check()
 
 
+@settings(max_examples=50)
+@given(documents(), st.booleans(), st.booleans())
+def test_a_table_holds_the_values_that_came(document: dict[str, Any], sound: bool, packed: bool) -> None:
+    """Read page by page or series by series, behind a series of the page that nobody asked for."""
+    (foreign,) = page_json([], {FOREIGN: {}})["series"]
+    foreign["values"] = [None] * len(document["periods"]) if sound else "unsound"
+    whole = {**document, "series": [foreign, *document["series"]]}
+    table = panel(whole, "latest_restated", packed=packed).to_arrow(columns=["series_id", "text"])
+    assert table.to_pylist() == [
+        {"series_id": series_id, "text": value.text}
+        for series_id, values in eager(document).items()
+        for _, value in values
+    ]
+
+
 @given(documents())
 def test_both_ways_of_reading_give_the_same_page(document: dict[str, Any]) -> None:
     """Heads, periods and numbers; only what nobody asked for tells which way it was."""

@@ -448,6 +448,21 @@ async def test_equal_questions_at_the_same_time_share_their_requests(with_cache:
 
 
 @virtual
+@pytest.mark.parametrize("periods", [Trailing(6), Annual(last=1), FiscalRange()])
+async def test_a_plan_made_without_a_cache_fills_one_with_all_periods(periods: Any) -> None:
+    """It asks for some of them; what is kept answers questions about the others."""
+    cache = MemoryCache()
+    async with service() as sandbox, client(sandbox) as plain, client(sandbox, cache, max_age=60) as cached:
+        await cached.catalogue(ENTITY)
+        plan = await plain.plan(ENTITY, Select(), periods)
+        assert content(await cached.run(plan)) == content(await plain.run(plan))
+        for others in (FiscalRange(), Annual(), Trailing(12)):
+            panel = await cached.query(ENTITY, Select(), others)
+            assert panel.requests == 0
+            assert content(panel) == content(await plain.query(ENTITY, Select(), others))
+
+
+@virtual
 @pytest.mark.parametrize("with_cache", [False, True])
 async def test_equal_plans_at_the_same_time_share_their_requests(with_cache: bool) -> None:
     """With one another, and with the question that they are for."""

@@ -40,6 +40,10 @@ def for_cache(plan: Plan, at_hand: Set[str], left_out: Set[str], *, fill: bool =
     periods = plan.periods
     if fill and periods is not None:
         periods = resolve(FiscalRange(), plan.catalogue.periods)
+    if plan.batches and all(batch.periods == periods for batch in plan.batches):
+        home = set().union(*(batch.home for batch in plan.batches))
+        if home == {series.series_id for series in missing}:
+            return plan  # nothing has come since it was made
     batches = batches_of(plan.catalogue, missing, periods, plan.question.value_version)
     if fill:
         batches = _filled(batches, plan.catalogue, known)

@@ -295,8 +295,6 @@ class Read:
         at_hand: set[str] = set().union(*(block.series_ids for block in blocks))
         left_out = self.publications.of(found.catalogue).left_out
         missing = {series.series_id for series in found.series} - at_hand - left_out
-        if missing and missing == set().union(*(batch.home for batch in found.batches)):
-            return found  # nothing has come since it was planned
         make = partial(for_cache, found, at_hand, left_out, fill=self.fills_cache)
         return make() if len(missing) <= _PLANNED_INLINE else await asyncio.to_thread(make)
 

@@ -100,6 +100,8 @@ def read_source(app: object, page: str, source: list[str]) -> None:
         source[0] = SOURCES[page].read_text().replace("](docs/", "](") + source[0]
     elif page == "changes":
         source[0] += unreleased()
+    if (HERE / "_generated" / "explorer-small.png").exists():  # the last one that screenshots.py takes
+        source[0] = source[0].replace("](_static/explorer-", "](_generated/explorer-")
     for file, name in ELSEWHERE.items():
         source[0] = source[0].replace(f"]({file})", f"]({name})").replace(f"](../{file})", f"]({name})")
 

@@ -1,7 +1,11 @@
-"""Take the pictures of the explorer over the sandbox. Without Chromium the committed ones stay."""
+"""Take the pictures of the explorer. Without Chromium the site shows those of `docs/_static`.
+
+`python docs/screenshots.py docs/_static` renews those, which the repository shows.
+"""
 
 import asyncio
 import shutil
+import sys
 from pathlib import Path
 
 import uvicorn
@@ -12,7 +16,7 @@ from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.demo import demo_datasets
 from asyncfin.web import explorer
 
-FOLDER = Path(__file__).parent / "_static"
+FOLDER = Path(*sys.argv[1:2] or [Path(__file__).parent / "_generated"])
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 QUIET = [
     "--no-sandbox",
@@ -68,6 +72,7 @@ async def _take(page: Page, base_url: str) -> None:
 
 if __name__ == "__main__":
     if CHROMIUM is None:
-        print("Chromium is not installed: the pictures of the explorer stay as they are")
+        print("Chromium is not installed: the site shows the pictures of docs/_static")
     else:
+        FOLDER.mkdir(exist_ok=True)
         asyncio.run(main())

@@ -215,7 +215,7 @@ def _resolved(to: str | os.PathLike[str]) -> Path:
         if url.netloc not in ("", "localhost") or url.path[:1] != "/" or url.query or url.fragment:
             raise ArgumentError(f"{address!r} is no folder of this machine: write file:///path")
         to = url2pathname(url.path)
-    elif found := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", address):
+    elif found := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/|(?i:s3|gs|az):", address):
         raise ArgumentError(
             f"{found[0]}... is no address of a place for files: name s3://bucket/prefix, or the like with"
             " gs or az, or the path or file: URL of a folder"

@@ -102,7 +102,9 @@ async def test_a_report_says_where_each_file_stands(client: Client, folder: Path
     assert again.entities[0].path == first.entities[0].path
 
 
-@pytest.mark.parametrize("to", ["s3+x://bucket/prefix", "ftp://host/x", "http://host/x", "S3X:/x"])
+@pytest.mark.parametrize(
+    "to", ["s3+x://bucket/prefix", "ftp://host/x", "http://host/x", "S3X:/x", "s3:bucket/x", "AZ:"]
+)
 async def test_an_address_that_no_store_answers_is_refused_and_makes_no_folder(
     sandbox: Sandbox, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:

@@ -78,6 +78,9 @@ class Tokens:
     Args:
         timeout: seconds that the callable may take.
 
+    Attributes:
+        held: the token to send, if it is there without asking.
+
     Raises:
         ArgumentError: `token` is neither printable ASCII without spaces nor an async callable.
     """
@@ -86,7 +89,7 @@ class Tokens:
         self._timeout = timeout
         self._ask = None if isinstance(token, str) else token
         self._known: deque[Secret] = deque(maxlen=_REMEMBERED)
-        self._current: Secret | None = None
+        self.held: Secret | None = None
         self._asking: SingleFlight[str, Secret | str] = SingleFlight()
         if isinstance(token, str):
             if not _is_token(token):
@@ -101,15 +104,10 @@ class Tokens:
         """Whether a refused token can be replaced."""
         return self._ask is not None
 
-    @property
-    def held(self) -> Secret | None:
-        """The token to send, if it is there without asking."""
-        return self._current
-
     def record_401(self, token: Secret) -> None:
         """Record that the service refused `token`: ask for another one, unless that has been done."""
-        if token is self._current and self.renewable:
-            self._current = None
+        if token is self.held and self.renewable:
+            self.held = None
 
     async def current(self) -> Secret:
         """Return the token to send.
@@ -117,8 +115,8 @@ class Tokens:
         Raises:
             AuthenticationError: the callable raised, or returned no token.
         """
-        if self._current is not None:
-            return self._current
+        if self.held is not None:
+            return self.held
         outcome = await self._asking.share("token", self._renewed)
         if isinstance(outcome, str):
             raise AuthenticationError(status=401, message=outcome, answered=False)
@@ -163,9 +161,9 @@ class Tokens:
         return self._keep(text)
 
     def _keep(self, text: str) -> Secret:
-        self._current = Secret(text)
-        self._known.appendleft(self._current)
-        return self._current
+        self.held = Secret(text)
+        self._known.appendleft(self.held)
+        return self.held
 
 
 # Of printable ASCII characters only: others never stand in a token.

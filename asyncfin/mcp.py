@@ -77,7 +77,7 @@ _ADVICE: tuple[tuple[type[Exception], str], ...] = (
 
 EntityId = Annotated[str, Field(description="the id of a company, from list_entities")]
 SeriesIds = Annotated[list[str], Field(description="the ids of series, from find_series")]
-# The words are in the schema and not in the type: what is none of them is then an error like all others.
+# The words are in the schema and not in the type: any other word is then an error like all others.
 Periods = Annotated[
     str, Field(description="which fiscal periods", json_schema_extra={"enum": list(_PERIODS)})
 ]

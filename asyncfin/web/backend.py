@@ -64,7 +64,7 @@ def http_error(error: BaseException) -> HttpError:
     ========================================================================= ====================
 
     Raises:
-        BaseException: `error` itself, if it is none of these.
+        BaseException: `error` itself, if it is something else.
     """
     match error:
         case ArgumentError():  # a SelectionError too, but the backend's own mistake

@@ -69,7 +69,7 @@ class Question:
         """The series chosen.
 
         Raises:
-            SelectionError: there are none.
+            SelectionError: no series is chosen.
         """
         if not self.series_ids:
             raise SelectionError("no series is chosen: tick one or more in the tree")

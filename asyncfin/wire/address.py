@@ -46,7 +46,7 @@ def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
                 f"base_url must be https, unless the host is this machine or allow_http=True{not_this}"
             )
         # The level of the warning is that of the code which made the client.
-        warnings.warn(f"{url} is not encrypted: whoever is on the way can read the token", stacklevel=4)
+        warnings.warn(f"{url} is not encrypted: anyone on the way can read the token", stacklevel=4)
     return str(url).rstrip("/")
 
 
@@ -67,7 +67,7 @@ def _is_loopback(host: str) -> bool:
 def environment_proxy(base_url: str) -> str | None:
     """Return the proxy that the environment names for `base_url`, if it names one.
 
-    It is aiohttp's trust_env without the netrc file, whose passwords are none of ours, and never
+    It is aiohttp's trust_env without the netrc file, whose passwords are for other servers, and never
     for http: the token would leave this machine in the clear.
 
     Raises:

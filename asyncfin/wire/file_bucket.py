@@ -262,7 +262,7 @@ class FileStore(Store):
             raise BucketUnavailableError(f"{self._path} can't be used: it is no bucket's file; name another")
         if block:
             _log.warning(
-                "%s was damaged: the bucket begins anew, its day's spending is not known", self._path
+                "%s was damaged: the bucket starts over, its day's spending is not known", self._path
             )
         # An epoch that no booking of a state before this one has.
         return Ledger(*self._parameters, epoch=int(wall * 1e6))

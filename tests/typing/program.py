@@ -203,7 +203,8 @@ def clients(source: TokenSource, lane: Lane, observers: list[Observer]) -> Clien
 def choices(paths: list[AnyPath], ids: OneOf, bound: Bound) -> None:
     Select()
     Select("Revenue", "segment=cloud", cadence=["annual"], basis=("segment",), label="sales")
-    Select(metric_ids=ids, scope_combinations=[ScopeRef("segment", "cloud"), ("region", "us")])
+    Select(metric_ids=ids, scope_combinations=[ScopeRef("segment", "cloud")])
+    Select(scope_combinations=[("segment", "cloud"), ("region", "us")])
     Select(scope_combinations=paths, where=lambda series: "EBIT" in series.label, name="ebit")
     select = Select.from_json(Select(series_ids={"a", "b"}).to_json())
     assert_type(select, Select)

@@ -42,7 +42,7 @@ async def cache(
     with naming("--cache"):
         kept = FileCache(folder)
         # What is mistyped must not look like a cache that is empty.
-        if not await asyncio.to_thread(Path(folder).is_dir):
+        if not await asyncio.to_thread(_is_folder, folder):
             raise UsageError(f"--cache {folder}: there is no such folder; commands that read make it")
         if clear:
             await kept.clear(None if entity is None else names.entity_id(entity))
@@ -54,3 +54,7 @@ async def cache(
         print_json({"folder": folder, **asdict(stats)})
     else:
         screen().print(f"{folder}: {counted(stats.series, 'series', 'series')}, {stats.bytes / 1e6:,.1f} MB")
+
+
+def _is_folder(folder: str) -> bool:
+    return Path(folder).expanduser().is_dir()

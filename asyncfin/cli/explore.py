@@ -11,12 +11,11 @@ from cyclopts.validators import Number
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import Service, entity_group
+from asyncfin.cli.options import Service, entity_group, require
 from asyncfin.cli.output import progress_console, screen
 from asyncfin.client import Client
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.demo import demo_datasets
-from asyncfin.table.optional import library
 
 
 async def explore(
@@ -40,7 +39,10 @@ async def explore(
         ids: A file of more companies, one a line.
         port: The port of this machine; 0 for a free one.
     """
-    uvicorn = library("uvicorn", "web")
+    for package in ("uvicorn", "starlette", "jinja2"):
+        require(package, "web", "asyncfin explore")
+    import uvicorn
+
     from asyncfin.web import explorer
 
     async with served(service, names.offered(entity_ids, ids)) as (client, companies):

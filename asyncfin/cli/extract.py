@@ -31,6 +31,7 @@ from asyncfin.errors import AllowanceExhaustedError
 from asyncfin.events import Observer
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.extract import extract as run_extraction
+from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
 from asyncfin.extraction.store import place_of
@@ -130,6 +131,8 @@ def extract(
         quiet: Show no progress.
     """
     require("pyarrow.parquet", "arrow", "extract")
+    if isinstance(place_of(into), Prefix):
+        require("obstore", "store", f"--into {into}")
     if read_catalogues and not dry_run:
         raise UsageError("--read-catalogues goes with --dry-run: add it")
     if wait and dry_run:

@@ -8,8 +8,7 @@ from cyclopts.validators import Number
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import Service, entity_group
-from asyncfin.table.optional import library
+from asyncfin.cli.options import Service, entity_group, require
 
 
 async def mcp(
@@ -32,7 +31,7 @@ async def mcp(
         ids: A file of more companies, one a line.
         max_requests: The most requests that one call may spend.
     """
-    library("mcp", "mcp")
+    require("mcp", "mcp", "asyncfin mcp")
     from asyncfin.mcp import server
 
     if not (offered := names.offered(entity_ids, ids)):

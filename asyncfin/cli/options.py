@@ -156,6 +156,7 @@ def paced(rate: float | None, daily_budget: float | None) -> Bucket:
             raise UsageError(
                 "ASYNCFIN_BUCKET is the URL of a Redis server: name the account by ASYNCFIN_ACCOUNT"
             )
+        require("redis", "redis", "ASYNCFIN_BUCKET")
         return RedisBucket(place, account=account, rate=rate, daily_budget=daily_budget)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from asyncfin.client import Client
-from asyncfin.errors import AsyncfinError, printable
+from asyncfin.errors import AsyncfinError, SelectionError, printable
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.series import CatalogueSeries
@@ -37,6 +37,7 @@ MAX_SERIES_SHOWN = 400
 MAX_ROWS = 200
 MAX_COLUMNS = 120
 MAX_LINES = 12
+MAX_SEARCH = 200
 
 _SECONDS = 300.0
 _MAX_FORM_BYTES = 1_000_000
@@ -132,17 +133,18 @@ class _Pages:
         catalogue = await unless_gone(request, self._client().catalogue(entity_id), _SECONDS)
         self._names[entity_id] = catalogue.name
         found = _search(catalogue, question.search)
-        chosen = [catalogue[each] for each in question.series_ids if each in catalogue]
-        shown = [series for series in found if series not in chosen][:MAX_SERIES_SHOWN]
+        chosen = {each: catalogue[each] for each in question.series_ids if each in catalogue}
+        others = [series for series in found if series.series_id not in chosen]
+        shown = others[:MAX_SERIES_SHOWN]
         return self._page(
             request,
             "series.html",
             entity_id=entity_id,
             catalogue=catalogue,
-            chosen=chosen,
+            chosen=list(chosen.values()),
             tree=_tree(catalogue, shown),
             found=len(found),
-            hidden=len(found) - len(shown) - sum(series in found for series in chosen),
+            hidden=len(others) - len(shown),
             search=question.search.strip(),
         )
 
@@ -270,12 +272,15 @@ def _from_htmx(request: Request) -> bool:
 
 def _search(catalogue: Catalogue, text: str) -> list[CatalogueSeries]:
     """Return the series in whose label, ids, description or scope names every word of the text occurs."""
-    words = text.casefold().split()
+    if len(text) > MAX_SEARCH:
+        raise SelectionError(f"a search must have at most {MAX_SEARCH} characters, not {len(text):,}")
+    words = set(text.casefold().split())
     found = []
     for series in catalogue:
         names = series.label, series.metric_id, series.series_id, series.reporting_group_id
         texts = [*names, series.description, *catalogue.scope_names(series.scopes)]
-        if all(word in " ".join(texts).casefold() for word in words):
+        searched = " ".join(texts).casefold()
+        if all(word in searched for word in words):
             found.append(series)
     return found
 

@@ -136,6 +136,7 @@ asyncio.run(main())
 
 
 def _whole(name: str, text: str) -> int:
-    if not (text.strip().isascii() and text.strip().isdigit()):
-        raise SelectionError(f"{name} must be a whole number, not {text!r}")
+    # Python refuses to read numbers of thousands of digits, and no year or count has ten.
+    if not (text.strip().isascii() and text.strip().isdigit() and len(text) < 10):
+        raise SelectionError(f"{name} must be a whole number of at most nine digits, not {text[:20]!r}")
     return int(text)

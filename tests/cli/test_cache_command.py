@@ -42,8 +42,10 @@ def test_it_empties_the_folder_or_deletes_an_entity(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder may be named by the environment."""
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.setenv("ASYNCFIN_CACHE", f"~/{folder.name}")
+    assert command("cache", ENTITY, "--clear").out == f"~/{folder.name}: 2 series, 0.0 MB\n"
     monkeypatch.setenv("ASYNCFIN_CACHE", str(folder))
-    assert command("cache", ENTITY, "--clear").out == f"{folder}: 2 series, 0.0 MB\n"
     assert command("cache", "--clear").out == f"{folder}: 0 series, 0.0 MB\n"
 
 

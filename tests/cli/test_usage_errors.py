@@ -105,6 +105,9 @@ def test_only_unknown_ids_and_words_are_referred_to_the_catalogue(
     [
         (("query", ENTITY, "--plot", "figure.png"), "matplotlib", "plot"),
         (("extract", ENTITY, "--into", "night"), "pyarrow", "arrow"),
+        (("extract", ENTITY, "--into", "s3://bucket/night"), "obstore", "store"),
+        (("mcp", ENTITY), "mcp", "mcp"),
+        (("explore", ENTITY), "uvicorn", "web"),
     ],
 )
 def test_a_missing_extra_is_named_before_a_request(
@@ -121,6 +124,19 @@ def test_a_missing_extra_is_named_before_a_request(
     result = command(*arguments)
     assert (result.code, len(service.log)) == (2, before)
     assert f"{package} is not installed: pip install 'asyncfin[{extra}]'" in result.line
+
+
+def test_a_shared_bucket_without_its_extra_is_said_before_a_request(
+    command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line names the variable and what to install."""
+    monkeypatch.setitem(sys.modules, "redis", None)
+    monkeypatch.setenv("ASYNCFIN_BUCKET", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("ASYNCFIN_ACCOUNT", "desk")
+    result = command("dataset", ENTITY)
+    assert result.code == 2
+    assert "ASYNCFIN_BUCKET" in result.line
+    assert "pip install 'asyncfin[redis]'" in result.line
 
 
 def test_an_extraction_without_entities_says_how_to_name_them(command: Command, tmp_path: Path) -> None:

@@ -53,6 +53,23 @@ async def test_the_tree_shows_every_series_and_the_search_those_with_every_word(
     ]
 
 
+@pytest.mark.parametrize(
+    ("fragment", "fields", "said"),
+    [
+        ("series", {"search": "e " * 101}, "at most 200 characters"),
+        ("cost", {"series": REVENUE, "rule": "annual", "last": "9" * 5000}, "at most nine digits"),
+        ("cost", {"series": REVENUE, "rule": "range", "start": "9" * 5000}, "at most nine digits"),
+    ],
+)
+async def test_what_is_too_long_to_mean_anything_is_refused(
+    page: Page, fragment: str, fields: dict[str, Any], said: str
+) -> None:
+    """A form can't make the page work for hours, and nothing in it is an unhandled error."""
+    answer = await page.post(fragment, **fields)
+    assert answer.status_code == 400
+    assert said in answer.text
+
+
 async def test_chosen_series_stay_chosen_whatever_is_searched_for(page: Page) -> None:
     """A search narrows what can be chosen next, not what has been."""
     answer = await page.post("series", search="europe", series=["Revenue/annual"])

@@ -82,6 +82,7 @@ Periods = Annotated[
     str, Field(description="which fiscal periods", json_schema_extra={"enum": list(_PERIODS)})
 ]
 Restated = Annotated[bool, Field(description="values as last restated, instead of as first reported")]
+NameWords = Annotated[str, Field(description="words that must all occur in a company's name or id")]
 Words = Annotated[
     str, Field(description="words that must all occur in a series' label, ids, description or scopes")
 ]
@@ -118,10 +119,12 @@ class _Tools:
         self._names = names
         self._max_requests = max_requests
 
-    async def list_entities(self) -> CallToolResult:
+    async def list_entities(self, words: NameWords = "") -> CallToolResult:
         """List the companies on offer: an id and, if it is known, a name a line. Spends no request."""
         lines = [f"{entity_id}\t{name}".rstrip() for entity_id, name in self._names.items()]
-        return _text("companies (id, name)", lines, "the operator can offer fewer companies")
+        wanted = words.casefold().split()
+        found = [line for line in lines if all(word in line.casefold() for word in wanted)]
+        return _text("companies (id, name)", found, "give words of a name")
 
     async def find_series(self, entity_id: EntityId, words: Words = "") -> CallToolResult:
         """Find a company's series in whose label, ids, description or scopes all words occur.
@@ -158,14 +161,11 @@ class _Tools:
         self._names[entity_id] = catalogue.name
         if not words.strip():
             return _overview(catalogue)
-        wanted = words.casefold().split()
         found = []
-        for series in catalogue:
+        for series in catalogue.search(words):
             scopes = " / ".join(catalogue.scope_names(series.scopes))
             cells = (series.series_id, series.label, scopes, series.reporting_group_id, series.description)
-            text = " ".join([*cells, series.metric_id]).casefold()
-            if all(word in text for word in wanted):
-                found.append("\t".join(cells))
+            found.append("\t".join(cells))
         columns = "id, label, scopes, group, description"
         head = f"{catalogue.name}: {len(found):,} of {len(catalogue):,} series ({columns})"
         return _text(head, found, "use more words")

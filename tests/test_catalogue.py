@@ -430,3 +430,15 @@ def test_a_catalogue_can_be_a_key() -> None:
     """It is a frozen value."""
     assert catalogue(*EXAMPLE.series) == EXAMPLE
     assert hash(EXAMPLE) == hash(catalogue(*EXAMPLE.series))
+
+
+def test_a_search_finds_the_series_in_whose_texts_every_word_occurs() -> None:
+    """In whatever case, in labels, ids and names of scopes; without words it finds all."""
+    sold = catalogue(
+        series(1, "Revenue", "income", TOTAL, label="Net sales"),
+        series(2, "Shares", "income", TOTAL, label="Shares sold"),
+    )
+    assert [each.metric_id for each in sold.search("SALES net")] == ["Revenue"]
+    assert [each.metric_id for each in sold.search("income s")] == ["Revenue", "Shares"]
+    assert sold.search("sales shares") == ()
+    assert sold.search(" ") == sold.series

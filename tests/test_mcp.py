@@ -162,6 +162,19 @@ async def test_wrong_series_ids_are_named_and_nothing_is_asked(sandbox: Sandbox)
     assert "Revenue/annual" in text_of(result)
 
 
+async def test_companies_beyond_an_answer_are_found_by_name(sandbox: Sandbox) -> None:
+    """An operator may offer thousands: the answer says how to ask for those that it leaves out."""
+    many = {f"O-{number:032}": f"Company {number}" for number in range(1000)}
+    async with (
+        Client(sandbox.base_url, sandbox.token) as client,
+        mcp.Client(server(client, many)) as assistant,
+    ):
+        cut = text_of(await assistant.call_tool("list_entities", {}))
+        found = text_of(await assistant.call_tool("list_entities", {"words": "company 999"}))
+    assert "left out: give words of a name" in cut.splitlines()[-1]
+    assert found.splitlines()[1:] == [f"O-{999:032}\tCompany 999"]
+
+
 async def test_periods_are_a_closed_list_of_words(sandbox: Sandbox) -> None:
     """The schema lists the words; anything else is an error like all others, and spends nothing."""
     question = {"entity_id": sandbox.entities[0], "series_ids": ["Revenue/annual"], "periods": "since 1999"}

@@ -210,6 +210,23 @@ class Catalogue(Dataset):
             raise suggest.no_series(series_id, self.series)
         return series
 
+    def search(self, text: str) -> tuple[CatalogueSeries, ...]:
+        """Return the series in whose texts every word of `text` occurs, in catalogue order.
+
+        The texts of a series are its label, description, metric id, series id and reporting group id, and
+        the names of its scopes. Case does not matter, and a part of a word is enough. Without words, all
+        series are returned. No request.
+        """
+        words = set(text.casefold().split())
+        found = []
+        for series in self.series:
+            ids = series.series_id, series.metric_id, series.reporting_group_id
+            texts = [series.label, series.description, *ids, *self.scope_names(series.scopes)]
+            searched = "\n".join(texts).casefold()
+            if all(word in searched for word in words):
+                found.append(series)
+        return tuple(found)
+
     def select(self, select: Select) -> tuple[CatalogueSeries, ...]:
         """Return the series that a Select means here, in catalogue order; none where its `where` fits none.
 

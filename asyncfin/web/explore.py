@@ -132,7 +132,9 @@ class _Pages:
         entity_id, question = await self._asked(request)
         catalogue = await unless_gone(request, self._client().catalogue(entity_id), _SECONDS)
         self._names[entity_id] = catalogue.name
-        found = _search(catalogue, question.search)
+        if len(question.search) > MAX_SEARCH:
+            raise SelectionError(f"a search must have at most {MAX_SEARCH} characters")
+        found = catalogue.search(question.search)
         chosen = {each: catalogue[each] for each in question.series_ids if each in catalogue}
         others = [series for series in found if series.series_id not in chosen]
         shown = others[:MAX_SERIES_SHOWN]
@@ -268,21 +270,6 @@ async def _nobody(request: Request, error: Exception) -> Response:
 
 def _from_htmx(request: Request) -> bool:
     return request.headers.get("hx-request") == "true"
-
-
-def _search(catalogue: Catalogue, text: str) -> list[CatalogueSeries]:
-    """Return the series in whose label, ids, description or scope names every word of the text occurs."""
-    if len(text) > MAX_SEARCH:
-        raise SelectionError(f"a search must have at most {MAX_SEARCH} characters, not {len(text):,}")
-    words = set(text.casefold().split())
-    found = []
-    for series in catalogue:
-        names = series.label, series.metric_id, series.series_id, series.reporting_group_id
-        texts = [*names, series.description, *catalogue.scope_names(series.scopes)]
-        searched = " ".join(texts).casefold()
-        if all(word in searched for word in words):
-            found.append(series)
-    return found
 
 
 def _tree(

@@ -22,6 +22,7 @@ from asyncfin.errors import (
     SelectionError,
     ServiceError,
 )
+from asyncfin.extraction.report import ExtractReport, UnknownToAllError
 from asyncfin.sandbox import Account, Drop, Hang, Sandbox, Status, Truncate
 from tests.cli.conftest import ENTITY, NOBODY, Command, Terminal, environment, finish, start
 
@@ -86,6 +87,8 @@ def test_every_error_of_the_library_has_an_exit_code_and_advice(kind: type[Async
     facts: dict[str, Any] = {"status": 418} if issubclass(kind, ServiceError) else {}
     if issubclass(kind, AllowanceExhaustedError):
         facts["resume_at"] = datetime(2026, 1, 1, tzinfo=UTC)
+    if kind is UnknownToAllError:
+        facts["report"] = ExtractReport((), seconds=0.0, waits=0.0)
     code, line = ending(kind(**facts) if facts else kind("first\n second."))
     assert code in Exit
     assert code not in (Exit.OK, Exit.INTERRUPTED, Exit.BROKEN_PIPE)

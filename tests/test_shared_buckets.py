@@ -158,6 +158,18 @@ async def test_a_cancelled_wait_loses_no_moment(make: Callable[..., Any]) -> Non
         assert await bucket.acquire() - at < 0.15
 
 
+async def test_a_cancelled_wait_returns_all_of_its_weight(make: Callable[..., Any]) -> None:
+    """And books no more than it while it waits."""
+    async with aclosing(make(rate=0.01, burst=4)) as bucket:
+        await bucket.acquire(4)
+        waiting = asyncio.ensure_future(bucket.acquire(2))
+        await asyncio.sleep(0.1)
+        assert bucket.stats().level == pytest.approx(-2, abs=0.1)
+        waiting.cancel()
+        await asyncio.sleep(0.7)
+        assert bucket.stats().level == pytest.approx(0, abs=0.1)
+
+
 async def test_four_hundred_waiters_with_random_time_limits(make: Callable[..., Any]) -> None:
     """Whoever is not granted in time leaves nothing behind; the pace holds for the others."""
     chance = random.Random(4)
@@ -645,6 +657,75 @@ async def test_without_a_server_nothing_is_sent_or_the_fallback_paces(tmp_path: 
             await alone.acquire()
             # One of those that timed out may have been served by the server when it went on.
             assert 7 <= alone.stats().spent_today <= 9
+
+
+async def test_a_refusal_while_the_server_is_away_pauses_the_fallback(tmp_path: Path) -> None:
+    """For as long as the service said; the rate is learned once more when the server is back."""
+    with redis_server(tmp_path) as server:
+        fallback = TokenBucket()
+        async with aclosing(RedisBucket(server.url, account="us", fallback=fallback)) as bucket:
+            server.stop()
+            sent_at = await bucket.acquire()
+            refused_at = asyncio.get_running_loop().time()
+            await bucket.refused(sent_at=sent_at, retry_after=2.2)
+            paused_until = fallback.stats().paused_until
+            assert paused_until is not None
+            assert 2.2 <= paused_until - refused_at < 2.7
+            server.start()
+            await asyncio.sleep(2.1)
+            await bucket.refused(sent_at=sent_at, retry_after=0.1)
+            rate = bucket.stats().rate
+            assert rate is not None
+            assert rate > 0.5
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+async def test_those_who_wait_for_a_learned_rate_go_on_with_the_fallback(tmp_path: Path, number: int) -> None:
+    """Also the one who is granted just when the server goes away, from whose grant nothing can be learned."""
+    with redis_server(tmp_path) as server:
+        fallback = TokenBucket(1000, 5)
+        async with aclosing(RedisBucket(server.url, account="us", fallback=fallback)) as bucket:
+            await bucket.refused(sent_at=await bucket.acquire(), retry_after=0.05)
+            waiting = [asyncio.ensure_future(bucket.acquire()) for _ in range(4)]
+            await asyncio.sleep(0.02)
+            assert bucket.stats().waiting["interactive"] == 4
+            server.signal(number)
+            assert all(isinstance(each, float) for each in await asyncio.gather(*waiting))
+            assert fallback.stats().granted >= 3
+
+
+async def test_an_allowance_used_up_while_the_server_is_away_turns_away_who_waits(tmp_path: Path) -> None:
+    """With the fallback's error, whose wait is the one that the service asked for."""
+    with redis_server(tmp_path) as server:
+        fallback = TokenBucket(0.1)
+        async with aclosing(RedisBucket(server.url, account="us", burst=5, fallback=fallback)) as bucket:
+            server.stop()
+            await bucket.acquire()
+            waiting = [asyncio.ensure_future(bucket.acquire()) for _ in range(3)]
+            await asyncio.sleep(0.02)
+            await bucket.exhaust(60)
+            async with asyncio.timeout(5):
+                ends = await asyncio.gather(*waiting, return_exceptions=True)
+            for each in ends:
+                assert isinstance(each, AllowanceExhaustedError)
+                assert each.retry_after == pytest.approx(60, abs=2)
+            assert bucket.stats().burst == 5
+
+
+async def test_what_the_fallback_granted_is_booked_once_by_operations_at_the_same_time(
+    tmp_path: Path,
+) -> None:
+    """Both find it not booked yet, when the server is back."""
+    with redis_server(tmp_path) as server:
+        settings: dict[str, Any] = {"account": "us", "rate": 1000, "burst": 20}
+        async with aclosing(RedisBucket(server.url, **settings, fallback=TokenBucket(1000, 5))) as bucket:
+            await bucket.acquire()
+            server.stop()
+            sent = [await bucket.acquire() for _ in range(3)]
+            server.start()
+            await asyncio.sleep(2.1)
+            await asyncio.gather(bucket.acquire(), bucket.refused(sent_at=sent[0], retry_after=0.01))
+            assert bucket.stats().spent_today == 5
 
 
 async def test_a_server_that_comes_back_empty_learns_what_was_spent_today(tmp_path: Path) -> None:

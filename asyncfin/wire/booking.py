@@ -34,7 +34,8 @@ _KNOWN = 10_000
 class Store(ABC):
     """Where a shared state is kept: the operations of `Ledger`, each of them whole or not at all.
 
-    All raise BucketUnavailableError if the state can't be reached.
+    If the state can't be reached they raise BucketUnavailableError, or return a stale booking where there is
+    a fallback; a stale grant is the fallback's.
     """
 
     @abstractmethod
@@ -130,18 +131,18 @@ class SharedBucket:
             raise ArgumentError(f"weight must be above 0 and at most the burst, {burst:g}, not {weight!r}")
         loop = self._bind()
         if self._driver is None and (booking := self._store.try_reserve(weight, counts)) is not None:
-            self._see(booking)
+            self._seen = booking
             if booking.granted:
                 return self._note(booking)
             if booking.resume_at is not None:
                 raise _exhausted(booking)
             # Its moment is to come: the driver waits for it, and gives it to the head of the lanes by then.
-            self._start(booking)
+            self._start(booking, weight)
         waiter = Waiter(weight, counts, loop.create_future())
         queue = self._lanes.queues[lane]
         queue.append(waiter)
         if self._driver is None:
-            self._start(None)
+            self._start()
         try:
             verdict = await waiter.verdict
         except BaseException:
@@ -156,7 +157,7 @@ class SharedBucket:
         self._bind()
         self._granted -= 1
         now = self._seen.now if self._seen else 0.0
-        self._see(await self._store.give_back(weight, True, now))
+        self._seen = await self._store.give_back(weight, True, now)
 
     async def unspend(self, *, sent_at: float) -> None:
         """Take a request that never reached the service off the day's spending; its grant stays used.
@@ -165,7 +166,7 @@ class SharedBucket:
             sent_at: what `acquire` returned for it.
         """
         self._bind()
-        self._see(await self._store.unspend(1, self._moment(sent_at)))
+        self._seen = await self._store.unspend(1, self._moment(sent_at))
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
         """Record a 429: pause all processes for `retry_after` seconds and lower the learned rate.
@@ -177,17 +178,19 @@ class SharedBucket:
         self._bind()
         self._refused += 1
         if self._learns:
-            retry_after = await self._learn(
+            learned = await self._learn(
                 lambda rate, now: rate.refused(self._moment(sent_at), now, retry_after)
             )
-        self._see(await self._store.pause(retry_after))
+            retry_after = learned or retry_after
+        self._seen = await self._store.pause(retry_after)
 
     async def exhaust(self, seconds: float) -> None:
         """Refuse every request that counts, waiting ones included, in all processes for `seconds`."""
         self._bind()
-        booking = await self._store.exhaust(seconds)
-        self._see(booking)
-        self._turn_away(booking)
+        booking = self._seen = await self._store.exhaust(seconds)
+        # A stale state does not have it: those who wait are turned away when the fallback is asked for them.
+        if booking.resume_at is not None:
+            self._turn_away(booking)
 
     async def aclose(self) -> None:
         """Close what the bucket holds open. Those who wait get a RuntimeError; it can't be used again."""
@@ -250,14 +253,13 @@ class SharedBucket:
             self._begin()
         return loop
 
-    def _see(self, booking: Booking) -> None:
-        self._seen = booking
-
     def _note(self, booking: Booking) -> float:
         """Count a grant, and return its loop time."""
         assert self._loop is not None
         at = self._loop.time()
         self._granted += 1
+        if booking.stale:
+            return at
         # The bucket's users know a grant by the loop's time, and the shared state by its own clock.
         self._moments[at] = booking.moment
         if len(self._moments) > _KNOWN:
@@ -273,23 +275,27 @@ class SharedBucket:
         # worst.
         return self._moments.get(sent_at, self._seen.now if self._seen else 0.0)
 
-    async def _learn(self, event: Callable[[AdaptiveRate, float], T]) -> T:
-        """Record an event in the shared learned rate; again, if another process has changed it meanwhile."""
+    async def _learn(self, event: Callable[[AdaptiveRate, float], T]) -> T | None:
+        """Record an event in the shared learned rate; again, if another process has changed it meanwhile.
+
+        Return None, and record nothing, if only a stale state is there.
+        """
         while True:
             seen = await self._store.look()
+            if seen.stale:
+                return None
             rate = AdaptiveRate.load(seen.learned) if seen.learned else self._measured
             outcome = event(rate, seen.now)
             if (booking := await self._store.learn(seen.learned, rate.dump(), rate.rate)) is not None:
-                self._see(booking)
+                self._seen = booking
                 return outcome
 
-    def _start(self, booking: Booking | None) -> None:
-        self._driver = asyncio.get_running_loop().create_task(self._drive(booking))
+    def _start(self, booking: Booking | None = None, weight: float = 1) -> None:
+        self._driver = asyncio.get_running_loop().create_task(self._drive(booking, weight))
 
-    async def _drive(self, booking: Booking | None) -> None:
-        """Book moments while somebody waits, and grant them."""
+    async def _drive(self, booking: Booking | None, weight: float) -> None:
+        """Book moments while somebody waits, and grant them; `weight` is that of the `booking`."""
         error: BaseException | None = None
-        weight = 1.0
         try:
             while True:
                 while self._surplus:
@@ -298,10 +304,10 @@ class SharedBucket:
                     if booking is not None:
                         left = booking
                         booking = None
-                        self._see(await self._store.cancel(left, weight))
+                        self._seen = await self._store.cancel(left, weight)
                         continue
-                    # Nobody came during the last await, and there is none from here to the end: who
-                    # comes now finds no driver, and starts one.
+                    # Nobody came during the last await, and there is none from here to the end:
+                    # whoever comes now finds no driver, and starts one.
                     if not self._surplus:
                         return
                     continue
@@ -309,7 +315,7 @@ class SharedBucket:
                 if booking is not None and weight != waiter.weight:
                     left = booking
                     booking = None
-                    self._see(await self._store.cancel(left, weight))
+                    self._seen = await self._store.cancel(left, weight)
                     continue
                 weight = waiter.weight
                 waited = booking is not None
@@ -317,14 +323,14 @@ class SharedBucket:
                     booking = await self._store.reserve(weight, waiter.counts)
                 else:
                     booking = await self._store.confirm(booking, weight, waiter.counts)
-                self._see(booking)
+                self._seen = booking
                 if booking.resume_at is not None:
                     self._turn_away(booking)
                     booking = None
                 elif booking.granted:
                     granted, booking = booking, None
                     self._hand_over(granted, waiter, queue)
-                    if waited and self._learns and granted.rate is not None:
+                    if waited and self._learns and granted.rate is not None and not granted.stale:
                         await self._learn(_climb(weight))
                 else:
                     await asyncio.sleep(min(max(booking.moment - booking.now, 0.0), _LOOK))
@@ -370,7 +376,7 @@ class SharedBucket:
             self._granted -= 1
             self._surplus.append((waiter.weight, waiter.counts, self._moment(at)))
             if self._driver is None and not self._closed:
-                self._start(None)
+                self._start()
 
     def _turn_away(self, booking: Booking) -> None:
         """Refuse the waiters that count."""

@@ -50,6 +50,7 @@ class Booking(NamedTuple):
         paused_until: on the shared clock.
         spent: of today.
         learned: the state of the learned rate, as `AdaptiveRate.dump` returns it; empty before a refusal.
+        stale: whether the state is the last known one, because the shared one can't be reached.
     """
 
     granted: bool
@@ -66,6 +67,7 @@ class Booking(NamedTuple):
     paused_until: float
     spent: float
     learned: bytes
+    stale: bool = False
 
 
 class Ledger:

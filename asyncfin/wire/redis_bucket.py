@@ -20,9 +20,9 @@ from urllib.parse import quote
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError, BucketUnavailableError
 from asyncfin.model import checks
 from asyncfin.wire.booking import SharedBucket, Store
-from asyncfin.wire.bucket import Bucket, check_rate, check_size
+from asyncfin.wire.bucket import Bucket, check_rate, check_size, utc_now
 from asyncfin.wire.ledger import EPSILON, LATE, Booking
-from asyncfin.wire.tasks import closed_with_loop
+from asyncfin.wire.tasks import SingleFlight, closed_with_loop
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -198,7 +198,6 @@ elseif op == 'learn' then
   if (redis.call('GET', learned_key) or '') == ARGV[14] then
     redis.call('SET', learned_key, ARGV[15], 'EX', 604800)
     set_rate(number(ARGV[16]), burst)
-    note = 'learned'
   end
 end
 
@@ -310,10 +309,14 @@ class RedisStore(Store):
         self._script: Any = None
         self._started = False
         self._version, self._date, self._spent, self._exhausted = "0", "0", "0", ""
-        self._last: Booking | None = None
+        rate, burst, daily_budget = parameters
+        self._last = Booking(
+            False, 0.0, 0.0, -1, 0.0, 0.0, None, rate, burst, daily_budget, burst, 0.0, 0.0, b""
+        )  # fmt: skip
         self._away_until = -inf
         # What the fallback has granted, and how much of it counts: not booked yet.
         self._owed, self._owed_counted = 0.0, 0.0
+        self._catching_up: SingleFlight[None, None] = SingleFlight()
 
     async def reserve(self, weight: float, counts: bool) -> Booking:
         return await self._or_fallback("reserve", weight, counts)
@@ -322,70 +325,70 @@ class RedisStore(Store):
         return await self._or_fallback("confirm", weight, counts, *_of(booked))
 
     async def cancel(self, booked: Booking, weight: float) -> Booking:
-        return await self._leniently("cancel", weight, False, *_of(booked))
+        return await self._ask("cancel", weight, False, *_of(booked))
 
     async def give_back(self, weight: float, counts: bool, granted_at: float) -> Booking:
-        return await self._leniently("give_back", weight, counts, _micros(granted_at))
+        return await self._ask("give_back", weight, counts, _micros(granted_at))
 
     async def unspend(self, weight: float, granted_at: float) -> Booking:
-        return await self._leniently("unspend", weight, True, _micros(granted_at))
+        return await self._ask("unspend", weight, True, _micros(granted_at))
 
     async def look(self) -> Booking:
-        return await self._leniently("look")
+        return await self._ask("look")
 
     async def pause(self, seconds: float) -> Booking:
         if self._fallback is not None:
             now = asyncio.get_running_loop().time()
             await self._fallback.refused(sent_at=now, retry_after=seconds)
-        return await self._leniently("pause", 1, True, _micros(seconds))
+        return await self._ask("pause", 1, True, _micros(seconds))
 
     async def exhaust(self, seconds: float) -> Booking:
         if self._fallback is not None:
             await self._fallback.exhaust(seconds)
-        return await self._leniently("exhaust", 1, True, _micros(min(seconds, 1e9)))
+        return await self._ask("exhaust", 1, True, _micros(min(seconds, 1e9)))
 
     async def learn(self, known: bytes, learned: bytes, rate: float | None) -> Booking | None:
         given = "" if rate is None else repr(rate)
-        booking, note = await self._ask("learn", "1", "1", _text(known), _text(learned), given)
-        return booking if note else None
+        booking = await self._ask("learn", 1, True, _text(known), _text(learned), given)
+        return booking if booking.stale or booking.learned == learned else None
 
     async def aclose(self) -> None:
         life, self._client, self._life = self._life, None, None
         if life is not None:
             await life.aclose()
 
-    async def _leniently(self, op: str, weight: float = 1, counts: bool = True, *arguments: str) -> Booking:
-        """Ask; with a fallback, do without an answer."""
-        try:
-            booking, _ = await self._ask(op, repr(float(weight)), "1" if counts else "0", *arguments)
-            return booking
-        except BucketUnavailableError:
-            if self._fallback is None:
-                raise
-            return self._last or _UNKNOWN
-
     async def _or_fallback(self, op: str, weight: float, counts: bool, *arguments: str) -> Booking:
+        booking = await self._ask(op, weight, counts, *arguments)
+        if not booking.stale:
+            return booking
+        assert self._fallback is not None
+        try:
+            await self._fallback.acquire(weight, counts=counts)
+        except AllowanceExhaustedError as error:
+            wall = (error.at or utc_now()).timestamp()
+            return booking._replace(resume_at=error.resume_at.timestamp(), wall=wall)
+        self._owed += weight
+        self._owed_counted += weight if counts else 0.0
+        return booking._replace(granted=True)
+
+    async def _ask(self, op: str, weight: float = 1, counts: bool = True, *arguments: str) -> Booking:
+        """Run one operation on the server; if it is away, and there is a fallback, return a stale state."""
         loop = asyncio.get_running_loop()
         if self._fallback is None or loop.time() >= self._away_until:
             try:
-                booking, _ = await self._ask(op, repr(float(weight)), "1" if counts else "0", *arguments)
+                if self._owed or not self._started:
+                    await self._catching_up.share(None, self._catch_up)
+                booking, _ = await self._run(op, repr(float(weight)), "1" if counts else "0", *arguments)
                 return booking
             except BucketUnavailableError as error:
                 if self._fallback is None:
                     raise
                 _log.warning("%s: the fallback paces for now", error)
                 self._away_until = loop.time() + _AWAY
-        last = self._last or _UNKNOWN
-        try:
-            await self._fallback.acquire(weight, counts=counts)
-        except AllowanceExhaustedError as error:
-            return last._replace(granted=False, resume_at=error.resume_at.timestamp())
-        self._owed += weight
-        self._owed_counted += weight if counts else 0.0
-        return last._replace(granted=True, resume_at=None)
+        return self._last._replace(granted=False, resume_at=None, stale=True)
 
-    async def _ask(self, op: str, *arguments: str) -> tuple[Booking, str]:
-        """Run one operation on the server, after what has to come before it."""
+    async def _catch_up(self) -> None:
+        """Put the parameters in force, and book what the fallback has granted."""
         if not self._started:
             _, note = await self._run("configure")
             self._started = True
@@ -401,7 +404,6 @@ class RedisStore(Store):
             await self._run("spend", repr(owed), "0", repr(counted))
             self._owed -= owed
             self._owed_counted -= counted
-        return await self._run(op, *arguments)
 
     async def _run(self, op: str, *arguments: str) -> tuple[Booking, str]:
         from redis.exceptions import RedisError
@@ -462,9 +464,6 @@ class RedisStore(Store):
             b64decode(learned),
         )
         return self._last, note
-
-
-_UNKNOWN = Booking(False, 0.0, 0.0, -1, 0.0, 0.0, None, None, 1.0, None, 1.0, 0.0, 0.0, b"")
 
 
 def _text(state: bytes) -> str:

@@ -99,7 +99,7 @@ async def test_a_server_whose_host_is_gone_ends(asked: bool) -> None:
             while not any(served.operation == "catalogue" for served in sandbox.log):  # noqa: ASYNC110
                 await asyncio.sleep(0)
         process.stdin.close()
-        async with asyncio.timeout(20):  # before the request that hangs would have timed out
+        async with asyncio.timeout(28):  # before the request that hangs would have timed out
             printed, complaint = await process.communicate()
     assert b"Traceback" not in complaint
     assert process.returncode == 0

@@ -150,7 +150,7 @@ async def test_a_visitor_who_leaves_ends_the_requests_to_the_service(tmp_path: P
         visit.cancel()
         await asyncio.wait([visit])
         # Before the hanging request would have timed out, after 30 seconds.
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(28):
             answer = await http.get(path, params={"metric": "NetIncome"})
     assert answer.status_code == 200
 

@@ -26,7 +26,7 @@ class SharedQuestion:
     """The series, the periods and the value version asked of every entity.
 
     Raises:
-        SelectionError: an argument is not as said.
+        SelectionError: an argument is not as described.
     """
 
     select: Select
@@ -62,7 +62,7 @@ def written_question(select: Select, periods: PeriodSelection, value_version: Va
     """Return the question of files, which say what was asked.
 
     Raises:
-        SelectionError: an argument is not as said, or a Select has a `where` and no `name`.
+        SelectionError: an argument is not as described, or a Select has a `where` and no `name`.
     """
     question = SharedQuestion(select, periods, value_version)
     if select.where is not None and not select.name:

@@ -9,11 +9,19 @@ from typing import Literal, TypeAlias, get_args
 
 from attrs import field, frozen
 
-from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, SelectionError, bounded
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AuthenticationError,
+    BucketUnavailableError,
+    SelectionError,
+    bounded,
+)
 from asyncfin.extraction.question import Lacking
 from asyncfin.model.words import counted, lasting
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
+# What would befall all other entities too, so that it ends the run and fails none of them.
+Stopped: TypeAlias = AuthenticationError | AllowanceExhaustedError | BucketUnavailableError
 
 # Entities that a notebook shows.
 _SHOWN_ENTITIES = 20
@@ -73,8 +81,9 @@ class ExtractReport:
         entities: one report each, in the order in which they were given.
         seconds: how long it took.
         waits: seconds that requests have waited, in sum; several wait at once.
-        stopped: the error of a refused token or a used-up allowance that ended it early. None: it
-            came to its end, was asked to stop if any entity is left, or ended because of `unknown`.
+        stopped: the error of a refused token, a used-up allowance or a shared bucket out of reach
+            that ended it early. None: it came to its end, was asked to stop if any entity is left, or
+            ended because of `unknown`.
         unknown: the asked names that no entity has, by field: none of all, or none of the first three
             that were read, where those have nothing of the question at all.
         complaint: what one of the entities says of those names, with what comes close; None where no
@@ -85,7 +94,7 @@ class ExtractReport:
     entities: tuple[EntityReport, ...]
     seconds: float
     waits: float
-    stopped: AuthenticationError | AllowanceExhaustedError | None = None
+    stopped: Stopped | None = None
     unknown: Lacking = field(factory=dict)
     complaint: str | None = None
     repaired: str | None = None

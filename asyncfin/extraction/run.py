@@ -16,6 +16,7 @@ from asyncfin.client import Client
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AuthenticationError,
+    BucketUnavailableError,
     IncompleteResultError,
     MalformedAnswerError,
     SelectionError,
@@ -31,6 +32,7 @@ from asyncfin.extraction.report import (
     EntityState,
     ExtractReport,
     Failure,
+    Stopped,
     lacking_in_all,
     named,
     unknown_to_all,
@@ -65,7 +67,7 @@ class Options:
     """How a run goes; the fields mean what `extract` says.
 
     Raises:
-        ArgumentError: one is not as said.
+        ArgumentError: one is not as described.
     """
 
     on_error: OnError = field(validator=checks.one_of("continue", "raise").field)
@@ -88,7 +90,7 @@ class Run:
     _options: Options
     _reading: asyncio.Semaphore = field(factory=partial(asyncio.Semaphore, _READ_AT_FIRST))
     _done: int = 0  # since the allowance was last used up
-    _stopped: AuthenticationError | AllowanceExhaustedError | None = None
+    _stopped: Stopped | None = None
     _first: list[tuple[Lacking, bool]] = field(factory=list)  # what they lack, and whether that is all
     found_nothing: bool = False  # whether the first entities have nothing, because of names that they lack
     _example: Catalogue | None = None  # the last one that lacked something
@@ -142,7 +144,7 @@ class Run:
             try:
                 if (report := await self._read(entity_id, has_file, began)) is not None:
                     return self._tracker.ended(report)
-            except AuthenticationError as error:
+            except (AuthenticationError, BucketUnavailableError) as error:
                 self._stopped = self._stopped or error
             except AllowanceExhaustedError as error:
                 if not self._options.wait:

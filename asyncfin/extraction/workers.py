@@ -13,19 +13,19 @@ from typing import Any
 from attrs import define, evolve, field, frozen
 
 from asyncfin.client import Client
-from asyncfin.errors import AllowanceExhaustedError, ArgumentError, AuthenticationError
+from asyncfin.errors import AllowanceExhaustedError, ArgumentError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import Lacking, SharedQuestion
-from asyncfin.extraction.report import EntityReport, ExtractReport, unknown_to_all
+from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped, unknown_to_all
 from asyncfin.extraction.run import ENOUGH_TO_DOUBT, OnError, Options, Run, sleep_until, utc_now
 from asyncfin.extraction.store import Store, WorkerThread, store_at
 from asyncfin.model import checks
 from asyncfin.model.select import Select
-from asyncfin.wire.tasks import cancel_and_wait, wait_for_all
+from asyncfin.wire.tasks import wait_for_all
 
 MakeClient = Callable[[], Client]
 MakeExecutor = Callable[[], Executor]
@@ -147,11 +147,17 @@ class Driver:
     _tracker: Tracker
     _options: Options
     _size: int
+    _doubtful: bool = field(init=False)  # whether the first entities may show that a name is misspelt
     _reports: dict[str, EntityReport] = field(factory=dict)
-    _stopped: AuthenticationError | AllowanceExhaustedError | None = None
+    _stopped: Stopped | None = None
     _unknown: Lacking = field(factory=dict)
     _complaint: str | None = None
-    _waits: float = 0.0
+
+    @_doubtful.default
+    def _is_doubtful(self) -> bool:
+        # Where some entity has rows, the others may lack the names.
+        has_rows = any(written.rows for written in self._store.known.values())
+        return not self._options.allow_unknown and not has_rows
 
     async def over(self, executor: Executor | MakeExecutor, ids: tuple[str, ...]) -> ExtractReport:
         """Return how all entities fared.
@@ -185,7 +191,7 @@ class Driver:
         return ExtractReport(
             entities,
             self._tracker.seconds,
-            self._waits,
+            self._tracker.waits,
             self._stopped,
             unknown,
             self._complaint if unknown else None,
@@ -199,12 +205,9 @@ class Driver:
     async def _read_all(self, executor: Executor, ids: tuple[str, ...]) -> None:
         # Entities without a file come first, as in one process.
         ids = tuple(sorted(ids, key=self._store.known.__contains__))
-        # A misspelt name is found out by a few entities before it is sent to all workers.
-        doubtful = not self._options.allow_unknown and not any(
-            written.rows for written in self._store.known.values()
-        )
         while not self._ending and (left := [each for each in ids if each not in self._reports]):
-            if doubtful and not self._reports:
+            # A misspelt name is found out by a few entities before it is sent to all workers.
+            if self._doubtful and not self._reports:
                 chunks = [left[:ENOUGH_TO_DOUBT]]
             else:
                 chunks = [left[at : at + self._size] for at in range(0, len(left), self._size)]
@@ -245,9 +248,9 @@ class Driver:
             _take_back(sent.values())
             raise
         finally:
-            await cancel_and_wait([stop])
+            stop.cancel()
             # What workers have begun they finish: nobody else may take the place before.
-            await wait_for_all(sent)
+            await wait_for_all([stop, *sent])
 
     def _chunk(self, ids: list[str]) -> Chunk:
         known = {each: self._store.known[each] for each in ids if each in self._store.known}
@@ -264,12 +267,12 @@ class Driver:
     async def _gather(self, result: ChunkResult, began: datetime) -> None:
         """Note and report what a worker has done."""
         report = result.report
-        self._waits += report.waits
+        self._tracker.waits += report.waits
         self._stopped = self._stopped or report.stopped
         if report.complaint is not None:
             self._complaint = report.complaint
         # Only the first chunk: later ones say nothing about all entities.
-        if result.found_nothing and not self._options.allow_unknown and not self._reports:
+        if result.found_nothing and self._doubtful and not self._reports:
             self._unknown = report.unknown
         for entity in report.entities:
             entity_id = entity.entity_id

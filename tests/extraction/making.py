@@ -5,7 +5,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from asyncfin import Client, RedisBucket, TokenBucket
+from asyncfin import Client, FileBucket, RedisBucket, TokenBucket
 from asyncfin.events import Event, RequestAnswered
 
 
@@ -69,6 +69,11 @@ def make_client_of_redis() -> Client:
     rate, burst = float(os.environ["ASYNCFIN_RATE"]), int(os.environ["ASYNCFIN_BURST"])
     bucket = RedisBucket(os.environ["ASYNCFIN_REDIS"], account="workers", rate=rate, burst=burst)
     return Client.from_env(bucket=bucket)
+
+
+def make_client_of_file() -> Client:
+    """A client whose bucket is that of all workers of this machine."""
+    return Client.from_env(bucket=FileBucket(os.environ["ASYNCFIN_BUCKET"]))
 
 
 def make_nothing() -> None:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from attrs import evolve
@@ -15,7 +15,10 @@ from attrs import evolve
 from asyncfin import (
     Annual,
     AuthenticationError,
+    BucketUnavailableError,
     Client,
+    ExtractProgress,
+    FileBucket,
     NotFoundError,
     Retry,
     Select,
@@ -39,6 +42,31 @@ async def test_one_bad_entity_does_not_stop_the_others(client: Client, folder: P
     assert failed.failure.request_id
     assert failed.failure.request_id in str(report)
     assert rows(folder) == annual(*FIRST[:2])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no FileBucket on Windows")
+@pytest.mark.parametrize("on_error", ["continue", "raise"])
+async def test_a_shared_bucket_out_of_reach_ends_the_run_with_its_report(
+    sandbox: Sandbox, folder: Path, tmp_path: Path, on_error: Literal["continue", "raise"]
+) -> None:
+    """No entity has failed; the next run goes on with what is left."""
+    place = tmp_path / "bucket"
+
+    def take_away(progress: ExtractProgress) -> None:
+        if progress.done and place.is_file():
+            place.unlink()
+            place.mkdir()
+
+    async with Client(sandbox.base_url, sandbox.token, bucket=FileBucket(place)) as client:
+        asked: dict[str, Any] = {"to": folder, "on_error": on_error}
+        report = await extract(client, IDS, Select(), Annual(), **asked, progress=take_away)
+        assert isinstance(report.stopped, BucketUnavailableError)
+        assert f"ended early: {place} can't be used" in str(report)
+        assert (len(report.failed), bool(report.done), bool(report.left)) == (0, True, True)
+        place.rmdir()
+        after = await extract(client, IDS, Select(), Annual(), **asked)
+    assert (len(after.unchanged), len(after.done)) == (len(report.done), len(report.left))
+    assert rows(folder) == annual(*FIRST)
 
 
 async def test_a_failed_entity_is_tried_again_by_the_next_run(

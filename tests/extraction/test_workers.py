@@ -20,6 +20,7 @@ from asyncfin import (
     AllowanceExhaustedError,
     Annual,
     ArgumentError,
+    BucketUnavailableError,
     Client,
     ExtractProgress,
     ManifestMismatchError,
@@ -32,10 +33,12 @@ from asyncfin.extraction import run
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.workers import Chunk
+from asyncfin.model.catalogue import triple
 from asyncfin.sandbox import Account, Latency, Sandbox
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, rows, wait_for
 from tests.extraction.making import (
     make_client_after_another,
+    make_client_of_file,
     make_cramped_client,
     make_killing_client,
     make_later,
@@ -262,6 +265,42 @@ async def test_a_misspelt_id_is_sent_to_three_entities_only(
     assert len(names(folder)) == 3
 
 
+async def test_first_entities_that_lack_an_id_end_no_run_where_other_files_have_rows(
+    client: Client, folder: Path, threads: Executor
+) -> None:
+    """A worker is told only of the files of its chunk, which may be those without rows."""
+    *others, last = [await client.catalogue(entity_id) for entity_id in IDS]
+    asked = Select.of(
+        next(series for series in last if not any(triple(series) in each.by_triple for each in others))
+    )
+    await extract(client, IDS[-1:], asked, Annual(), to=folder)
+    spread: dict[str, Any] = {"executor": threads, "chunk": 3}
+    report = await extract(Client.from_env, IDS, asked, Annual(), to=folder, **spread)
+    assert [each.state for each in report.entities] == ["done"] * 5 + ["unchanged"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no FileBucket on Windows")
+async def test_a_shared_bucket_out_of_reach_of_workers_ends_the_run_with_its_report(
+    client: Client, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has not begun is left, as when a token is refused."""
+    place = tmp_path / "bucket"
+    monkeypatch.setenv("ASYNCFIN_BUCKET", str(place))
+
+    def take_away(progress: ExtractProgress) -> None:
+        if place.is_file():
+            place.unlink()
+            place.mkdir()
+
+    asked: dict[str, Any] = {"to": folder, "chunk": 1, "progress": take_away}
+    with ThreadPoolExecutor(1) as executor:
+        report = await extract(make_client_of_file, IDS, Select(), Annual(), **asked, executor=executor)
+    assert isinstance(report.stopped, BucketUnavailableError)
+    assert (len(report.failed), bool(report.done), bool(report.left)) == (0, True, True)
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    assert rows(folder) == annual(*FIRST)
+
+
 async def test_a_cancelled_run_waits_for_what_workers_have_begun(folder: Path, client: Client) -> None:
     """Else another run could take the place while they write to it."""
     told = asyncio.Event()
@@ -290,7 +329,8 @@ async def test_a_cancelled_run_waits_for_what_workers_have_begun(folder: Path, c
     assert rows(folder) == annual(*FIRST)
 
 
-async def test_a_run_cancelled_twice_waits_all_the_same(sandbox: Sandbox, folder: Path) -> None:
+@pytest.mark.parametrize("steps", [1, 2, 3, 10])
+async def test_a_run_cancelled_twice_waits_all_the_same(sandbox: Sandbox, folder: Path, steps: int) -> None:
     """The folder stays locked until the worker has ended."""
     sandbox.inject(Latency(operation="query", nth=1, seconds=2))
     with ThreadPoolExecutor(1) as executor:
@@ -299,7 +339,7 @@ async def test_a_run_cancelled_twice_waits_all_the_same(sandbox: Sandbox, folder
         await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
         for _ in range(3):
             running.cancel()
-            for _ in range(10):
+            for _ in range(steps):
                 await asyncio.sleep(0)
         assert not running.done()
         with pytest.raises(ManifestMismatchError, match="another run is at work"):

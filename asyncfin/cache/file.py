@@ -1,7 +1,8 @@
 """Publications kept in a folder that the processes of a machine share.
 
-All that touches the disk runs in one thread of its own, opened at first use and again in a child process:
-neither SQLite's connections nor locks may cross a fork. What was read from the file stays in memory too.
+The database is used in one thread of its own, and opened at first use and again in a child process: neither
+SQLite's connections nor locks may cross a fork. Only the claims and `FileCache.stats` touch the disk in the
+caller's thread. What was read from the file stays in memory too.
 """
 
 from __future__ import annotations
@@ -182,16 +183,19 @@ class FileCache:
         Raises:
             SelectionError: the entity id is not ``O-`` and 32 characters.
             ArgumentError: the folder is not one that may be used.
+            OSError: the file could not be written, and nothing was deleted.
         """
         if entity_id is not None:
             check_entity_id(entity_id)
 
-        def clear(database: Database) -> None:
+        def clear(database: Database) -> bool:
             # In the same thread, after what reads: nothing that was read before comes back afterwards.
             self._memory.clear(entity_id)
             database.clear(entity_id)
+            return True
 
-        await self.run(clear, None)
+        if not await self.run(clear, False):
+            raise OSError(f"the cache in {self._folder} can't be written, and was not cleared")
 
     async def aclose(self) -> None:
         """Close the file; it opens again when the cache is used."""

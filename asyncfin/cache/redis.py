@@ -10,11 +10,13 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -26,6 +28,7 @@ from asyncfin.errors import ArgumentError, printable
 from asyncfin.model import checks
 from asyncfin.table.optional import library
 from asyncfin.wire.protocol import check_entity_id
+from asyncfin.wire.tasks import closed_with_loop
 from asyncfin.wire.token import TokenSource
 
 if TYPE_CHECKING:
@@ -35,9 +38,12 @@ _log = logging.getLogger("asyncfin.cache")
 
 _MEMORY_BYTES = 64 * MiB
 _SUM_BYTES = 16
-# A Redis that does not answer costs a question so much, and the next ones nothing for a while.
+# A Redis that does not answer a command costs a question so much, and the next ones nothing for a while.
 _TIMEOUT = 2.0
 _LEFT_ALONE = 2.0
+# What one command reads or deletes, so that a server that answers does so in time.
+_PARTS_PER_READ = 8
+_NAMES_PER_SCAN = 1_000
 _CLAIM_SECONDS = 10.0
 _CLAIM_POLL_SECONDS = 0.05
 
@@ -83,8 +89,7 @@ class RedisCache:
     ) -> None:
         library("redis.asyncio", "redis")
         _check_redis(redis)
-        self._url = redis if isinstance(redis, str) else None
-        self._client: Client | None = None if isinstance(redis, str) else redis
+        self._redis = redis
         self._account = checks.text()("account", account).encode()
         if not isinstance(keep, timedelta) or keep < timedelta(seconds=1):
             raise ArgumentError(f"keep must be a timedelta of at least a second, not {checks.shown(keep)}")
@@ -94,11 +99,12 @@ class RedisCache:
         self._partitions: dict[bytes, TieredPartition] = {}
         self._hits = self._misses = self._broken = 0
         self._warned = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._silent_until = 0.0
+        self._clients: dict[asyncio.AbstractEventLoop, tuple[Client, AsyncGenerator[None, None]]] = {}
+        # By each loop's own clock.
+        self._silent_until: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"RedisCache({_address(self._url) if self._url else 'Redis(...)'!r}, account=...)"
+        return f"RedisCache({_address(self._redis)!r}, account=...)"
 
     def __reduce__(self) -> Any:
         raise TypeError("a RedisCache cannot be pickled: its URL may hold a password")
@@ -125,47 +131,65 @@ class RedisCache:
 
         Raises:
             SelectionError: the entity id is not ``O-`` and 32 characters.
+            OSError: Redis failed or did not answer, so some of it may still be there.
         """
         if entity_id is not None:
             check_entity_id(entity_id)
-        self._memory.clear(entity_id)
         pattern = f"{self.prefix}:*" if entity_id is None else f"{self.prefix}:*:{entity_id}:*"
-
-        async def delete(redis: Client) -> None:
-            async for name in redis.scan_iter(match=pattern, count=1_000):
-                await redis.delete(name)
-
-        await self.run(delete, None)
+        try:
+            redis = await self._client()
+            cursor = None
+            while cursor != 0:  # where the scan ends
+                async with asyncio.timeout(_TIMEOUT):
+                    cursor, names = await redis.scan(cursor or 0, match=pattern, count=_NAMES_PER_SCAN)
+                if names:
+                    async with asyncio.timeout(_TIMEOUT):
+                        await redis.unlink(*names)
+        except Exception as error:  # noqa: BLE001  of the client's or the system's many classes
+            # Not from it: its text may hold what the URL holds.
+            raise OSError(
+                f"the cache in {_address(self._redis)} was not cleared, or not wholly: {type(error).__name__}"
+            ) from None
+        finally:
+            self._memory.clear(entity_id)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop; they open again when the cache is used."""
-        if self._url is not None and self._client is not None:
-            client, self._client = self._client, None
-            if self._loop is asyncio.get_running_loop():
-                await client.aclose()
+        if opened := self._clients.get(asyncio.get_running_loop()):
+            await opened[1].aclose()
 
     async def run(self, work: Callable[[Client], Awaitable[T]], otherwise: T) -> T:
-        """Return what a piece of work with Redis brings; `otherwise` if that fails, or has just failed."""
+        """Return what a command of Redis, or a few, bring; `otherwise` if that fails, or has just failed."""
         loop = asyncio.get_running_loop()
-        if loop.time() < self._silent_until and loop is self._loop:
+        if loop.time() < self._silent_until.get(loop, 0.0):
             return otherwise
         try:
             async with asyncio.timeout(_TIMEOUT):
-                return await work(self._connected(loop))
+                return await work(await self._client())
         except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
             # A server that is away would cost each question the whole timeout.
-            self._silent_until = loop.time() + _LEFT_ALONE
-            self._loop = loop
+            self._silent_until[loop] = loop.time() + _LEFT_ALONE
             self.failed(error)
             return otherwise
 
-    def _connected(self, loop: asyncio.AbstractEventLoop) -> Client:
-        """Return the client; connections of another event loop are left to it."""
-        if self._url is not None and (self._client is None or self._loop is not loop):
-            self._client = library("redis.asyncio", "redis").Redis.from_url(self._url)
-        self._loop = loop
-        assert self._client is not None
-        return self._client
+    async def _client(self) -> Client:
+        """Return the caller's client, or one of this event loop, which is closed with it."""
+        if not isinstance(self._redis, str):
+            return self._redis
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            for each in list(self._clients):  # a copy made in one step: loops of other threads come and go
+                if each.is_closed():
+                    self._clients.pop(each, None)
+            client = library("redis.asyncio", "redis").Redis.from_url(self._redis)
+
+            async def close() -> None:
+                self._clients.pop(loop, None)
+                await client.aclose()
+
+            self._clients[loop] = client, closed_with_loop(close)
+            await anext(self._clients[loop][1])
+        return self._clients[loop][0]
 
     def failed(self, error: Exception) -> None:
         """Count a fault, and log the first. Texts of the server could hold what the URL holds."""
@@ -174,11 +198,11 @@ class RedisCache:
             self._warned = True
             _log.warning(
                 "the cache in %s can't be used just now, and is passed over: %s",
-                printable(_address(self._url) if self._url else "Redis"),
+                printable(_address(self._redis)),
                 type(error).__name__,
             )
 
-    def broke(self) -> None:
+    def count_damage(self) -> None:
         """Count a damaged row."""
         self._broken += 1
 
@@ -202,7 +226,7 @@ class _RedisRows:
                 return None
             stored, body = row[:_SUM_BYTES], row[_SUM_BYTES:]
             if stored != checksum(self._account, entity_id, body):
-                self._cache.broke()
+                self._cache.count_damage()
                 return None
             dataset_id, confirmed = msgspec.msgpack.decode(body, type=tuple[str, int])
             return Pointer(dataset_id, _EPOCH + timedelta(microseconds=confirmed))
@@ -223,25 +247,30 @@ class _RedisRows:
     async def bodies(
         self, key: tuple[str, str, str], known: Collection[int], now: datetime
     ) -> dict[int, bytes]:
-        async def read(redis: Client) -> dict[int, bytes]:
-            parts = [int(part) for part in await redis.hkeys(name)]
-            # The names first: what is in memory already is not sent again.
-            if not (wanted := [part for part in parts if part not in known]):
-                return {}
-            rows = await redis.hmget(name, [str(part) for part in wanted])
+        name = self._name(key[0], *key[1:])
+        nothing: list[bytes] = []
+        # The names first: what is in memory already is not sent again.
+        parts = [int(part) for part in await self._cache.run(lambda redis: redis.hkeys(name), nothing)]
+        wanted = [part for part in parts if part not in known]
+
+        async def read(parts: list[int], redis: Client) -> list[tuple[int, bytes | None]]:
+            rows = await redis.hmget(name, [str(part) for part in parts])
             # What is read lives on; what nobody reads goes by itself.
             await redis.pexpire(name, self._cache.keep_ms)
-            return {part: row for part, row in zip(wanted, rows, strict=True) if row is not None}
+            return list(zip(parts, rows, strict=True))
 
-        name = self._name(key[0], *key[1:])
         found = {}
-        nothing: dict[int, bytes] = {}
-        for part, row in (await self._cache.run(read, nothing)).items():
-            body = row[_SUM_BYTES:]
-            if row[:_SUM_BYTES] == checksum(self._account, *key, body):
-                found[part] = body
-            else:
-                await self.drop(key, part)
+        unread: list[tuple[int, bytes | None]] = []
+        for begin in range(0, len(wanted), _PARTS_PER_READ):
+            some = partial(read, wanted[begin : begin + _PARTS_PER_READ])
+            for part, row in await self._cache.run(some, unread):
+                if row is None:
+                    continue
+                body = row[_SUM_BYTES:]
+                if row[:_SUM_BYTES] == checksum(self._account, *key, body):
+                    found[part] = body
+                else:
+                    await self.drop(key, part)
         return found
 
     async def put(
@@ -263,7 +292,7 @@ class _RedisRows:
         return await self._cache.run(store, None)
 
     async def drop(self, key: tuple[str, str, str], part: int) -> None:
-        self._cache.broke()
+        self._cache.count_damage()
         name = self._name(key[0], *key[1:])
         await self._cache.run(lambda redis: redis.hdel(name, str(part)), None)
 
@@ -314,8 +343,10 @@ def _check_redis(redis: object) -> None:
         raise ArgumentError("redis must not decode responses: what is kept is bytes (decode_responses=False)")
 
 
-def _address(url: str) -> str:
+def _address(redis: str | Redis) -> str:
     """Return a URL without what may be secret in it."""
-    scheme, _, rest = url.partition("://")
+    if not isinstance(redis, str):
+        return "Redis(...)"
+    scheme, _, rest = redis.partition("://")
     place = rest.partition("?")[0].rpartition("@")[2]
     return f"{scheme}://{place}"

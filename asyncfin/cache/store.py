@@ -84,7 +84,12 @@ class Cache(Protocol):
         ...
 
     async def clear(self, entity_id: str | None = None) -> None:
-        """Delete what is kept of an entity, or everything, of all accounts."""
+        """Delete what is kept of an entity, or everything, of all accounts.
+
+        Raises:
+            SelectionError: the entity id is not ``O-`` and 32 characters.
+            OSError: it could not be deleted, or not wholly.
+        """
         ...
 
     async def aclose(self) -> None:

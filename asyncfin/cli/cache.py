@@ -44,12 +44,12 @@ async def cache(
         # What is mistyped must not look like a cache that is empty.
         if not await asyncio.to_thread(_is_folder, folder):
             raise UsageError(f"--cache {folder}: there is no such folder; commands that read make it")
-        if clear:
-            await kept.clear(None if entity is None else names.entity_id(entity))
-        stats = kept.stats()
-        await kept.aclose()
-    if clear and stats.broken:
-        raise OSError(f"the cache in {folder} can't be written, and was not emptied")
+        try:
+            if clear:
+                await kept.clear(None if entity is None else names.entity_id(entity))
+            stats = kept.stats()
+        finally:
+            await kept.aclose()
     if json:
         print_json({"folder": folder, **asdict(stats)})
     else:

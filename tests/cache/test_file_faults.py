@@ -7,6 +7,7 @@ import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -385,6 +386,25 @@ async def test_a_locked_file_is_read_and_not_waited_for_for_ever(
     assert cache.stats().broken > 0
     locking.execute("ROLLBACK")
     locking.close()
+    await cache.aclose()
+
+
+async def test_clearing_that_fails_is_an_error_and_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another program holds the file for writing."""
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
+    await filled(tmp_path / "cache")
+    cache = FileCache(tmp_path / "cache")
+    held = cache.stats().bytes
+    with closing(sqlite3.connect(file_of(tmp_path / "cache"), isolation_level=None)) as locking:
+        locking.execute("BEGIN IMMEDIATE")
+        for entity_id in (None, ENTITY):
+            with pytest.raises(OSError, match="can't be written, and was not cleared"):
+                await cache.clear(entity_id)
+    assert cache.stats().bytes == held
+    await cache.clear()
+    assert cache.stats().bytes == 0
     await cache.aclose()
 
 

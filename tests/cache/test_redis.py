@@ -4,7 +4,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import pytest
 
@@ -146,13 +147,114 @@ async def test_a_redis_that_is_not_there_is_passed_over(caplog: pytest.LogCaptur
     assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
     async with part.claim(ENTITY):
         pass
-    await cache.clear()
+    with pytest.raises(OSError, match=r"redis://127\.0\.0\.1:1/0 was not cleared"):
+        await cache.clear()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "redis://127.0.0.1:1/0" in caplog.text
     assert cache.stats().broken >= 1
     for shown in (caplog.text, repr(cache), str(cache.stats())):
         assert "s3cr3t" not in shown
     await cache.aclose()
+
+
+@pytest.mark.virtual
+async def test_clearing_takes_as_long_as_it_takes() -> None:
+    """Only a command that is not answered ends it; it does not matter what failed before."""
+    server = SlowRedis(5_500, seconds=1.5)
+    cache = RedisCache(server, account="desk")
+    server.fails = True
+    assert await cache.partition(URL, "t").pointer(ENTITY) is None
+    server.fails = False
+    await cache.clear()
+    assert server.names == []
+
+
+@pytest.mark.virtual
+async def test_clearing_that_fails_halfway_is_an_error() -> None:
+    """Something is still there; the text of the server is not shown."""
+    server = SlowRedis(3_000, seconds=1.5)
+    cache = RedisCache(server, account="desk")
+    clearing = asyncio.ensure_future(cache.clear())
+    await asyncio.sleep(4)
+    server.seconds = 60
+    with pytest.raises(OSError, match="not wholly: TimeoutError"):
+        await clearing
+    assert 0 < len(server.names) < 3_000
+
+
+async def test_many_parts_of_a_publication_are_read_a_few_at_a_time(redis: Redis) -> None:
+    """The time a command may take bounds each few, so that a slow line does not lose all of them."""
+    part = RedisCache(redis, account="desk").partition(URL, "t")
+    for number in range(1, 31):
+        await part.put_blocks(ENTITY, DATASET, "original", blocks(number))
+
+    class Counting(Redis):
+        read: ClassVar[list[int]] = []
+
+        async def hmget(self, name: str, keys: list[str], *rest: str) -> Any:
+            self.read.append(len(keys))
+            return await super().hmget(name, keys, *rest)
+
+    counting = Counting(connection_pool=redis.connection_pool)
+    fresh = RedisCache(counting, account="desk").partition(URL, "t")
+    assert content(await fresh.blocks(ENTITY, DATASET, "original")) == content(blocks(*range(1, 31)))
+    assert (max(counting.read), sum(counting.read)) == (8, 30)
+
+
+class SlowRedis(Redis):
+    """Keys of a server that takes so many seconds for a command."""
+
+    def __init__(self, names: int, *, seconds: float) -> None:
+        super().__init__()
+        self.names = [f"name {number}".encode() for number in range(names)]
+        self.seconds = seconds
+        self.fails = False
+
+    async def execute_command(self, command: str, *arguments: Any, **options: Any) -> Any:
+        if self.fails:
+            raise ConnectionError("s3cr3t")
+        await asyncio.sleep(self.seconds)
+        if command == "SCAN":
+            begin = int(arguments[0])
+            end = begin + 1_000
+            some = self.names_at_first[begin:end]
+            return end if end < len(self.names_at_first) else 0, some
+        assert command == "UNLINK"
+        self.names = [name for name in self.names if name not in set(arguments)]
+        return len(arguments)
+
+    @cached_property
+    def names_at_first(self) -> list[bytes]:
+        return list(self.names)
+
+
+async def test_event_loops_of_threads_share_a_cache_without_connecting_again(redis_url: str) -> None:
+    """Each has connections of its own, which are closed with it."""
+    cache = RedisCache(redis_url, account="threads")
+    part = cache.partition(URL, "t")
+    counter = Redis.from_url(redis_url)
+
+    async def connected() -> int:
+        return int((await counter.info("stats"))["total_connections_received"])
+
+    def ask(times: int, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(times):
+            asyncio.run_coroutine_threadsafe(part.pointer(ENTITY), loop).result()
+
+    await part.pointer(ENTITY)
+    before = await connected()
+    here = asyncio.get_running_loop()
+
+    async def there() -> None:
+        for _ in range(5):
+            await part.pointer(ENTITY)
+            await asyncio.to_thread(ask, 1, here)
+
+    await asyncio.to_thread(asyncio.run, there())
+    assert await connected() - before == 1
+    assert int((await counter.info("clients"))["connected_clients"]) == 2, "one of them and the counter"
+    await cache.aclose()
+    await counter.aclose()
 
 
 async def test_it_can_be_used_from_one_event_loop_after_another(redis_url: str) -> None:

@@ -249,6 +249,30 @@ async def test_after_a_refused_token_what_is_cached_is_confirmed_once_and_given_
         assert [(await cached.query(ENTITY, Select(), Annual())).requests for _ in range(2)] == [1, 0]
 
 
+@virtual
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_token_that_cannot_be_had_withholds_the_cache_only_after_a_401(refused: bool) -> None:
+    """The callable's own failure says nothing about what the account may read."""
+    cache, tokens = MemoryCache(), list[str]()
+
+    async def token() -> str:
+        return tokens.pop()
+
+    async with service() as sandbox, Client(sandbox.base_url, token, cache=cache, max_age=1e9) as cached:
+        tokens.append(sandbox.token)
+        await cached.query(ENTITY, Select(), FiscalRange())
+        async with Client(sandbox.base_url, token, cache=cache, max_age=1e9) as asking:
+            if refused:
+                tokens.append("refused-token")
+            with pytest.raises(AuthenticationError, match="the token callable raised IndexError"):
+                await asking.dataset(ENTITY)
+            if refused:
+                with pytest.raises(AuthenticationError):
+                    await asking.query(ENTITY, Select(), Annual())
+            else:
+                assert (await asking.query(ENTITY, Select(), Annual())).requests == 0
+
+
 READS: dict[str, Callable[[Client, Catalogue], Awaitable[object]]] = {
     "dataset": lambda client, known: client.dataset(ENTITY),
     "catalogue of a dataset": lambda client, known: client.catalogue(

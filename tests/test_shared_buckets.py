@@ -617,6 +617,17 @@ async def test_a_file_that_cannot_be_used_is_one_clear_error(tmp_path: Path) -> 
             FileBucket(wrong)  # type: ignore[arg-type]
 
 
+async def test_the_stats_of_a_closed_file_bucket_open_nothing(tmp_path: Path) -> None:
+    """They are what was last seen; a file that was deleted stays deleted."""
+    path = tmp_path / "bucket"
+    bucket = FileBucket(path, 5, 3, daily_budget=9)
+    await bucket.acquire()
+    await bucket.aclose()
+    path.unlink()
+    assert bucket.stats().spent_today == 1
+    assert not path.exists()
+
+
 def test_a_file_bucket_is_refused_on_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """There is no flock."""
     monkeypatch.setattr("asyncfin.wire.file_bucket.SUPPORTED", False)

@@ -107,8 +107,11 @@ class Read:
         """Send a request as a part of this read. Where the entity may not be read, its pointer is deleted."""
         try:
             response = await self._sender.send(request, attempting=self.stats.count)
-        except AuthenticationError:
-            self.publications.token_refused = True
+        except AuthenticationError as error:
+            # A token callable that fails before anything was sent has refused nothing; after an attempt it
+            # fails to replace a token that the service refused.
+            if error.answered or error.attempts:
+                self.publications.token_refused = True
             raise
         except (NotFoundError, PermissionDeniedError):
             await self.publications.forget(self.entity_id)
@@ -172,7 +175,7 @@ class Read:
 
     async def metadata(self) -> Dataset:
         """Return the entity's current dataset (spec 4.1). One request."""
-        began = self.publications.clock()  # before it is sent: by then the response may be old already
+        began = self.publications.clock()  # before sending: the answer is true of that moment at the latest
         request = dataset_request(self.entity_id)
         dataset = read_dataset(request, await self.send(request))
         self.publications.confirm(dataset, began)

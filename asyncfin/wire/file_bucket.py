@@ -126,8 +126,10 @@ class FileStore(Store):
         return self._try(lambda ledger: ledger.reserve(weight, counts))
 
     def try_look(self) -> Booking | None:
+        if self._descriptor is None:  # not used yet, or closed
+            return None
         try:
-            return self._try(lambda ledger: ledger.look()) if self._started else None
+            return self._try(lambda ledger: ledger.look())
         except BucketUnavailableError:
             return None
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
@@ -26,8 +25,8 @@ from asyncfin.cache.store import CacheStats, Partition, Pointer, partition_key
 from asyncfin.cache.tiered import TieredPartition
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model import checks
-from asyncfin.table.optional import library
 from asyncfin.wire.protocol import check_entity_id
+from asyncfin.wire.redis_bucket import connected
 from asyncfin.wire.tasks import closed_with_loop
 from asyncfin.wire.token import TokenSource
 
@@ -87,8 +86,11 @@ class RedisCache:
         keep: timedelta = timedelta(days=30),
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        library("redis.asyncio", "redis")
-        _check_redis(redis)
+        self._connect, self._own = connected(redis)
+        if self._connect().connection_pool.connection_kwargs.get("decode_responses"):
+            raise ArgumentError(
+                "redis must not decode responses: what is kept is bytes (decode_responses=False)"
+            )
         self._redis = redis
         self._account = checks.text()("account", account).encode()
         if not isinstance(keep, timedelta) or keep < timedelta(seconds=1):
@@ -174,14 +176,14 @@ class RedisCache:
 
     async def _client(self) -> Client:
         """Return the caller's client, or one of this event loop, which is closed with it."""
-        if not isinstance(self._redis, str):
-            return self._redis
+        if not self._own:
+            return self._connect()
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             for each in list(self._clients):  # a copy made in one step: loops of other threads come and go
                 if each.is_closed():
                     self._clients.pop(each, None)
-            client = library("redis.asyncio", "redis").Redis.from_url(self._redis)
+            client = self._connect()
 
             async def close() -> None:
                 self._clients.pop(loop, None)
@@ -330,17 +332,6 @@ def _microseconds(moment: datetime) -> int:
 
 async def _evaluated(redis: Client, script: str, name: str, *arguments: Any) -> None:
     await redis.eval(script, 1, name, *arguments)
-
-
-def _check_redis(redis: object) -> None:
-    if isinstance(redis, str):
-        if not re.match(r"(redis|rediss|unix)://", redis):
-            raise ArgumentError("redis must be a URL that begins with redis://, rediss:// or unix://")
-        return
-    if not isinstance(redis, library("redis.asyncio", "redis").Redis):
-        raise ArgumentError(f"redis must be a URL or a redis.asyncio.Redis, not {type(redis).__name__}")
-    if redis.connection_pool.connection_kwargs.get("decode_responses"):
-        raise ArgumentError("redis must not decode responses: what is kept is bytes (decode_responses=False)")
 
 
 def _address(redis: str | Redis) -> str:

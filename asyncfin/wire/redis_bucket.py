@@ -267,7 +267,7 @@ class RedisBucket(SharedBucket):
 
 
 def connected(redis: object) -> tuple[Callable[[], Redis], bool]:
-    """Return what makes the client, and whether it is the bucket's own."""
+    """Return what makes the client, and whether it it is ours to close; else it is the caller's."""
     try:
         from redis.asyncio import Redis as Client
     except ImportError:
@@ -275,13 +275,13 @@ def connected(redis: object) -> tuple[Callable[[], Redis], bool]:
     if isinstance(redis, Client):
         return lambda: redis, False
     if not isinstance(redis, str):
-        raise ArgumentError(f"redis must be a URL or a redis.asyncio.Redis, not a {type(redis).__name__}")
+        raise ArgumentError(f"redis must be a URL or a redis.asyncio.Redis, not {type(redis).__name__}")
     try:
         Client.from_url(redis)
     except ValueError:
         # Not shown: it may hold a password.
         raise ArgumentError(
-            "redis must be a URL that begins with redis://, rediss:// or unix://, and this is none"
+            "redis must be a URL that begins with redis://, rediss:// or unix://, and this is no such URL"
         ) from None
     return lambda: Client.from_url(redis), True
 

@@ -277,6 +277,8 @@ async def test_it_can_be_used_from_one_event_loop_after_another(redis_url: str) 
     ("options", "told"),
     [
         ({"redis": "http://x"}, "redis must be a URL that begins with"),
+        ({"redis": "redis://user:secret@h:port"}, "redis must be a URL that begins with"),
+        ({"redis": "redis://h?decode_responses=True"}, "must not decode responses"),
         ({"redis": 5}, "redis must be a URL or a redis.asyncio.Redis, not int"),
         ({"account": ""}, "account must be"),
         ({"account": None}, "account must be"),
@@ -286,8 +288,9 @@ async def test_it_can_be_used_from_one_event_loop_after_another(redis_url: str) 
 )
 def test_a_wrong_setting_is_refused_by_name(options: dict[str, Any], told: str) -> None:
     """When the cache is made, and without the URL, which may hold a password."""
-    with pytest.raises(ArgumentError, match=told):
+    with pytest.raises(ArgumentError, match=told) as caught:
         RedisCache(**{"redis": "redis://localhost", "account": "desk", **options})
+    assert "secret" not in str(caught.value)
 
 
 async def test_a_client_that_decodes_responses_is_refused(redis_url: str) -> None:

@@ -162,7 +162,7 @@ async def extract(
         store = store_at(place, question, thread, clock, lock=lock)
         try:
             # Before a request is spent: who may not write here has nothing to read for.
-            await store.open(replace=replace)
+            await store.open(replace=replace, stop=options.stop)
             if isinstance(client, Client):
                 report = await Run(client, question, store, thread, tracker, options).over(ids)
             else:

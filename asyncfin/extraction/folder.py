@@ -166,10 +166,10 @@ class Folder:
     def sweep(self) -> None:
         """Delete what killed runs have left unfinished."""
         for path in self.beside.glob("*.part"):
-            path.unlink()
+            path.unlink(missing_ok=True)  # a worker that passes for dead may delete its own meanwhile
 
     def place(self, part: Path, entity_id: str) -> None:
-        """Put an entity's finished file in place: readers see the file of before, or this one.
+        """Put an entity's finished file in place: readers see the previous file, or this one.
 
         Raises:
             OSError: it can't be put there.

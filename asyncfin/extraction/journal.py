@@ -1,8 +1,9 @@
 """What is known of each entity of an extraction, in a SQLite file: what a later run can rely on.
 
-A row describes the file that is in place, and how the last attempt ended. It is written before the
-file is put there: so no file stands there unknown, and its hash shows a later run whether it does stand
-there. There are no cursors: an entity is done as a whole or not at all.
+A row describes the file that is in place, and how the last attempt ended. One process writes it before it
+puts the file there, and the hash shows a later run whether the file does stand there. With an executor,
+workers put files in place and the driver notes them afterwards: a file that it could not note is adopted by
+the next run (`FolderStore._adopted`). There are no cursors: an entity is done as a whole or not at all.
 
 The journal is a cache of what the files say of themselves. A damaged one is set aside, and rebuilt from them.
 """

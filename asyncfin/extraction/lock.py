@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import Any, Literal
 from uuid import uuid4
 
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.prefix import NoConditionsError, Objects, Prefix
+from asyncfin.model.words import lasting
 from asyncfin.wire.tasks import cancel_and_wait, wait_for_all
+
+_log = logging.getLogger("asyncfin")
 
 # The lock is renewed each minute, and taken over when nobody has renewed it for five, by the monotonic clock
 # of the run that waits: clocks are not compared.
 RENEW_SECONDS = 60.0
 STALE_SECONDS = 300.0
-# How often who waits for a lock looks whether it is renewed.
+# Seconds between two looks at a lock that is waited for.
 _LOOK_SECONDS = 5.0
 
 
@@ -31,19 +35,24 @@ class PrefixLock:
         self._renewing: asyncio.Task[None] | None = None
         self._lost = False
 
-    async def take(self) -> None:
+    async def take(self, stop: asyncio.Event) -> bool:
         """Take the lock, also one that has not been renewed for five minutes.
+
+        Returns:
+            Whether it is taken; not if `stop` has ended the wait for it.
 
         Raises:
             ManifestMismatchError: another run is at work.
             ArgumentError: the store has no conditional writes.
         """
         if not await self._put("create"):
-            await self._take_over()
+            if not await self._take_over(stop):
+                return False
         elif await self._put("create"):
             # The second one must fail: this store says nothing of conditions, and keeps none.
             raise self._unconditional()
         self._renewing = asyncio.ensure_future(self._renew())
+        return True
 
     def check(self) -> None:
         """Find out whether the lock is still this run's.
@@ -51,11 +60,15 @@ class PrefixLock:
         Raises:
             ManifestMismatchError: another run has taken it over, or may have: it was not renewed in time.
         """
-        # A minute before the others may think so: what is being written then gets there in time.
-        if self._lost or self._time() - self._renewed >= STALE_SECONDS - RENEW_SECONDS:
+        if self._lost:
             raise ManifestMismatchError(
-                f"another run has taken over {self._prefix}: its lock was not renewed in time, and nothing"
-                " more is written"
+                f"another run has taken over {self._prefix}, and nothing more is written"
+            )
+        # A minute before the others may think so: what is being written then gets there in time.
+        if self._time() - self._renewed >= STALE_SECONDS - RENEW_SECONDS:
+            raise ManifestMismatchError(
+                f"{self._prefix}: its lock could not be renewed in time, so another run may have taken over,"
+                " and nothing more is written"
             )
 
     async def release(self) -> None:
@@ -87,19 +100,29 @@ class PrefixLock:
     def _body(self) -> bytes:
         return f"{self._owner} {self._count}".encode()
 
-    async def _take_over(self) -> None:
-        """Wait until the lock is stale, or gone, and take it."""
+    async def _take_over(self, stop: asyncio.Event) -> bool:
+        """Wait until the lock is stale, or gone, and take it; return False if `stop` is set before."""
         # A lock that is renewed has another tag each time. One that keeps its tag for five minutes is
         # nobody's: the run that replaces just that tag has taken it over, and all others fail.
         seen, since = await self._current_tag(), self._time()
+        _log.warning(
+            "waiting for the lock of %s, at most %s: its run is at work, or was killed",
+            self._prefix,
+            lasting(STALE_SECONDS),
+        )
         while seen is not None and self._time() - since < STALE_SECONDS:
-            await asyncio.sleep(min(_LOOK_SECONDS, STALE_SECONDS / 10))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(_LOOK_SECONDS, STALE_SECONDS / 10)):
+                    await stop.wait()
+            if stop.is_set():
+                return False
             if (tag := await self._current_tag()) not in (seen, None):
                 raise self._at_work()
             if tag is None:
                 seen = None
         if not await self._put("create" if seen is None else {"e_tag": seen}):
             raise self._at_work()
+        return True
 
     async def _renew(self) -> None:
         while not self._lost:

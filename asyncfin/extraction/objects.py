@@ -31,8 +31,8 @@ _ATTRIBUTE = "asyncfin"
 _MOST_METADATA = 1500
 # The end of a file, in which its footer usually is.
 _TAIL = 65_536
-# How many objects are asked at once what they are.
-_HEADS = 32
+# How many objects are asked what they are, or deleted, at once.
+_AT_ONCE = 32
 
 
 @frozen
@@ -79,16 +79,22 @@ class ObjectStore:
         self.known: dict[str, Written] = {}
         self.repaired: str | None = None
 
-    async def open(self, *, replace: bool) -> None:
+    async def open(self, *, replace: bool, stop: asyncio.Event) -> None:
         if self._locks:
             self._lock = PrefixLock(self._objects, self._prefix)
-            await self._lock.take()
+            if not await self._lock.take(stop):
+                return
         others = await self._read()
         if not replace:
             await self._refuse_others(others)
             return
-        for found in others:
-            await self._objects.delete(self._prefix.key(found.entity_id))
+        async with bounded([partial(self._delete, found) for found in others], _AT_ONCE) as deleted:
+            async for _ in deleted:
+                pass
+
+    async def _delete(self, found: _Found) -> None:
+        self.check()
+        await self._objects.delete(self._prefix.key(found.entity_id))
 
     async def look(self, *, replace: bool) -> None:
         others = await self._read()
@@ -97,9 +103,10 @@ class ObjectStore:
 
     async def join(self, known: dict[str, Written], entity_ids: Iterable[str]) -> None:
         self.known = known
-        for entity_id in entity_ids:
-            if entity_id not in known:
-                await self._find(entity_id)
+        unknown = [partial(self._find, each) for each in entity_ids if each not in known]
+        async with bounded(unknown, _AT_ONCE) as looked_for:
+            async for _ in looked_for:
+                pass
 
     async def _find(self, entity_id: str) -> None:
         with suppress(FileNotFoundError):
@@ -163,7 +170,7 @@ class ObjectStore:
         """
         keys = [key for key in await self._objects.keys() if key.endswith(".parquet")]
         others = []
-        async with bounded([partial(self._described, key) for key in keys], _HEADS) as described:
+        async with bounded([partial(self._described, key) for key in keys], _AT_ONCE) as described:
             async for found in described:
                 if found.question == self._question.hash:
                     self.known[found.entity_id] = found.written

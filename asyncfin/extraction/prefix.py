@@ -43,8 +43,8 @@ class Prefix:
         if "@" in parts.netloc or parts.query or parts.fragment:
             # Not shown: it may hold a secret.
             raise ArgumentError(
-                f"a {parts.scheme}: address has no user, password, ? and #: credentials come from the"
-                " environment (AWS_ACCESS_KEY_ID and the like)"
+                f"a {parts.scheme}: address must not hold a user, a password, ? or #: credentials come from"
+                " the environment (AWS_ACCESS_KEY_ID and the like)"
             )
         segments = unquote(parts.path).strip("/").split("/")
         if not parts.netloc or not all(segments) or {".", ".."} & set(segments):

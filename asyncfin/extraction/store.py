@@ -41,11 +41,12 @@ class Store(Protocol):
     known: dict[str, Written]
     repaired: str | None
 
-    async def open(self, *, replace: bool) -> None:
+    async def open(self, *, replace: bool, stop: asyncio.Event) -> None:
         """Lock the place for a run, and read what is there.
 
         Args:
             replace: whether files of another question are to be deleted.
+            stop: ends a wait for the lock when it is set: nothing is locked or read then.
 
         Raises:
             ManifestMismatchError: the place is of another question, or another run is at work in it.
@@ -93,7 +94,7 @@ class Store(Protocol):
         """Record that an entity's file is of the current publication."""
 
     async def note_failed(self, entity_id: str, failure: Failure, requests: int, began: datetime) -> None:
-        """Record that an entity failed after so many requests; its file of before stays."""
+        """Record that an entity failed after so many requests; its earlier file stays."""
 
     async def aclose(self) -> None:
         """Release the place, if it was opened. It is awaited to its end however often it is cancelled."""
@@ -176,7 +177,7 @@ class FolderStore:
         self.known: dict[str, Written] = {}
         self.repaired: str | None = None
 
-    async def open(self, *, replace: bool) -> None:
+    async def open(self, *, replace: bool, stop: asyncio.Event) -> None:
         await self._thread.run(partial(self._open, replace=replace))
 
     async def look(self, *, replace: bool) -> None:
@@ -225,7 +226,7 @@ class FolderStore:
         # Before anything is read: what another run writes meanwhile would not be known here.
         self._resources.enter_context(folder.locked())
         folder.sweep()
-        self._resources.callback(folder.sweep)  # of workers that were killed
+        self._resources.callback(self._sweep_at_end)
         folder.try_out()
         others = self._read(folder.journal, None, folder.files())
         assert self._journal is not None
@@ -237,6 +238,13 @@ class FolderStore:
         else:
             self._refuse_others(others)
         self._journal.forget_failures_of_others()
+
+    def _sweep_at_end(self) -> None:
+        """Delete what workers that were killed have left; the next run does it if this one can't."""
+        try:
+            self._folder.sweep()
+        except OSError as error:
+            _log.warning("an unfinished file can't be deleted: %s", error)
 
     def _look(self, *, replace: bool) -> None:
         library("pyarrow.parquet", "arrow")
@@ -379,7 +387,8 @@ class FolderStore:
                 unfinished.write(file.content)
                 unfinished.flush()
                 os.fsync(unfinished.fileno())
-            # In this order: no file ever stands in the folder that the journal does not know.
+            # In this order, so that a killed run leaves no file that its journal does not know. Workers have
+            # no journal: the driver notes their files later, and `_adopted` those that it could not.
             self._note_written(file.entity_id, file.written, began)
             self._folder.place(part, file.entity_id)
         finally:

@@ -69,6 +69,39 @@ async def test_a_shared_bucket_out_of_reach_ends_the_run_with_its_report(
     assert rows(folder) == annual(*FIRST)
 
 
+async def test_what_else_deletes_unfinished_files_disturbs_no_run(
+    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that passes for dead deletes its own at the same moment."""
+    unlink = os.unlink
+
+    def late(path: str | Path) -> None:
+        unlink(path)
+        unlink(path)
+
+    def kill(progress: ExtractProgress) -> None:
+        (folder.parent / "night.journal" / "killed.part").touch()
+        monkeypatch.setattr(os, "unlink", late)
+
+    report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=kill)
+    assert len(report.done) == 1
+    assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
+
+
+async def test_an_unfinished_file_that_cannot_be_deleted_at_the_end_is_logged(
+    client: Client, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run is complete all the same, and the next one tries again."""
+
+    def disturb(progress: ExtractProgress) -> None:
+        (folder.parent / "night.journal" / "folder.part").mkdir(exist_ok=True)
+
+    report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=disturb)
+    assert len(report.done) == 1
+    assert "an unfinished file can't be deleted" in caplog.text
+    assert "folder.part" in caplog.text
+
+
 async def test_a_failed_entity_is_tried_again_by_the_next_run(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:

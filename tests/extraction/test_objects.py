@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import pickle
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -165,6 +166,67 @@ async def test_a_lock_that_nobody_renews_is_taken_over(s3: S3, client: Client, q
     assert s3.rows("night") == annual(*FIRST)
 
 
+async def test_a_wait_for_a_lock_is_told_and_ended_by_a_stop(
+    s3: S3, client: Client, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All entities are left, nothing is deleted, and the lock stays whose it is."""
+    await extract(client, IDS[:1], Select(), Quarterly(), to=TO)
+    obstore.put(s3.store, "night.journal/lock", b"of a driver that was killed")
+    before, spent, stop = s3.everything(), len(sandbox.log), asyncio.Event()
+    asked: dict[str, Any] = {"to": TO, "replace": True, "stop": stop}
+    running = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), **asked))
+    await wait_for(lambda: "waiting for the lock of s3://figures/night, at most 5 min 0 s" in caplog.text)
+    stop.set()
+    report = await asyncio.wait_for(running, 30)
+    assert (len(report.left), report.stopped) == (len(IDS), None)
+    assert (s3.everything(), len(sandbox.log)) == (before, spent)
+
+
+async def test_a_driver_whose_lock_may_be_lost_deletes_nothing(
+    s3: S3, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects of another question would be those of the run that has taken over."""
+    await extract(client, IDS, Select(), Quarterly(), to=TO)
+    before = s3.everything()
+    monkeypatch.setattr(lock, "STALE_SECONDS", lock.RENEW_SECONDS)
+    with pytest.raises(ManifestMismatchError, match="another run may have taken over"):
+        await extract(client, IDS, Select(), Annual(), to=TO, replace=True)
+    assert s3.everything() == before
+
+
+async def test_objects_are_deleted_and_looked_for_side_by_side(
+    s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store takes tens of milliseconds for each."""
+    busy, most = Counter[str](), Counter[str]()
+
+    def counted(name: str) -> None:
+        call = getattr(obstore, name)
+
+        async def counting(*args: Any, **options: Any) -> Any:
+            busy[name] += 1
+            most[name] = max(most[name], busy[name])
+            try:
+                return await call(*args, **options)
+            finally:
+                busy[name] -= 1
+
+        monkeypatch.setattr(obstore, name, counting)
+
+    await extract(client, IDS, Select(), Quarterly(), to=TO)
+    counted("delete_async")
+    await extract(client, IDS, Select(), Annual(), to=TO, replace=True)
+    for key in s3.names("night/"):
+        obstore.delete(s3.store, key)
+    counted("get_async")
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+    with ThreadPoolExecutor(1) as executor:
+        asked: dict[str, Any] = {"to": TO, "executor": executor, "allow_unknown": True}
+        await extract(Client.from_env, IDS, Select(), Annual(), **asked)
+    assert most == {"delete_async": len(IDS), "get_async": len(IDS)}
+
+
 async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
     s3: S3, client: Client, sandbox: Sandbox, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +249,7 @@ async def test_a_driver_that_could_not_renew_its_lock_in_time_writes_nothing_mor
     """Its process was stopped, or the store away: another run may be at work by now."""
     monkeypatch.setattr(lock, "STALE_SECONDS", lock.RENEW_SECONDS + 0.3)
     sandbox.inject(Latency(operation="query", nth=1, seconds=1))
-    with pytest.raises(ManifestMismatchError, match="not renewed in time"):
+    with pytest.raises(ManifestMismatchError, match="not be renewed in time"):
         await extract(client, IDS[:1], Select(), Annual(), to=TO)
     assert s3.names() == []
 
@@ -282,8 +344,8 @@ async def test_wrong_credentials_are_one_clear_error(
         ("s3:///night", "no prefix of a bucket"),
         ("s3://figures/a//b", "no prefix of a bucket"),
         ("s3://figures/a/../b", "no prefix of a bucket"),
-        ("s3://key:hunter2@figures/night", "no user, password"),
-        ("s3://figures/night?signature=hunter2", "no user, password"),
+        ("s3://key:hunter2@figures/night", "must not hold a user, a password"),
+        ("s3://figures/night?signature=hunter2", "must not hold a user, a password"),
         ("gs:/figures/night", "no address of a place"),
     ],
 )

@@ -54,6 +54,20 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+class _LoopState(NamedTuple):
+    """What a transport has open in one event loop.
+
+    Attributes:
+        closing: closes the session when it is closed itself, or when the loop ends.
+        scopes: the running blocks of `until_closed`.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    session: aiohttp.ClientSession
+    closing: AsyncGenerator[None, None]
+    scopes: set[asyncio.Timeout]
+
+
 class Transport:
     """Sends requests to one service, in one event loop at a time.
 
@@ -94,7 +108,7 @@ class Transport:
         self._max_body_bytes = checks.positive_int("max_body_bytes", max_body_bytes)
         self._ssl = checks.instance_of(tls.SSLContext).or_none()("ssl", ssl)
         self._trust_env = checks.flag("trust_env", trust_env)
-        self._open: _Open | None = None
+        self._open: _LoopState | None = None
         self._closed = False
 
     def __repr__(self) -> str:
@@ -151,36 +165,37 @@ class Transport:
         Raises:
             RuntimeError: this belongs to another event loop that is not closed.
         """
-        opened = await self._settled()
+        state = await self._state_of_this_loop()
         self._closed = True
         self._open = None
-        if opened is not None:
-            for scope in opened.scopes:
-                scope.reschedule(opened.loop.time())
-            await opened.life.aclose()
+        if state is not None:
+            for scope in state.scopes:
+                scope.reschedule(state.loop.time())
+            await state.closing.aclose()
 
-    async def _opened(self) -> _Open:
+    async def _opened(self) -> _LoopState:
+        """Return what is open in this loop, after opening it where nothing is."""
         loop = running_loop()
-        await self._settled()
+        await self._state_of_this_loop()
         if self._closed:
             raise RuntimeError(CLOSED)
         if self._open is None:
             session = self._new_session()
-            self._open = _Open(loop, session, closed_with_loop(session.close), set())
-            await anext(self._open.life)
+            self._open = _LoopState(loop, session, closed_with_loop(session.close), set())
+            await anext(self._open.closing)  # a loop closes only generators that have begun
         return self._open
 
-    async def _settled(self) -> _Open | None:
+    async def _state_of_this_loop(self) -> _LoopState | None:
         """Return what is open in this loop, after closing what a loop that has ended left open."""
-        opened = self._open
-        if opened is None or opened.loop is running_loop():
-            return opened
-        if not opened.loop.is_closed():
+        state = self._open
+        if state is None or state.loop is running_loop():
+            return state
+        if not state.loop.is_closed():
             raise RuntimeError(
                 "this client belongs to another event loop, which is not closed: use one client per loop"
             )
         self._open = None
-        await opened.life.aclose()
+        await state.closing.aclose()
         return None
 
     def _new_session(self) -> aiohttp.ClientSession:
@@ -192,19 +207,19 @@ class Transport:
                 "Accept-Encoding": ACCEPTED,
                 "User-Agent": f"asyncfin/{own_version()}",
             },
-            request_class=_Request,
+            request_class=_LateHeadersRequest,
             # The service sets none, and whatever else answers in its place gets none back.
             cookie_jar=aiohttp.DummyCookieJar(),
             # Done by `inflated`, which bounds what a small body can stand for.
             auto_decompress=False,
-            middlewares=(_once,),
+            middlewares=(_without_resending,),
             proxy=environment_proxy(self.base_url) if self._trust_env else None,
             timeout=aiohttp.ClientTimeout(
                 # Bound by `asyncio.timeout` in `_exchange`, which counts inflating too.
                 total=None,
                 connect=self.timeouts.connect,
                 sock_read=self.timeouts.read,
-                ceil_threshold=inf,
+                ceil_threshold=inf,  # otherwise aiohttp rounds what is above 5 s up to whole seconds
             ),
         )
 
@@ -221,7 +236,7 @@ class Transport:
                     request.method,
                     URL(f"{self.base_url}{request.path}{query}", encoded=True),
                     data=request.body,
-                    headers=cast("Mapping[str, str]", {**content_type, **headers}),  # see _Request
+                    headers=cast("Mapping[str, str]", {**content_type, **headers}),  # see _LateHeadersRequest
                     allow_redirects=False,
                 ) as response:
                     received = {
@@ -230,12 +245,12 @@ class Transport:
                     }
                     head = Response(response.status, received, b"", self.clock())
                     raw = await self._read(response)
-                # An error without a body is one all the same, whatever coding its head names.
+                # An empty body is no valid gzip. That of an error is taken as it is: its status says enough.
                 coding = received.get("content-encoding", "") if raw or head.status < 300 else ""
                 body = await inflated(raw, coding, self._max_body_bytes)
         except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
-            # A 429 or a 5xx says what to do by its status, whatever has become of its body.
-            # What it says is in its head; a proxy's 503 often breaks off.
+            # A 429 or a 5xx says in its head what to do, whatever has become of its body; a proxy's 503 often
+            # breaks off.
             if head is not None and (head.status == 429 or head.status >= 500):
                 return head
             return self._failure(error)
@@ -259,7 +274,7 @@ class Transport:
     def _failure(self, error: Exception) -> Exception:
         """Say in our own words what went wrong; the text of `error` may hold headers."""
         limits = self.timeouts
-        match error:
+        match error:  # in this order: many of these are subclasses of later ones
             case OversizedError():
                 return MalformedAnswerError(f"the body is larger than {self._max_body_bytes} bytes")
             case TooManyStreamsError():
@@ -303,25 +318,16 @@ class _Dropped(Exception):  # noqa: N818  never seen outside
     """The connection broke before a response began."""
 
 
-class _Open(NamedTuple):
-    """What belongs to one event loop."""
-
-    loop: asyncio.AbstractEventLoop
-    session: aiohttp.ClientSession
-    life: AsyncGenerator[None, None]
-    scopes: set[asyncio.Timeout]  # of what closing ends
-
-
 class _Stale(Exception):  # noqa: N818  never seen outside
     """A kept connection brought bytes while it was idle: they would pass for the next response."""
 
 
-class _Request(aiohttp.ClientRequest):
+class _LateHeadersRequest(aiohttp.ClientRequest):
     """A request whose header values may be functions, which are called as the headers are written."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-        # aiohttp shows whole messages and what is not HTTP. A part of a response, or one that is still on the
-        # way when the next request is sent, can't be told from that one's.
+        # `should_close` is true if a whole message, or what is not HTTP, has arrived on the idle connection.
+        # A part of a response, or one that is still on the way, can't be told from that of this request.
         if conn.protocol is None or conn.protocol.should_close:
             raise _Stale
         secret = {name: value for name, value in self.headers.items() if callable(value)}
@@ -333,17 +339,19 @@ class _Request(aiohttp.ClientRequest):
             self.headers.update(secret)
 
 
-async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Send once. Of a dropped GET aiohttp hides the first drop, unless the error is not one of its own."""
+async def _without_resending(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send once: aiohttp sends a GET again when its connection drops, unless the error is not its own."""
     assert request.session.connector is not None
-    # Nothing was sent on a stale connection, and aiohttp has closed it: take another. Beside the kept ones it
-    # can be a new one on which somebody speaks first, who does not speak HTTP.
+    # Nothing was sent on a stale connection, and aiohttp has closed it: take another. Once all kept ones are
+    # used up it is a new one. That is stale too where the peer speaks first, and not HTTP.
     for _ in range(request.session.connector.limit + 1):
         try:
             return await handler(request)
         except _Stale:
             continue
-        except aiohttp.ClientConnectorError:
+        except aiohttp.ClientConnectorError:  # a ClientOSError, but of connecting: nothing was sent
             raise
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
             raise _Dropped from None

@@ -106,7 +106,7 @@ class Read:
     async def send(self, request: Request) -> Response:
         """Send a request as a part of this read. Where the entity may not be read, its pointer is deleted."""
         try:
-            response = await self._sender.send(request, attempting=self.stats.count)
+            response = await self._sender.send(request, on_attempt=self.stats.count)
         except AuthenticationError as error:
             # A token callable that fails before anything was sent has refused nothing; after an attempt it
             # fails to replace a token that the service refused.

@@ -46,6 +46,8 @@ _serials = count(1)
 class _Progress:
     """How far one request has come. Errors, the response and the events take what they say from here.
 
+    It is the `codec.Origin` of the errors, hence `at` and `request_id`.
+
     Attributes:
         attempts: how often the request was sent.
         renewed: whether it was sent again with another token after a 401.
@@ -54,7 +56,7 @@ class _Progress:
         retry_after: seconds that the last response asked to wait, if it did.
     """
 
-    request_id = None
+    request_id = None  # a failed request has no id but the one that its error brings
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -70,7 +72,7 @@ class _Progress:
         return self._clock()
 
     @property
-    def counted(self) -> int:
+    def counted_attempts(self) -> int:
         """How many attempts count for `Retry.attempts`: the one whose token was replaced does not."""
         return self.attempts - self.renewed
 
@@ -130,8 +132,8 @@ class Sender:
         """Return what the requests have cost so far."""
         return self._tally.stats()
 
-    async def send(self, request: Request, *, attempting: Callable[[], None] = lambda: None) -> Response:
-        """Return the 2xx response to `request`; `attempting` is called at each attempt.
+    async def send(self, request: Request, *, on_attempt: Callable[[], None] = lambda: None) -> Response:
+        """Return the 2xx response to `request`; `on_attempt` is called at each attempt.
 
         Raises:
             ServiceError: the service answered with an error that is not retryable, or was to the end.
@@ -144,15 +146,16 @@ class Sender:
         # Completes an error raised within: of which request it is, at which attempt, and when.
         completing = partial(codec.error_context, request.operation, request.entity_id, progress)
         error: ServiceError | TransportError | None = None
-        async with self._transport.until_closed():
+        async with self._transport.until_closed():  # closing ends the block, and the last line raises
             while True:
                 try:
                     with completing():
-                        response = await self._attempt(request, progress, attempting)
+                        response = await self._attempt(request, progress, on_attempt)
                     self._quota.earn()
                     return evolve(response, attempts=progress.attempts)
                 except (AllowanceExhaustedError, BucketUnavailableError) as refusal:
-                    # The bucket's own: a 429 becomes one only below. What failed before is its cause.
+                    # Raised by the bucket: a 429 of the service is still a plain RateLimitedError here. The
+                    # cause is what the last attempt failed with.
                     raise refusal from error
                 except (ServiceError, TransportError) as failed:
                     error = failed
@@ -170,7 +173,7 @@ class Sender:
                     continue
 
                 # What the service asks for goes before our own growing wait. None: it asks for too long.
-                wait = self._retry.wait(progress.counted, progress.retry_after, self._source)
+                wait = self._retry.wait(progress.counted_attempts, progress.retry_after, self._source)
 
                 # 2. A limit was reached (429): that concerns all who share the bucket, whether or not this
                 #    request is sent again. After a long wait the allowance is used up (spec 8), and they
@@ -178,12 +181,12 @@ class Sender:
                 if isinstance(error, RateLimitedError):
                     with completing():
                         if wait is None:
-                            raise await self._exhausted(request, progress, error)
+                            raise await self._exhaust(request, progress, error)
                         await self._bucket.refused(sent_at=progress.sent_at, retry_after=wait)
 
                 # 3. It would fail again, or `Retry` allows no more.
                 if wait is None or self._retry.gives_up(
-                    error, attempt=progress.counted, elapsed=progress.elapsed, wait=wait
+                    error, attempt=progress.counted_attempts, elapsed=progress.elapsed, wait=wait
                 ):
                     raise error
 
@@ -204,7 +207,7 @@ class Sender:
         raise RuntimeError(CLOSED)
 
     async def _attempt(
-        self, request: Request, progress: _Progress, attempting: Callable[[], None]
+        self, request: Request, progress: _Progress, on_attempt: Callable[[], None]
     ) -> Response:
         """Send a request once, when its turn has come, and return its response.
 
@@ -212,34 +215,40 @@ class Sender:
             ServiceError: the response is an error; or no token can be had, or the bucket refuses.
             TransportError, MalformedAnswerError: as `Transport.send`.
         """
-        async with self._turn(request, progress) as token:
+        async with self._permission(request, progress) as token:
             time = asyncio.get_running_loop().time
             progress.attempts += 1
             progress.retry_after = None
-            attempting()
+            on_attempt()
             # What all events of this attempt begin with, so that an observer can tell it from others.
-            attempt = (request.operation, request.entity_id, next(_serials), progress.attempts)
-            self.announce(RequestStarted(*attempt))
+            identity = (request.operation, request.entity_id, next(_serials), progress.attempts)
+            self.announce(RequestStarted(*identity))
             try:
+                # The method itself: the transport calls it as it writes the headers.
                 response = await self._transport.send(request, {"Authorization": token.bearer})
                 if ends_within_json(response):
                     raise TruncatedAnswerError("the response ended within its JSON")
             except BaseException as failed:  # a cancellation too: what has started must be seen to end
                 seconds = time() - progress.sent_at
-                self.announce(RequestFailed(*attempt, type(failed).__name__, seconds))
+                self.announce(RequestFailed(*identity, failure=type(failed).__name__, seconds=seconds))
                 # It never reached the service, so it costs nothing of the day's allowance.
                 if isinstance(failed, TransportError) and not failed.sent and request.counts:
                     await self._bucket.unspend(sent_at=progress.sent_at)
                 raise
             finally:
                 progress.elapsed += time() - progress.sent_at
-        # Before anything is made of it: errors, events and data then hold no token that was echoed. The slot
-        # is free by now, so that others send meanwhile.
+        # The response is redacted before anything is made of it: errors, events and data then hold no token
+        # that was echoed. The slot is free by now, so that others send meanwhile.
         response = self.tokens.redact(response)
         error = None if 200 <= response.status < 300 else failure(request, response)
-        received, request_id = len(response.body), error.request_id if error else None
         self.announce(
-            RequestAnswered(*attempt, response.status, received, time() - progress.sent_at, request_id)
+            RequestAnswered(
+                *identity,
+                status=response.status,
+                received=len(response.body),
+                seconds=time() - progress.sent_at,
+                request_id=error.request_id if error else None,
+            )
         )
         if error is None:
             return response
@@ -249,11 +258,13 @@ class Sender:
         raise error
 
     @asynccontextmanager
-    async def _turn(self, request: Request, progress: _Progress) -> AsyncIterator[Secret]:
+    async def _permission(self, request: Request, progress: _Progress) -> AsyncIterator[Secret]:
         """Wait for a token, a slot and the bucket's grant, and give the token; hold the slot meanwhile."""
         async with AsyncExitStack() as held:  # the wait ends where sending begins, and the slot stays held
             with self._waiting(request) as wait:
-                # Before the slots: however few there are, all who wait for a token share one call for it.
+                # `current` is awaited only so that there is a token; which one is sent is decided last, since
+                # it can be refused during each of these waits. First before the slots: however few there
+                # are, all who wait for a token share one call for it.
                 wait.reason = "token"
                 await self.tokens.current()
                 wait.reason = "connection"
@@ -273,12 +284,12 @@ class Sender:
                         await self._bucket.give_back()
             yield token
 
-    async def _exhausted(
+    async def _exhaust(
         self, request: Request, progress: _Progress, error: RateLimitedError
     ) -> AllowanceExhaustedError:
         """Record that the allowance is used up, and return the error that says so."""
         seconds = progress.retry_after
-        assert seconds is not None
+        assert seconds is not None  # only a time that the service named is too long to wait for
         if request.counts:  # usage and limits say nothing about the allowance of the others (spec 8)
             await self._bucket.exhaust(seconds)
             shared = self._loop_shared()
@@ -297,6 +308,7 @@ class Sender:
 
     async def _back_off(self, request: Request, seconds: float) -> None:
         """Wait, but no longer than until the allowance is used up: then the next attempt says so."""
+        # A used-up allowance does not concern usage and limits (spec 8): their event is never set.
         exhausted = self._loop_shared().exhausted if request.counts else asyncio.Event()
         with self._waiting(request) as wait, suppress(TimeoutError):
             wait.reason, wait.ends_at = "retry", asyncio.get_running_loop().time() + seconds
@@ -304,7 +316,7 @@ class Sender:
                 await exhausted.wait()
 
     def _loop_shared(self) -> _Shared:
-        """Return what the requests of the running loop share; the last loop's is of no use here."""
+        """Return what the requests of the running loop share; each loop has its own."""
         loop = asyncio.get_running_loop()
         if self._shared is None or self._shared.loop is not loop:
             self._shared = _Shared(loop, self._transport.max_in_flight)
@@ -313,7 +325,13 @@ class Sender:
     def _announce_retry(
         self, request: Request, progress: _Progress, error: ServiceError | TransportError, wait: float
     ) -> None:
-        kind = type(error).__name__
         self.announce(
-            Retrying(request.operation, request.entity_id, progress.attempts, kind, wait, error.request_id)
+            Retrying(
+                request.operation,
+                request.entity_id,
+                progress.attempts,
+                failure=type(error).__name__,
+                wait=wait,
+                request_id=error.request_id,
+            )
         )

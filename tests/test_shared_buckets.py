@@ -690,6 +690,25 @@ async def test_a_refusal_while_the_server_is_away_pauses_the_fallback(tmp_path: 
             assert rate > 0.5
 
 
+async def test_a_pause_and_a_used_up_allowance_reach_the_others_right_after_the_server_was_silent(
+    tmp_path: Path,
+) -> None:
+    """The fallback still paces, but what the service has said is for all."""
+    with redis_server(tmp_path) as server:
+        helped = RedisBucket(server.url, account="us", rate=1000, fallback=TokenBucket(1000))
+        other = RedisBucket(server.url, account="us", rate=1000)
+        async with aclosing(helped), aclosing(other):
+            sent_at = await helped.acquire()
+            server.signal(signal.SIGSTOP)
+            await helped.acquire()
+            server.signal(signal.SIGCONT)
+            await helped.refused(sent_at=sent_at, retry_after=60)
+            await helped.exhaust(60)
+            with pytest.raises(AllowanceExhaustedError):
+                await other.acquire()
+            assert other.stats().paused_until is not None
+
+
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 async def test_those_who_wait_for_a_learned_rate_go_on_with_the_fallback(tmp_path: Path, number: int) -> None:
     """Also the one who is granted just when the server goes away, from whose grant nothing can be learned."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _SILENT = 0.5
 # With a fallback, it is not asked again for this long.
 _AWAY = 2.0
+# Except for what the others have to know.
+_ANNOUNCED = ("pause", "exhaust")
 
 _log = logging.getLogger("asyncfin")
 
@@ -374,7 +376,7 @@ class RedisStore(Store):
     async def _ask(self, op: str, weight: float = 1, counts: bool = True, *arguments: str) -> Booking:
         """Run one operation on the server; if it is away, and there is a fallback, return a stale state."""
         loop = asyncio.get_running_loop()
-        if self._fallback is None or loop.time() >= self._away_until:
+        if self._fallback is None or loop.time() >= self._away_until or op in _ANNOUNCED:
             try:
                 if self._owed or not self._started:
                     await self._catching_up.share(None, self._catch_up)

@@ -1050,9 +1050,12 @@ async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> N
 
 
 class Unreachable(TokenBucket):
-    """A bucket that grants, and cannot be told of a refusal."""
+    """A bucket that grants, and cannot be told of a failure."""
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
+        raise BucketUnavailableError("the bucket's server is gone")
+
+    async def unspend(self, *, sent_at: float) -> None:
         raise BucketUnavailableError("the bucket's server is gone")
 
 
@@ -1063,6 +1066,18 @@ async def test_the_error_of_a_bucket_that_is_out_of_reach_says_of_which_request_
             await sender.send(READ)
     error = caught.value
     assert (error.operation, error.entity_id, error.attempts, error.at) == ("dataset", "O-1", 1, NOON)
+    assert isinstance(error.__cause__, RateLimitedError)
+
+
+async def test_a_bucket_that_is_out_of_reach_does_not_hide_that_the_service_is_too() -> None:
+    """The cause of the bucket's error is the failed connection that it could not be told of."""
+    transport = Transport("http://127.0.0.1:1")
+    with pytest.raises(BucketUnavailableError) as caught:
+        await Sender(transport, "some-token", bucket=Unreachable()).send(READ)
+    await transport.aclose()
+    cause = caught.value.__cause__
+    assert isinstance(cause, ConnectionFailedError)
+    assert (caught.value.attempts, cause.attempts, cause.sent) == (1, 1, False)
 
 
 # --- closing

@@ -175,14 +175,12 @@ class Sender:
                 # What the service asks for goes before our own growing wait. None: it asks for too long.
                 wait = self._retry.wait(progress.counted_attempts, progress.retry_after, self._source)
 
-                # 2. A limit was reached (429): that concerns all who share the bucket, whether or not this
-                #    request is sent again. After a long wait the allowance is used up (spec 8), and they
-                #    have nothing to wait for; else the bucket holds them back until the wait is over.
-                if isinstance(error, RateLimitedError):
+                # 2. The failure concerns all who share the bucket, whether or not this request is sent again.
+                try:
                     with completing():
-                        if wait is None:
-                            raise await self._exhaust(request, progress, error)
-                        await self._bucket.refused(sent_at=progress.sent_at, retry_after=wait)
+                        await self._tell_bucket(request, progress, error, wait)
+                except BucketUnavailableError as unavailable:
+                    raise unavailable from error
 
                 # 3. It would fail again, or `Retry` allows no more.
                 if wait is None or self._retry.gives_up(
@@ -231,9 +229,6 @@ class Sender:
             except BaseException as failed:  # a cancellation too: what has started must be seen to end
                 seconds = time() - progress.sent_at
                 self.announce(RequestFailed(*identity, failure=type(failed).__name__, seconds=seconds))
-                # It never reached the service, so it costs nothing of the day's allowance.
-                if isinstance(failed, TransportError) and not failed.sent and request.counts:
-                    await self._bucket.unspend(sent_at=progress.sent_at)
                 raise
             finally:
                 progress.elapsed += time() - progress.sent_at
@@ -283,6 +278,24 @@ class Sender:
                     if request.counts:
                         await self._bucket.give_back()
             yield token
+
+    async def _tell_bucket(
+        self, request: Request, progress: _Progress, error: ServiceError | TransportError, wait: float | None
+    ) -> None:
+        """Tell the bucket what a failed attempt means to all who share it.
+
+        Raises:
+            AllowanceExhaustedError: the service asks for too long a wait.
+        """
+        if isinstance(error, RateLimitedError):
+            # After a long wait the allowance is used up (spec 8), and they have nothing to wait for; else the
+            # bucket holds them back until the wait is over.
+            if wait is None:
+                raise await self._exhaust(request, progress, error)
+            await self._bucket.refused(sent_at=progress.sent_at, retry_after=wait)
+        elif isinstance(error, TransportError) and not error.sent and request.counts:
+            # It never reached the service, so it costs nothing of the day's allowance.
+            await self._bucket.unspend(sent_at=progress.sent_at)
 
     async def _exhaust(
         self, request: Request, progress: _Progress, error: RateLimitedError

@@ -117,8 +117,9 @@ class Tokens:
         """
         if self.held is not None:
             return self.held
-        outcome = await self._asking.share("token", self._renewed)
+        outcome = await self._asking.share("token", self._call_source)
         if isinstance(outcome, str):
+            # Each who waited raises an error of their own, which is then completed with their request.
             raise AuthenticationError(status=401, message=outcome, answered=False)
         return outcome
 
@@ -141,8 +142,8 @@ class Tokens:
         headers = {name: strike(value.encode()).decode() for name, value in response.headers.items()}
         return evolve(response, headers=headers, body=strike(response.body))
 
-    async def _renewed(self) -> Secret | str:
-        """Ask for a token; what came instead of one is told without its text, which may hold a secret."""
+    async def _call_source(self) -> Secret | str:
+        """Return the callable's token, or what went wrong: not in its words, which may hold a secret."""
         assert self._ask is not None
         timeout = asyncio.timeout(None if isinf(self._timeout) else self._timeout)
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -435,6 +436,26 @@ async def test_a_cache_is_shared_by_the_clients_of_an_account_and_no_others() ->
             assert (await second.query(ENTITY, Select(), FiscalRange())).requests == 1
         async with Client(sandbox.base_url, sandbox.issue_token(), cache=cache) as stranger:
             assert (await stranger.query(ENTITY, Select(), FiscalRange())).requests == cost
+
+
+async def test_filling_up_from_a_large_catalogue_does_not_hold_the_loop_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It looks at the whole catalogue, also for one series that is missing."""
+    threads = []
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        threads.append(threading.current_thread())
+        return for_cache(*arguments, **options)
+
+    monkeypatch.setattr("asyncfin.fanout.read.for_cache", watched)
+    large = generate(7, series=1_100)
+    async with service(large) as sandbox, client(sandbox, MemoryCache()) as cached:
+        catalogue = await cached.catalogue(large.entity_id)
+        assert len(catalogue) > 1_000
+        await cached.query(catalogue, Select.of(catalogue.series[:1]), Annual())
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 @virtual

@@ -72,6 +72,14 @@ def test_a_value_put_again_counts_once() -> None:
     assert (kept.get("a"), kept.get("b")) == (4, 6)
 
 
+def test_values_of_no_size_do_not_gather() -> None:
+    """Each counts as one, as a plan of no series."""
+    kept: LeastRecentlyUsed[int, int] = LeastRecentlyUsed(10, lambda size: size)
+    for key in range(20):
+        kept.put(key, 0)
+    assert [key for key in range(20) if kept.get(key) is not None] == list(range(10, 20))
+
+
 async def test_a_question_asked_again_is_not_planned_again() -> None:
     """The plan is kept beside its catalogue; another question has another one."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:

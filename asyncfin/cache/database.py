@@ -19,7 +19,8 @@ from typing import TypeAlias
 
 from asyncfin.cache import folder as folders
 from asyncfin.cache.codec import FORMAT, checksum
-from asyncfin.cache.store import Pointer, publication_id
+from asyncfin.cache.store import Pointer
+from asyncfin.model.catalogue import publication_id
 
 # Whose, and of which entity, publication and value version; "catalogue" in place of a version.
 PartKey: TypeAlias = tuple[bytes, str, str, str]
@@ -29,6 +30,8 @@ _BUSY_SECONDS = 10.0
 _PUTS_PER_CHECKPOINT = 16
 _LOG_BYTES = 8 * 1024 * 1024
 _TOUCHED_EVERY = 3_600
+# A pointer without parts saves one request, if the publication has not changed meanwhile.
+_POINTER_SECONDS = 90 * 86_400
 # What is evicted to: a put that evicts makes room for several.
 _EVICTED_TO = 0.9
 
@@ -155,8 +158,11 @@ class Database:
         )
         return [entity_id for (entity_id,) in rows]
 
-    def forget(self, account: bytes, entity_id: str) -> None:
-        self._connection.execute("DELETE FROM pointer WHERE account = ? AND entity = ?", (account, entity_id))
+    def forget(self, account: bytes, entity_id: str, dataset_id: str | None = None) -> None:
+        self._connection.execute(
+            "DELETE FROM pointer WHERE account = ? AND entity = ? AND publication = ifnull(?, publication)",
+            (account, entity_id, None if dataset_id is None else publication_id(dataset_id)),
+        )
 
     def bodies(self, key: PartKey, known: Iterable[int], now: datetime) -> dict[int, bytes]:
         """Return the parts under a key that are not known, by id. Damaged ones are deleted."""
@@ -214,14 +220,17 @@ class Database:
                     "DELETE FROM part WHERE account = ? AND entity = ? AND publication = ? AND kind = ?", key
                 )
             self._connection.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-            self._evict(part)
+            self._evict(part, now)
         self._puts += 1
         if self._puts % _PUTS_PER_CHECKPOINT == 0:
             self._truncate_log()
         return part
 
-    def _evict(self, newest: int) -> None:
-        """Delete parts where there are too many bytes: superseded, then the least recently used."""
+    def _evict(self, newest: int, now: datetime) -> None:
+        """Delete parts where there are too many bytes: superseded, then the least recently used.
+
+        Pointers go with them that have no part and were not confirmed for long.
+        """
         total = self._connection.execute("SELECT sum(bytes) FROM part").fetchone()[0]
         if total <= self._max_bytes:
             return
@@ -237,6 +246,11 @@ class Database:
             evicted.append((part,))
             total -= size
         self._connection.executemany("DELETE FROM part WHERE id = ?", evicted)
+        self._connection.execute(
+            "DELETE FROM pointer WHERE confirmed < ? AND NOT EXISTS (SELECT 1 FROM part"
+            " WHERE part.account = pointer.account AND part.entity = pointer.entity)",
+            (now.timestamp() - _POINTER_SECONDS,),
+        )
 
     def _truncate_log(self) -> None:
         # Not worth a wait for those who read just now: the next one will do it.

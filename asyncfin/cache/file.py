@@ -339,8 +339,12 @@ class _FileRows:
         nothing: list[str] = []
         return await self._cache.run(lambda database: database.entity_ids(self._account), nothing)
 
-    async def forget(self, entity_id: str) -> None:
-        await self._cache.run(lambda database: database.forget(self._account, entity_id), None)
+    async def forget(self, entity_id: str, dataset_id: str | None) -> bool:
+        def forget(database: Database) -> bool:
+            database.forget(self._account, entity_id, dataset_id)
+            return True
+
+        return await self._cache.run(forget, False)
 
     async def bodies(
         self, key: tuple[str, str, str], known: Collection[int], now: datetime

@@ -23,8 +23,10 @@ except ImportError:  # Windows, where a FileCache is refused when it is made
 else:
     SUPPORTED = True
 
-# Entities share this many files for their claims: a file an entity would never be deleted.
-_STRIPES = 64
+# Entities share this many files for their claims, made when they are needed: a file an entity would never be
+# deleted. Two that share one wait for each other's requests, so there are many: of 8 entities asked for at
+# once, some two share one of 4,096 in 0.7 % of cases, and one of 64 in 36 %.
+_STRIPES = 4_096
 _SALT_BYTES = 32
 
 
@@ -144,7 +146,7 @@ class Claim:
     """A claim on an entity between processes, which is given up when the process ends, however it ends."""
 
     def __init__(self, folder: Path, stripe: int) -> None:
-        self._path = folder / f"claim-{stripe % _STRIPES:02d}"
+        self._path = folder / f"claim-{stripe % _STRIPES:04d}"
         self._descriptor: int | None = None
 
     def take(self) -> bool:

@@ -20,11 +20,10 @@ from asyncfin.cache.store import (
     Partition,
     Pointer,
     partition_key,
-    publication_id,
 )
 from asyncfin.errors import ArgumentError
 from asyncfin.model import checks
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.catalogue import Catalogue, is_same_publication, publication_id
 from asyncfin.table.block import Block, without
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.token import TokenSource
@@ -34,6 +33,8 @@ MiB = 1024 * 1024
 # Of an entity of an account: its publication, and what of it (the catalogue, or a value version).
 Key: TypeAlias = tuple[bytes, str, str, str]
 CATALOGUE = "catalogue"
+# Of an account: an entity.
+PointerKey: TypeAlias = tuple[bytes, str]
 
 utc_now = partial(datetime.now, UTC)
 
@@ -50,7 +51,7 @@ class _Kept:
 
 
 class Memory:
-    """Catalogues and blocks by key, within a bound; for any number of threads.
+    """Pointers, and catalogues and blocks within a bound, by key; for any number of threads.
 
     When it is full, publications that are no longer the current ones go first, then the least recently used.
     """
@@ -60,7 +61,23 @@ class Memory:
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
-        self.pointers: dict[tuple[bytes, str], Pointer] = {}
+        self._pointers: dict[PointerKey, Pointer] = {}
+
+    def pointer(self, key: PointerKey) -> Pointer | None:
+        with self._lock:
+            return self._pointers.get(key)
+
+    def put_pointer(self, key: PointerKey, pointer: Pointer, now: datetime) -> None:
+        with self._lock:
+            if pointer.replaces(self._pointers.get(key), now):
+                self._pointers[key] = pointer
+
+    def forget(self, key: PointerKey, dataset_id: str | None = None) -> None:
+        """Delete a pointer, if it names this publication; None: whatever it names."""
+        with self._lock:
+            known = self._pointers.get(key)
+            if known and (dataset_id is None or is_same_publication(known.dataset_id, dataset_id)):
+                del self._pointers[key]
 
     def catalogue(self, key: Key) -> Catalogue | None:
         with self._lock:
@@ -111,8 +128,8 @@ class Memory:
         with self._lock:
             for key in [key for key in self._kept if entity_id in (None, key[1])]:
                 self._drop(key)
-            for account, entity in [each for each in list(self.pointers) if entity_id in (None, each[1])]:
-                del self.pointers[account, entity]
+            for pointer_key in [key for key in self._pointers if entity_id in (None, key[1])]:
+                del self._pointers[pointer_key]
 
     def held(self) -> tuple[int, int]:
         """Return the number of series, and the bytes."""
@@ -134,7 +151,7 @@ class Memory:
         superseded = [
             key
             for key in self._kept
-            if (current := self.pointers.get(key[:2])) and publication_id(current.dataset_id) != key[2]
+            if (current := self._pointers.get(key[:2])) and publication_id(current.dataset_id) != key[2]
         ]
         for key in superseded + list(self._kept):
             if self._bytes <= self._max_bytes:
@@ -163,7 +180,8 @@ class MemoryCache:
         max_bytes: the limit of what is kept; a value takes about 33 bytes. Publications that are no longer
             current are evicted first, then what was used least recently.
         account: the name of the account: clients with the same base URL and account share what is read.
-            None: clients with the same token, or the same token callable, share it.
+            None: clients with the same token, or the same token callable, share it. The cache keeps each
+            callable for as long as itself, so one made for every client needs an account.
 
     Raises:
         ArgumentError: an argument is not as described.
@@ -241,14 +259,13 @@ class _MemoryPartition:
         self._clock = clock
 
     async def pointer(self, entity_id: str) -> Pointer | None:
-        return self._memory.pointers.get((self._key, entity_id))
+        return self._memory.pointer((self._key, entity_id))
 
     async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
-        if pointer.replaces(self._memory.pointers.get((self._key, entity_id)), self._clock()):
-            self._memory.pointers[self._key, entity_id] = pointer
+        self._memory.put_pointer((self._key, entity_id), pointer, self._clock())
 
-    async def forget(self, entity_id: str) -> None:
-        self._memory.pointers.pop((self._key, entity_id), None)
+    async def forget(self, entity_id: str, dataset_id: str | None = None) -> None:
+        self._memory.forget((self._key, entity_id), dataset_id)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         return self._memory.catalogue((self._key, entity_id, publication_id(dataset_id), CATALOGUE))

@@ -25,6 +25,7 @@ from asyncfin.cache.store import CacheStats, Partition, Pointer, partition_key
 from asyncfin.cache.tiered import TieredPartition
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model import checks
+from asyncfin.model.catalogue import publication_id
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.redis_bucket import connected
 from asyncfin.wire.tasks import closed_with_loop
@@ -50,8 +51,13 @@ _CLAIM_POLL_SECONDS = 0.05
 _PUT_POINTER = """
 local known = redis.call('HGET', KEYS[1], 'confirmed')
 if known and tonumber(known) > tonumber(ARGV[1]) and tonumber(known) <= tonumber(ARGV[2]) then return 0 end
-redis.call('HSET', KEYS[1], 'confirmed', ARGV[1], 'row', ARGV[3])
+redis.call('HSET', KEYS[1], 'confirmed', ARGV[1], 'row', ARGV[3], 'publication', ARGV[5])
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return 1
+"""
+# Another machine may have stored a newer publication than the one that was refused.
+_FORGET = """
+if ARGV[1] == '' or redis.call('HGET', KEYS[1], 'publication') == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1
 """
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
@@ -239,12 +245,15 @@ class _RedisRows:
         confirmed = _microseconds(pointer.confirmed)
         body = msgspec.msgpack.encode((pointer.dataset_id, confirmed))
         row = checksum(self._account, entity_id, body) + body
-        arguments = (confirmed, _microseconds(now), row, self._cache.keep_ms)
+        publication = publication_id(pointer.dataset_id)
+        arguments = (confirmed, _microseconds(now), row, self._cache.keep_ms, publication)
         name = self._name(entity_id, "pointer")
-        await self._cache.run(lambda redis: _evaluated(redis, _PUT_POINTER, name, *arguments), None)
+        await self._cache.run(lambda redis: _evaluated(redis, _PUT_POINTER, name, *arguments), 0)
 
-    async def forget(self, entity_id: str) -> None:
-        await self._cache.run(lambda redis: redis.delete(self._name(entity_id, "pointer")), None)
+    async def forget(self, entity_id: str, dataset_id: str | None) -> bool:
+        name = self._name(entity_id, "pointer")
+        publication = "" if dataset_id is None else publication_id(dataset_id)
+        return await self._cache.run(lambda redis: _evaluated(redis, _FORGET, name, publication), 0) == 1
 
     async def bodies(
         self, key: tuple[str, str, str], known: Collection[int], now: datetime
@@ -317,7 +326,7 @@ class _RedisRows:
             yield
         finally:
             # If this is cancelled too, the claim ends by itself after ten seconds.
-            await self._cache.run(lambda redis: _evaluated(redis, _RELEASE, name, own), None)
+            await self._cache.run(lambda redis: _evaluated(redis, _RELEASE, name, own), 0)
 
     def _name(self, entity_id: str, *rest: str) -> str:
         return ":".join((self._prefix, entity_id, *rest))
@@ -330,8 +339,8 @@ def _microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-async def _evaluated(redis: Client, script: str, name: str, *arguments: Any) -> None:
-    await redis.eval(script, 1, name, *arguments)
+async def _evaluated(redis: Client, script: str, name: str, *arguments: Any) -> int:
+    return int(await redis.eval(script, 1, name, *arguments))
 
 
 def _address(redis: str | Redis) -> str:

@@ -112,8 +112,12 @@ class Partition(Protocol):
         """Store which publication is current, unless a later confirmation is known."""
         ...
 
-    async def forget(self, entity_id: str) -> None:
-        """Delete the pointer: the publication has changed, or may not be read any more."""
+    async def forget(self, entity_id: str, dataset_id: str | None = None) -> None:
+        """Delete the pointer: the publication has changed, or may not be read any more.
+
+        Args:
+            dataset_id: the publication that has changed; a pointer to another one stays. None: any.
+        """
         ...
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
@@ -149,7 +153,7 @@ class Partition(Protocol):
         ...
 
     def count(self, *, hits: int, misses: int) -> None:
-        """Count wanted series that were at hand, and such that had to be asked for."""
+        """Count wanted series that were at hand, and those that had to be requested."""
         ...
 
 
@@ -163,8 +167,3 @@ def partition_key(base_url: str, kind: str, account: bytes) -> bytes:
     for part in (base_url.encode(), kind.encode(), account):
         digest.update(len(part).to_bytes(8, "big") + part)
     return digest.digest()
-
-
-def publication_id(dataset_id: str) -> str:
-    """Return the form of a dataset id by which a publication is found: case tells none apart."""
-    return dataset_id.lower()

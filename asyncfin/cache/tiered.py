@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol, TypeVar
 
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
 from asyncfin.cache.memory import CATALOGUE, Key, Memory, distinct
-from asyncfin.cache.store import Pointer, publication_id
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.cache.store import Pointer
+from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block
 
 T = TypeVar("T")
@@ -31,8 +31,8 @@ class Rows(Protocol):
         """Store a pointer, if it replaces the one that is there."""
         ...
 
-    async def forget(self, entity_id: str) -> None:
-        """Delete a pointer."""
+    async def forget(self, entity_id: str, dataset_id: str | None) -> bool:
+        """Delete a pointer, if it names this publication (None: whatever it names); False if that failed."""
         ...
 
     async def bodies(
@@ -88,37 +88,31 @@ class TieredPartition:
 
     async def pointer(self, entity_id: str) -> Pointer | None:
         # Asked for each time: another process may have confirmed it, or found that it has changed.
-        pointer = await self._rows.pointer(entity_id, self._memory.pointers.get((self._digest, entity_id)))
-        known, forgotten = (
-            self._memory.pointers.get((self._digest, entity_id)),
-            self._forgotten.get(entity_id),
-        )
-        now = self._clock()
-        # On a full disk what is stored may be what this process could not replace or delete.
-        if pointer is not None and forgotten is not None and pointer.confirmed <= forgotten:
-            pointer = None
-        elif pointer is not None and known is not None and known.age(now) < pointer.age(now):
-            pointer = known
-        if pointer is None:
-            self._memory.pointers.pop((self._digest, entity_id), None)
-        else:
-            self._memory.pointers[self._digest, entity_id] = pointer
-        return pointer
+        key = self._digest, entity_id
+        pointer = await self._rows.pointer(entity_id, self._memory.pointer(key))
+        forgotten = self._forgotten.get(entity_id)
+        if pointer is None or (forgotten is not None and pointer.confirmed <= forgotten):
+            self._memory.forget(key)
+            return None
+        self._memory.put_pointer(key, pointer, self._clock())
+        return self._memory.pointer(key)  # which may be a later one than was stored
 
     async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
-        now, known = self._clock(), self._memory.pointers.get((self._digest, entity_id))
+        now, key = self._clock(), (self._digest, entity_id)
         # It is stored already.
-        if known == pointer:
+        if self._memory.pointer(key) == pointer:
             return
-        if pointer.replaces(known, now):
-            self._memory.pointers[self._digest, entity_id] = pointer
+        self._memory.put_pointer(key, pointer, now)
+        if self._memory.pointer(key) == pointer:
             self._forgotten.pop(entity_id, None)
         await self._rows.put_pointer(entity_id, pointer, now)
 
-    async def forget(self, entity_id: str) -> None:
-        self._memory.pointers.pop((self._digest, entity_id), None)
+    async def forget(self, entity_id: str, dataset_id: str | None = None) -> None:
+        self._memory.forget((self._digest, entity_id), dataset_id)
+        # Until it is deleted, as on a full disk it can't be.
         self._forgotten[entity_id] = self._clock()
-        await self._rows.forget(entity_id)
+        if await self._rows.forget(entity_id, dataset_id):
+            self._forgotten.pop(entity_id, None)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         key = self._key(entity_id, dataset_id, CATALOGUE)
@@ -181,10 +175,8 @@ class TieredPartition:
             await self._rows.drop(key[1:], part)
             return None
 
-    @asynccontextmanager
-    async def claim(self, entity_id: str) -> AsyncIterator[None]:
-        async with self._rows.claim(entity_id):
-            yield
+    def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
+        return self._rows.claim(entity_id)
 
     def count(self, *, hits: int, misses: int) -> None:
         self._counted(hits, misses)

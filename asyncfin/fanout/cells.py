@@ -165,7 +165,7 @@ class Cells:
         return products
 
     def views(self, wanted: SeriesByCell, *, foreign: bool = True) -> list[View]:
-        """Return the table as queries see it that name all wanted groups, and such that name some.
+        """Return the table as it looks to queries that name all wanted groups, and to queries that name some.
 
         The first view is of all wanted groups. The others, if any, are of sets of groups that share no
         cell, where naming the groups keeps the series of other groups out; each group of `wanted` is in one.

@@ -32,7 +32,7 @@ V = TypeVar("V")
 class LeastRecentlyUsed(Generic[K, V]):
     """Values by key; the least recently used are dropped while all together are larger than a bound.
 
-    The last one stored is kept, whatever its size.
+    The last one stored is kept, whatever its size. An empty one counts as one of size 1.
     """
 
     def __init__(self, bound: float, size: Callable[[V], int]) -> None:
@@ -51,14 +51,17 @@ class LeastRecentlyUsed(Generic[K, V]):
         """Store the value of a key, in place of the one it had."""
         self.drop(key)
         self._values[key] = value
-        self._total += self._size(value)
+        self._total += self._weight(value)
         while self._total > self._bound and len(self._values) > 1:
             self.drop(next(iter(self._values)))
 
     def drop(self, key: K) -> None:
         """Drop a key and its value, if it is there."""
         if key in self._values:
-            self._total -= self._size(self._values.pop(key))
+            self._total -= self._weight(self._values.pop(key))
+
+    def _weight(self, value: V) -> int:
+        return max(1, self._size(value))  # so that no number of empty ones stays
 
 
 class Publication:
@@ -166,7 +169,7 @@ class Publications:
     Attributes:
         cache: the client's part of its cache; None: it has none.
         max_age: for how many seconds a publication counts as the current one, where a question does not say.
-        stale_if_error: for how many seconds it is given away where asking which is the current one fails.
+        stale_if_error: for how many seconds it may be returned when the current one can't be confirmed.
         clock: gives the wall time, aware UTC.
         reads: the catalogues being read, by entity, which all who need one share.
         answers: the questions being answered, which all who ask an equal one share.
@@ -226,12 +229,13 @@ class Publications:
         """Drop an entity's publication, in the cache too: its pin was refused, or it may not be read.
 
         Args:
-            dataset_id: the refused publication. Another one that has been read since is kept.
+            dataset_id: the refused publication. Another one that has been read since, by this client or by
+                another one of the cache, is kept. None: whichever it is.
         """
         kept = self._kept.get(entity_id)
-        if kept is not None:
-            if dataset_id is not None and not is_same_publication(kept.catalogue.dataset_id, dataset_id):
-                return
+        if kept is not None and (
+            dataset_id is None or is_same_publication(kept.catalogue.dataset_id, dataset_id)
+        ):
             self._kept.drop(entity_id)
         if self.cache is not None:
-            await self.cache.forget(entity_id)
+            await self.cache.forget(entity_id, dataset_id)

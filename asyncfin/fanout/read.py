@@ -299,7 +299,9 @@ class Read:
         left_out = self.publications.of(found.catalogue).left_out
         missing = {series.series_id for series in found.series} - at_hand - left_out
         make = partial(for_cache, found, at_hand, left_out, fill=self.fills_cache)
-        return make() if len(missing) <= _PLANNED_INLINE else await asyncio.to_thread(make)
+        # Filling a single batch up looks at the whole catalogue.
+        looked_at = len(found.catalogue) if missing and self.fills_cache else len(missing)
+        return make() if looked_at <= _PLANNED_INLINE else await asyncio.to_thread(make)
 
     async def publication(self, catalogue: Catalogue) -> Publication:
         """Return what is known of the publication of a catalogue."""

@@ -14,6 +14,7 @@ from asyncfin.fanout.plan import Batch, Plan, batches_of
 from asyncfin.fanout.question import Question
 from asyncfin.fanout.read import Read
 from asyncfin.fanout.stitch import Arrival, Stitch
+from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import FiscalRange, Trailing, resolve
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
@@ -123,7 +124,7 @@ async def _gather(read: Read, stitch: Stitch) -> list[Arrival]:
     missing = [series.series_id for series in stitch.missing]
     read.cache.count(hits=len(plan.series) - len(missing), misses=len(missing))
     if missing:
-        key = (read.entity_id, plan.catalogue.dataset_id.lower(), plan.question.value_version)
+        key = (read.entity_id, publication_id(plan.catalogue.dataset_id), plan.question.value_version)
         ask = partial(_ask, read, stitch)
         for blocks in await read.publications.flights.gather(key, missing, ask):
             arrivals += stitch.take(blocks)

@@ -33,9 +33,14 @@ _FEW = 12
 triple = attrgetter("metric_id", "reporting_group_id", "scopes")
 
 
+def publication_id(dataset_id: str) -> str:
+    """Return what tells publications apart: the dataset id, without its case (RFC 9562, section 4)."""
+    return dataset_id.lower()
+
+
 def is_same_publication(one: str, other: str) -> bool:
-    """Return whether two dataset ids are the same; UUIDs are compared without case (RFC 9562, section 4)."""
-    return one.lower() == other.lower()
+    """Return whether two dataset ids name the same publication."""
+    return publication_id(one) == publication_id(other)
 
 
 @frozen

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from asyncfin.cache import database, folder
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.store import Pointer
 from asyncfin.errors import ArgumentError
-from tests.cache.conftest import AT, DATASET, ENTITY, OTHER, URL, blocks, catalogue, content
+from tests.cache.conftest import AT, DATASET, ENTITY, OTHER, URL, Clock, blocks, catalogue, content
 from tests.cache.processes import file_of, kill_writers, run, start
 from tests.cache.worker import NOBODY, TOKEN
 
@@ -420,6 +420,56 @@ async def test_a_claim_holds_off_another_process_for_ten_seconds_at_most(tmp_pat
             assert 10 <= loop.time() - began < 10.1
         async with other.claim(OTHER):
             assert loop.time() - began < 10.2
+
+
+@pytest.mark.virtual
+async def test_claims_on_many_entities_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """Neither within a cache nor between two of them."""
+    one, other = (FileCache(tmp_path / "cache").partition(URL, TOKEN) for _ in range(2))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with AsyncExitStack() as stack:
+        for number in range(32):
+            await stack.enter_async_context((one, other)[number % 2].claim(f"O-{number:032x}"))
+    assert loop.time() - began < 1
+
+
+async def test_what_could_not_be_forgotten_on_disk_is_not_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it could be deleted; a process remembers nothing else of what it has forgotten."""
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
+    await filled(tmp_path / "cache")
+    cache = FileCache(tmp_path / "cache")
+    part = cache.partition(URL, TOKEN)
+    assert (known := await part.pointer(ENTITY)) is not None
+    with closing(sqlite3.connect(file_of(tmp_path / "cache"), isolation_level=None)) as locking:
+        locking.execute("BEGIN IMMEDIATE")
+        await part.forget(ENTITY)
+        assert await part.pointer(ENTITY) is None
+    assert await part.pointer(ENTITY) is None
+    assert await FileCache(tmp_path / "cache").partition(URL, TOKEN).pointer(ENTITY) == known
+    assert ENTITY in repr(vars(part)["_forgotten"])
+    await part.forget(ENTITY)
+    assert not vars(part)["_forgotten"]
+    await cache.aclose()
+
+
+async def test_pointers_without_parts_are_evicted_after_months(tmp_path: Path, clock: Clock) -> None:
+    """With the parts that no longer fit; else each entity and token would leave a row for ever."""
+    path = tmp_path / "cache"
+    cache = FileCache(path, max_bytes=2_000, account="desk", clock=clock)
+    part = cache.partition(URL, TOKEN)
+    await part.put_pointer(OTHER, Pointer(DATASET, AT))
+    clock.step(86_400 * 80)
+    await part.put_pointer(ENTITY, Pointer(DATASET, clock()))
+    for days, left in [(0, [OTHER, ENTITY]), (20, [ENTITY])]:
+        clock.step(86_400 * days)
+        for number in range(20):
+            await part.put_blocks(ENTITY, DATASET, "original", blocks(100 * days + number))
+        found = [each for each in (OTHER, ENTITY) if await part.pointer(each) is not None]
+        assert found == left
+    await cache.aclose()
 
 
 async def test_a_claim_passes_to_the_next_when_it_is_given_up(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """What every cache keeps, for whom, and what it lets go first."""
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.redis import RedisCache
 from asyncfin.cache.store import Cache, Pointer
 from asyncfin.errors import ArgumentError, SelectionError
+from asyncfin.fanout.publications import Publications
 from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, Clock, blocks, catalogue, content
 
 MakeCache = Callable[..., Cache]
@@ -145,6 +149,19 @@ async def test_a_confirmation_only_moves_forward(make_cache: MakeCache, clock: C
     await part.forget(ENTITY)
 
 
+async def test_a_refused_publication_is_forgotten_and_a_newer_one_stays(make_cache: MakeCache) -> None:
+    """Also where a client that has read neither forgets it: another one may have stored the newer pointer."""
+    part = make_cache().partition(URL, "a-token")
+    newer = Pointer(NEXT, AT)
+    await part.put_pointer(ENTITY, newer)
+    for forget in (part.forget, Publications(partial(datetime.now, UTC), cache=part).forget):
+        await forget(ENTITY, DATASET)
+        assert await part.pointer(ENTITY) == newer
+        await forget(ENTITY, NEXT.upper())
+        assert await part.pointer(ENTITY) is None
+        await part.put_pointer(ENTITY, newer)
+
+
 async def test_a_confirmation_of_the_future_is_replaced(make_cache: MakeCache, clock: Clock) -> None:
     """A clock that stepped back would otherwise keep an old publication for as long as it stepped."""
     part = make_cache().partition(URL, "a-token")
@@ -239,6 +256,31 @@ async def test_what_is_larger_than_the_cache_is_not_kept(make_cache: MakeCache) 
     await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(60)))
     assert await part.blocks(ENTITY, DATASET, "original") == ()
     assert cache.stats().bytes == 0
+
+
+async def test_a_cache_can_be_cleared_while_another_thread_forgets() -> None:
+    """A MemoryCache serves several; what one has deleted is nothing that the other can miss."""
+    cache = MemoryCache()
+    part = cache.partition(URL, "a-token")
+    entity_ids = [f"O-{number:032x}" for number in range(300)]
+
+    async def clear() -> None:
+        for _ in range(200):
+            await cache.clear()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        clearing = asyncio.ensure_future(asyncio.to_thread(asyncio.run, clear()))
+        while not clearing.done():
+            for entity_id in entity_ids:
+                await part.put_pointer(entity_id, Pointer(DATASET, AT))
+            for entity_id in entity_ids:
+                await part.forget(entity_id)
+            await asyncio.sleep(0)
+        await clearing
+    finally:
+        sys.setswitchinterval(interval)
 
 
 async def test_a_claim_lets_its_holder_through(make_cache: MakeCache) -> None:

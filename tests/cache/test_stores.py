@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -264,22 +265,26 @@ async def test_a_cache_can_be_cleared_while_another_thread_forgets() -> None:
     part = cache.partition(URL, "a-token")
     entity_ids = [f"O-{number:032x}" for number in range(300)]
 
+    done = Event()
+
     async def clear() -> None:
-        for _ in range(200):
+        while not done.is_set():
             await cache.clear()
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         clearing = asyncio.ensure_future(asyncio.to_thread(asyncio.run, clear()))
-        while not clearing.done():
+        for _ in range(400):
+            await asyncio.sleep(0)  # the first of these starts the other thread
             for entity_id in entity_ids:
                 await part.put_pointer(entity_id, Pointer(DATASET, AT))
             for entity_id in entity_ids:
                 await part.forget(entity_id)
-            await asyncio.sleep(0)
+        done.set()
         await clearing
     finally:
+        done.set()
         sys.setswitchinterval(interval)
 
 

@@ -15,10 +15,11 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import pyarrow.parquet as pq
-from attrs import define, field
+from attrs import define, evolve, field
 
 from asyncfin import Annual, Client, Select, extract
 from asyncfin.sandbox import Sandbox
@@ -141,7 +142,7 @@ async def crash(kills: int, seed: int, place: Path) -> Outcome:
     """Kill a run so often, at random moments, and let the last one come to its end."""
     companies = [generate(number, series=30, publications=3) for number in range(COMPANIES)]
     folder = place / "night"
-    async with Sandbox(*(_at(company, 0) for company in companies)) as sandbox:
+    async with Sandbox(*(_holding(each, each.publications[0]) for each in companies)) as sandbox:
         course = _Course(sandbox, companies, folder, random.Random(seed))
         while course.outcome.kills < kills:
             by_moment = course.outcome.kills % 2 == 1
@@ -152,8 +153,8 @@ async def crash(kills: int, seed: int, place: Path) -> Outcome:
                 killed = await course.run(queries=1 + course.source.randrange(_QUERIES_A_KILL))
             course.outcome.kills += killed
             course.outcome.on_disk += killed and by_moment
-        while await course.run():
-            pass
+        # Nothing changes in the last run: what publishes after it was looked at is rightly left for the next.
+        await course.run(changing=False)
         outcome = course.outcome
         async with Client(sandbox.base_url, sandbox.token) as client:
             report = await extract(client, sandbox.entities, Select(), Annual(), to=place / "calm")
@@ -173,7 +174,8 @@ class _Course:
     ) -> None:
         self.sandbox, self.folder, self.source = sandbox, folder, source
         self.companies = {company.entity_id: company for company in companies}
-        self.current = {company.entity_id: 0 for company in companies}
+        self.current = {company.entity_id: company.publications[0] for company in companies}
+        self.publications = {each.dataset_id: each for each in self.current.values()}
         self.outcome = Outcome()
         self.seen: dict[str, tuple[int, int]] = {}  # of each file, its stamp when it was checked
         self.published: dict[str, str | None] = {}  # of each file, its dataset_id then
@@ -183,18 +185,25 @@ class _Course:
         chosen = self.source.sample(sorted(self.companies), count)
         for entity_id in chosen:
             company = self.companies[entity_id]
-            self.current[entity_id] = (self.current[entity_id] + 1) % len(company.publications)
-            self.sandbox.publish(_at(company, self.current[entity_id]))
+            # The contents come again, an id never does: a file of an earlier publication is never current.
+            number = len(self.publications)
+            following = company.publications[number % len(company.publications)]
+            following = evolve(following, dataset_id=str(UUID(int=number)))
+            self.publications[following.dataset_id] = self.current[entity_id] = following
+            self.sandbox.publish(_holding(company, following))
         self.outcome.changes += count
         return set(chosen)
 
-    async def run(self, *, queries: int = sys.maxsize, moments: int = 0) -> bool:
-        """Run until so many queries are answered, or moments have passed; return whether it was killed."""
+    async def run(self, *, queries: int = sys.maxsize, moments: int = 0, changing: bool = True) -> bool:
+        """Run until so many queries are answered, or moments have passed; return whether it was killed.
+
+        One entity publishes at the first answer, unless `changing` is False.
+        """
         since = len(self.sandbox.log)
         fresh = {
             entity_id
             for entity_id, dataset_id in self.published.items()
-            if dataset_id == self._publication(entity_id).dataset_id
+            if dataset_id == self.current[entity_id].dataset_id
         }
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -207,7 +216,7 @@ class _Course:
         changed: set[str] = set()
         while queries and await process.stdout.readline():
             queries -= 1
-            if not changed:
+            if changing and not changed:
                 changed = self.change(1)
         if queries == 0:
             process.send_signal(signal.SIGKILL)
@@ -222,9 +231,6 @@ class _Course:
         self.outcome.in_progress = max(self.outcome.in_progress, len(unfinished))
         self.outcome.lost += sum(entity_id in unfinished for entity_id in read)
         return code != 0
-
-    def _publication(self, entity_id: str) -> Publication:
-        return self.companies[entity_id].publications[self.current[entity_id]]
 
     def _check_files(self) -> set[str]:
         """Check every file that is new since the last time, and return whose they are."""
@@ -243,13 +249,13 @@ class _Course:
                 self.outcome.wrong.add(f"{path.name}: {error}")
                 continue
             self.published[path.stem] = about["dataset_id"]
-            if _read(table) != _annual(self.companies[path.stem], about["dataset_id"]):
+            if _read(table) != _annual(self.publications[about["dataset_id"]]):
                 self.outcome.wrong.add(f"{path.name}: not the rows of its publication")
         return written
 
 
-def _at(company: DatasetFile, number: int) -> DatasetFile:
-    return DatasetFile(company.entity_id, company.name, (company.publications[number],))
+def _holding(company: DatasetFile, publication: Publication) -> DatasetFile:
+    return DatasetFile(company.entity_id, company.name, (publication,))
 
 
 def _read(table: Any) -> list[tuple[Any, ...]]:
@@ -257,9 +263,8 @@ def _read(table: Any) -> list[tuple[Any, ...]]:
     return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
-def _annual(company: DatasetFile, dataset_id: str) -> list[tuple[Any, ...]]:
+def _annual(publication: Publication) -> list[tuple[Any, ...]]:
     """What a publication holds of all fiscal years, as first reported."""
-    publication = next(each for each in company.publications if each.dataset_id == dataset_id)
     years = {at: period for at, period in enumerate(publication.periods) if period[1:] == (12, 12)}
     return sorted(
         (series_id, *years[at], float(value["number"]))

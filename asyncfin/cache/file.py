@@ -56,8 +56,8 @@ class FileCache:
 
     The folder belongs to this user alone (mode 0700, files 0600). It contains which entities were read, but
     no token. It must be on a local disk: SQLite and ``flock`` are not reliable over NFS. Problems of the disk
-    are never errors: what cannot be read is requested, and what cannot be stored is skipped, logged once and
-    counted in `CacheStats.broken`.
+    are never errors, but of `clear`: what cannot be read is requested, and what cannot be stored is skipped,
+    logged once and counted in `CacheStats.broken`.
 
     Args:
         folder: the folder, which is made at first use.

@@ -70,8 +70,9 @@ T = TypeVar("T")
 class RedisCache:
     """Keeps publications in Redis for the machines that share an account.
 
-    Whoever can read the Redis database can read the data. Problems of Redis are never errors: what cannot be
-    read is requested, and what cannot be stored is skipped, logged once and counted in `CacheStats.broken`.
+    Whoever can read the Redis database can read the data. Problems of Redis are never errors, but of `clear`:
+    what cannot be read is requested, and what cannot be stored is skipped, logged once and counted in
+    `CacheStats.broken`.
 
     Args:
         redis: a URL (``redis://``, ``rediss://``, ``unix://``), or a ``redis.asyncio.Redis`` that does not

@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from asyncfin.cache import database
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.store import Pointer
 from asyncfin.sandbox import Sandbox
 from tests.cache.conftest import AT, DATASET, ENTITY, OTHER, URL, blocks
+from tests.cache.processes import file_of
 from tests.cli.conftest import ENTITY as COMPANY
 from tests.cli.conftest import RATIOS_ENTITY, Command
 
@@ -47,6 +51,20 @@ def test_it_empties_the_folder_or_deletes_an_entity(
     assert command("cache", ENTITY, "--clear").out == f"~/{folder.name}: 2 series, 0.0 MB\n"
     monkeypatch.setenv("ASYNCFIN_CACHE", str(folder))
     assert command("cache", "--clear").out == f"{folder}: 0 series, 0.0 MB\n"
+
+
+def test_a_folder_that_cannot_be_emptied_is_an_error(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another program holds the file for writing; a damaged file is replaced by an empty one."""
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
+    with closing(sqlite3.connect(file_of(folder), isolation_level=None)) as locking:
+        locking.execute("BEGIN IMMEDIATE")
+        result = command("cache", "--cache", str(folder), "--clear")
+    assert (result.code, result.out) == (1, "")
+    assert "can't be written, and was not cleared" in result.line
+    file_of(folder).write_bytes(b"x" * 4_096)
+    assert command("cache", "--cache", str(folder), "--clear").out == f"{folder}: 0 series, 0.0 MB\n"
 
 
 def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_path: Path) -> None:

@@ -46,11 +46,11 @@ CREATE TABLE IF NOT EXISTS request_count (
 
 # Lists of ids come as JSON arrays, so that every statement is constant.
 _KNOWN_METRICS = """
-SELECT value FROM json_each(?2) WHERE EXISTS (
-    SELECT 1 FROM series WHERE publication = ?1 AND metric_id = value)
+SELECT value FROM json_each(?) WHERE EXISTS (
+    SELECT 1 FROM series WHERE publication = ? AND metric_id = value)
 """
 _KNOWN_PATHS = """
-SELECT value FROM json_each(?2) WHERE EXISTS (SELECT 1 FROM series WHERE publication = ?1 AND path = value)
+SELECT value FROM json_each(?) WHERE EXISTS (SELECT 1 FROM series WHERE publication = ? AND path = value)
 """
 # The plus keeps the order from choosing the index by position, which would scan the whole publication.
 _MATCHING = """
@@ -249,11 +249,11 @@ class Store:
 
     def known_metrics(self, number: int, metric_ids: Sequence[str]) -> set[str]:
         """Return those of the metrics that the publication has."""
-        return self._column(_KNOWN_METRICS, number, json.dumps(metric_ids))
+        return self._column(_KNOWN_METRICS, json.dumps(metric_ids), number)
 
     def known_paths(self, number: int, paths: Sequence[str]) -> set[str]:
         """Return those of the scope paths that the publication has."""
-        return self._column(_KNOWN_PATHS, number, json.dumps(paths))
+        return self._column(_KNOWN_PATHS, json.dumps(paths), number)
 
     def _column(self, statement: str, *values: Any) -> set[str]:
         return {row[0] for row in self._db.execute(statement, values)}

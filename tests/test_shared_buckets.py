@@ -315,23 +315,26 @@ def test_a_bucket_made_before_a_fork_is_opened_anew_in_the_child(make: Callable[
 
 def test_parent_and_child_of_a_fork_spend_one_budget_at_the_same_time(make: Callable[..., Any]) -> None:
     """Neither goes through the other's lock or connection."""
-    bucket = make(rate=1_000_000, burst=1000, daily_budget=1500)
+    # Paced, so that neither can spend it all before the other has begun.
+    bucket = make(rate=2000, burst=1, daily_budget=800)
     asyncio.run(bucket.acquire())
-    reader, writer = os.pipe()
+    (reader, writer), (ready, go) = os.pipe(), os.pipe()
     if not (child := os.fork()):
         try:
+            os.write(go, b"!")
             os.write(writer, str(asyncio.run(_spend(bucket))).encode())
         except BaseException:
             os._exit(1)
         os._exit(0)
+    os.read(ready, 1)
     mine = asyncio.run(_spend(bucket))
     _, status = os.waitpid(child, 0)
     theirs = int(os.read(reader, 99))
-    os.close(reader)
-    os.close(writer)
+    for end in (reader, writer, ready, go):
+        os.close(end)
     assert status == 0
     assert min(mine, theirs) > 10, "both were at it"
-    assert 1 + mine + theirs == 1500
+    assert 1 + mine + theirs == 800
 
 
 async def _spend(bucket: Any) -> int:

@@ -308,6 +308,8 @@ class Sandbox:
         self._armed = []
 
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
+        if len(http.headers.getall("Host", ())) > 1:  # RFC 9112, section 3.2; older aiohttp takes it
+            return http.protocol.handle_error(http, 400)
         request = await read_request(http)
         call = find_call(request.path)
         operation = call.operation if call else None

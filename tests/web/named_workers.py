@@ -1,22 +1,17 @@
 """The example backend, each of whose responses says which worker gave it."""
 
 import os
-from collections.abc import Awaitable, Callable
+from typing import Any
 
-from fastapi import Request, Response
-
-from examples.fastapi_app import app
-
-__all__ = ["app"]
+from examples.fastapi_app import app as example
 
 
-@app.middleware("http")
-async def named(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    response = await call_next(request)
-    response.headers["worker"] = str(os.getpid())
-    return response
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Pass everything on as it is, but for a header of the response."""
 
+    async def named(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"worker", str(os.getpid()).encode())]
+        await send(message)
 
-@app.get("/ready")
-async def ready() -> str:
-    return "yes"
+    await example(scope, receive, named)

@@ -111,7 +111,7 @@ async def test_four_workers_ask_hardly_more_than_one_client_and_then_nothing(tmp
             cost = (await alone.query(sandbox.entities[0], select, Annual(last=5))).requests
         before = len(sandbox.log)
         async with served(sandbox, workers=4, shared=tmp_path) as (http, _):
-            await visited(http, "/ready")
+            await visited(http, "/")  # until all of them have started
             cold = await visited(http, path, metric="NetIncome")
             spent = len(sandbox.log) - before
             warm = await visited(http, path, metric="NetIncome")
@@ -129,7 +129,7 @@ async def test_one_refusal_of_the_service_answers_all_visitors_of_all_workers(tm
         Sandbox.demo(faults=faults) as sandbox,
         served(sandbox, workers=4, shared=tmp_path) as (http, _),
     ):
-        await visited(http, "/ready")
+        await visited(http, "/")  # until all of them have started
         answers = await visited(http, f"/entities/{sandbox.entities[0]}/values.json", metric="NetIncome")
         asked = len(sandbox.log)
     assert {answer.status_code for answer in answers} == {503}

@@ -23,6 +23,12 @@ def section(name: str) -> str:
     return found[1]
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 80 columns cyclopts cuts long names of options."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def options(command: Command, name: str) -> set[str]:
     """The options that a command's help names, without those of all programs."""
     named = re.findall(r"(?<![\w-])(--[a-z][\w.-]*\w)", command(name, "--help").out)
@@ -55,9 +61,8 @@ def test_the_list_of_commands_says_what_each_is_for(command: Command, arguments:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_option_is_documented(command: Command, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_option_is_documented(command: Command, name: str) -> None:
     """The section of a command names each of its options; those for the service stand at the top."""
-    monkeypatch.setenv("COLUMNS", "200")  # at 80 cyclopts cuts long names
     text = section(name) + DOCS.read_text().partition("\n## ")[0]
     if "selection options are those of `asyncfin query`" in text:
         text += section("query")

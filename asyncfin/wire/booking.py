@@ -306,8 +306,8 @@ class SharedBucket:
                         booking = None
                         self._seen = await self._store.cancel(left, weight)
                         continue
-                    # Nobody came during the last await, and there is none from here to the end:
-                    # whoever comes now finds no driver, and starts one.
+                    # No waiter was added during the last await, and there is no await from here to the
+                    # end: the next waiter finds no driver, and starts one.
                     if not self._surplus:
                         return
                     continue

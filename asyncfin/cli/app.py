@@ -1,31 +1,31 @@
 """The commands, and running one: from arguments to an exit code."""
 
-import os
 import sys
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Parameter
 
 from asyncfin.cli.exits import EntitiesFailedError, Exit, UsageError, ending
-from asyncfin.cli.output import open_devnull, print_error
+from asyncfin.cli.streams import discard_output, print_error, use_utf8
 from asyncfin.errors import AsyncfinError, own_version
 
-# A new command: a module with a function, and its line here. It is imported when it is called.
-COMMANDS = (
-    "asyncfin.cli.demo:demo",
-    "asyncfin.cli.sandbox:sandbox",
-    "asyncfin.cli.dataset:dataset",
-    "asyncfin.cli.dataset:catalogue",
-    "asyncfin.cli.query:query",
-    "asyncfin.cli.extract:extract",
-    "asyncfin.cli.explore:explore",
-    "asyncfin.cli.mcp:mcp",
-    "asyncfin.cli.account:usage",
-    "asyncfin.cli.account:limits",
-    "asyncfin.cli.cache:cache",
-    "asyncfin.cli.names:names",
-    "asyncfin.cli.completion:completion",
-)
+# A new command: a module with a function, and its line here. The first line of its help is repeated, so that
+# the list of commands imports none of them.
+COMMANDS = {
+    "demo:demo": "Show real figures, read over HTTP from a service started inside.",
+    "sandbox:sandbox": "Run the local service until Ctrl-C.",
+    "dataset:dataset": "Show the current publication of an entity's dataset.",
+    "dataset:catalogue": "List the series that can be asked for: all, or those selected.",
+    "query:query": "Ask for series and print them as a table: a row each, by period.",
+    "extract:extract": "Ask many entities one question, and keep the answers as Parquet files.",
+    "explore:explore": "Show companies, their series and values on a page of this machine, until Ctrl-C.",
+    "mcp:mcp": "Serve tools for an assistant (MCP) on standard input and output, until it closes them.",
+    "account:usage": "Print the account's daily usage as JSON, as the service words it.",
+    "account:limits": "Print the account's credits and limits as JSON, as the service words them.",
+    "cache:cache": "Show what the cache in a folder holds, or empty it.",
+    "names:names": "Write a file of names for entity ids, as the service names them.",
+    "completion:completion": "Print the script that completes commands and options in a shell.",
+}
 
 _HELP = """Read financial datasets: what one holds, and any of its series as a table.
 
@@ -44,28 +44,35 @@ Exit codes:
     3  token or permission refused      141  the output's reader went away
 """
 
-app = App(
-    name="asyncfin",
-    help=_HELP,
-    help_format="plaintext",
-    version=own_version,
-    default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=False),
-    exit_on_error=False,
-    print_error=False,
-    result_action="return_value",
-    suppress_keyboard_interrupt=False,
-)
-for command in COMMANDS:
-    app.command(command)
+
+def application(*, listing: bool = False) -> App:
+    """Return the application.
+
+    Args:
+        listing: give each command its line of COMMANDS for help, for which it is not imported.
+    """
+    app = App(
+        name="asyncfin",
+        help=_HELP,
+        help_format="plaintext",
+        version=own_version,
+        default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=False),
+        exit_on_error=False,
+        print_error=False,
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    for command, line in COMMANDS.items():
+        app.command(f"asyncfin.cli.{command}", help=line if listing else None)
+    return app
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; a failure is one line on standard error."""
     use_utf8()
-    if not arguments or arguments[0] in ("--help", "-h"):
-        app.resolved_commands()  # else the list of commands has no descriptions
+    listing = not arguments or arguments[0] in ("--help", "-h")
     try:
-        app(arguments)
+        application(listing=listing)(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         discard_output()
@@ -79,21 +86,3 @@ def run(arguments: Sequence[str]) -> int:
             discard_output()
         return code
     return Exit.OK
-
-
-def use_utf8() -> None:
-    """Write UTF-8 into files and pipes, whatever the locale; a terminal shows "?" for what it cannot encode.
-
-    What is written to a closed standard output or error is discarded.
-    """
-    sys.stdout, sys.stderr = sys.stdout or open_devnull(), sys.stderr or open_devnull()
-    for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
-        if stream.isatty():
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-        else:  # an error may quote bytes of an argument that are not text
-            stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]
-
-
-def discard_output() -> None:
-    """Redirect standard output to the null device, so that the interpreter's last flush does not fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,7 +3,7 @@
 import sys
 from typing import Literal
 
-from asyncfin.cli.app import app
+from asyncfin.cli.app import application
 
 
 def completion(shell: Literal["bash", "zsh", "fish", "powershell"], /) -> None:
@@ -17,4 +17,4 @@ def completion(shell: Literal["bash", "zsh", "fish", "powershell"], /) -> None:
     Args:
         shell: Which shell it is for.
     """
-    sys.stdout.write(app.generate_completion(prog_name="asyncfin", shell=shell))
+    sys.stdout.write(application().generate_completion(prog_name="asyncfin", shell=shell))

@@ -24,8 +24,9 @@ from asyncfin.cli.options import (
     refuse_bytes,
     require,
 )
-from asyncfin.cli.output import print_error, print_json, screen
+from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.session import Progress, progress
+from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError
 from asyncfin.events import Observer

@@ -12,7 +12,7 @@ from attrs import asdict, field, frozen
 from cyclopts import Group, Parameter
 
 from asyncfin.cli.exits import UsageError, naming
-from asyncfin.cli.output import print_error
+from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import ArgumentError
 from asyncfin.model.period import (

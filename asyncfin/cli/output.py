@@ -1,13 +1,11 @@
-"""Tables, JSON and CSV on standard output; errors and progress on standard error."""
+"""Tables, JSON and CSV on standard output; progress on standard error."""
 
 import csv
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TextIO, cast
 
 from rich import box
@@ -82,17 +80,6 @@ class _Lossy:
 def progress_console() -> Console:
     """Return standard error for progress; a command goes on if writing there fails."""
     return _Screen(file=cast(TextIO, _Lossy(sys.stderr)))
-
-
-def print_error(line: str) -> None:
-    """Write a line to standard error, if it is open."""
-    with suppress(OSError):
-        print(printable(line), file=sys.stderr, flush=True)  # noqa: T201
-
-
-def open_devnull() -> TextIO:
-    """Return a replacement for a closed standard output or error."""
-    return Path(os.devnull).open("w")
 
 
 def bare_table(*left: str, right: Sequence[str] = ()) -> Table:

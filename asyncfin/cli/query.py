@@ -12,9 +12,10 @@ from cyclopts import Parameter
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsJson, Periods, Selection, Service, choose_one, require
-from asyncfin.cli.output import print_error, print_json, screen
+from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.panel import Unit, print_panels, print_panels_csv, print_panels_json
 from asyncfin.cli.session import Progress, connected, progress
+from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.entity import EntityAnswer, read_entity

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,24 @@ def test_every_option_that_the_documentation_names_exists(command: Command) -> N
     known = {option for name in NAMES for option in options(command, name)}
     named = set(re.findall(r"`(--[a-z][\w.-]*)`", DOCS.read_text()))
     assert named <= known | {"--help"}
+
+
+@pytest.mark.parametrize(("command", "line"), COMMANDS.items())
+def test_the_list_of_commands_has_the_first_line_of_each_help(command: str, line: str) -> None:
+    """The line that the list repeats is the one that the command's own help starts with."""
+    module, _, name = command.partition(":")
+    documented = getattr(import_module(f"asyncfin.cli.{module}"), name).__doc__
+    assert line == documented.partition("\n")[0]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["--version"]])
+def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None:
+    """It is there at once: neither the client nor HTTP nor the sandbox is read for it."""
+    code = f"import sys; from asyncfin.cli.app import run; run({arguments}); print(*sys.modules)"
+    loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert "asyncfin.cli.app" in loaded
+    assert not loaded & {"aiohttp", "msgspec", "asyncfin.client", "asyncfin.sandbox"}
+    assert not loaded & {f"asyncfin.cli.{command.partition(':')[0]}" for command in COMMANDS}
 
 
 def test_the_version_is_that_of_the_package(command: Command) -> None:

@@ -28,11 +28,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Required, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, Required, TypedDict, TypeVar, Unpack
 from unicodedata import category
 
 V = TypeVar("V")
@@ -186,6 +187,32 @@ def own_version() -> str:
         return version("asyncfin")
     except PackageNotFoundError:
         return "unknown"
+
+
+class Origin(Protocol):
+    """What knows of a request what its errors should say: its response, a page read from it, its progress."""
+
+    @property
+    def at(self) -> datetime | None: ...
+    @property
+    def request_id(self) -> str | None: ...
+    @property
+    def attempts(self) -> int | None: ...
+
+
+@contextmanager
+def error_context(operation: str, entity_id: str | None, origin: Origin | None = None) -> Iterator[None]:
+    """Complete an error raised within by what is known of its request; a fact of its own stays."""
+    try:
+        yield
+    except AsyncfinError as error:
+        # The caller that wraps a request knows these two best, so they are replaced.
+        error.operation, error.entity_id = operation, entity_id
+        if origin is not None:
+            error.at = error.at or origin.at
+            error.request_id = error.request_id or origin.request_id
+            error.attempts = origin.attempts
+        raise
 
 
 class TransportError(AsyncfinError):

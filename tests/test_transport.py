@@ -73,7 +73,10 @@ async def wired(*steps: Any, **options: Any) -> AsyncIterator[Transport]:
 
 
 async def attempted(transport: Transport, request: Request) -> Response:
-    return await transport.send(request, {"Authorization": lambda: f"Bearer {TOKEN}"})
+    outcome = await transport.send(request, {"Authorization": lambda: f"Bearer {TOKEN}"})
+    if isinstance(outcome, Response):
+        return outcome
+    raise outcome
 
 
 async def failure_of(transport: Transport, request: Request = READ) -> Exception:

@@ -27,7 +27,7 @@ from zlib import crc32
 from asyncfin.cache import folder as folders
 from asyncfin.cache.codec import FORMAT
 from asyncfin.cache.database import Database, is_damage
-from asyncfin.cache.memory import Memory, MiB, utc_now
+from asyncfin.cache.memory import Memory, MiB
 from asyncfin.cache.store import (
     CacheStats,
     Partition,
@@ -38,6 +38,7 @@ from asyncfin.cache.tiered import TieredPartition
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Dataset
+from asyncfin.wire.clock import utc_now
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.token import TokenSource
 

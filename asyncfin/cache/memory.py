@@ -7,8 +7,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from functools import partial
+from datetime import datetime
 from hashlib import blake2b
 from threading import Lock
 from typing import Any, TypeAlias
@@ -25,6 +24,7 @@ from asyncfin.errors import ArgumentError
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue, is_same_publication, publication_id
 from asyncfin.table.block import Block, without
+from asyncfin.wire.clock import utc_now
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.token import TokenSource
 
@@ -35,8 +35,6 @@ Key: TypeAlias = tuple[bytes, str, str, str]
 CATALOGUE = "catalogue"
 # Of an account: an entity.
 PointerKey: TypeAlias = tuple[bytes, str]
-
-utc_now = partial(datetime.now, UTC)
 
 
 @define(eq=False)

@@ -20,12 +20,13 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from asyncfin.cache.codec import FORMAT, checksum
-from asyncfin.cache.memory import Memory, MiB, utc_now
+from asyncfin.cache.memory import Memory, MiB
 from asyncfin.cache.store import CacheStats, Partition, Pointer, partition_key
 from asyncfin.cache.tiered import TieredPartition
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model import checks
 from asyncfin.model.catalogue import publication_id
+from asyncfin.wire.clock import utc_now
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.redis_bucket import connected
 from asyncfin.wire.tasks import closed_with_loop

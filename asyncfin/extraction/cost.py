@@ -17,7 +17,7 @@ from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import Lacking, SharedQuestion, narrow, written_question
 from asyncfin.extraction.report import EntityReport, Failure, failures, lacking_in_all, named
-from asyncfin.extraction.run import FAILURES, utc_now
+from asyncfin.extraction.run import FAILURES
 from asyncfin.extraction.store import Store, WorkerThread, store_at
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue
@@ -25,6 +25,7 @@ from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted, lasting
+from asyncfin.wire.clock import utc_now
 from asyncfin.wire.tasks import bounded
 
 # What all series of a company of the usual size (1,171) take, when nothing better is known.

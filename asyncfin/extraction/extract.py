@@ -16,13 +16,14 @@ from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import written_question
 from asyncfin.extraction.report import ExtractReport
-from asyncfin.extraction.run import OnError, Options, Run, utc_now
+from asyncfin.extraction.run import OnError, Options, Run
 from asyncfin.extraction.store import WorkerThread, place_of, store_at
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model import checks
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
+from asyncfin.wire.clock import utc_now
 from asyncfin.wire.protocol import check_entity_id
 
 _check_progress = checks.plain_callable.or_none()

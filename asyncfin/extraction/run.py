@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -40,6 +40,7 @@ from asyncfin.extraction.report import (
 from asyncfin.extraction.store import Store, WorkerThread
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.wire.clock import utc_now
 from asyncfin.wire.tasks import bounded
 
 OnError: TypeAlias = Literal["continue", "raise"]
@@ -55,11 +56,6 @@ _DONE_FOR_ONE_MORE = 8
 ENOUGH_TO_DOUBT = 3
 # How often a run that sleeps reports it, and looks at the wall clock: the monotonic one may stand still.
 _LOOK_SECONDS = 10.0
-
-
-def utc_now() -> datetime:
-    """Return the wall time."""
-    return datetime.now(UTC)
 
 
 @frozen(kw_only=True)

@@ -21,10 +21,11 @@ from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import Lacking, SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped, unknown_to_all
-from asyncfin.extraction.run import ENOUGH_TO_DOUBT, OnError, Options, Run, sleep_until, utc_now
+from asyncfin.extraction.run import ENOUGH_TO_DOUBT, OnError, Options, Run, sleep_until
 from asyncfin.extraction.store import Store, WorkerThread, store_at
 from asyncfin.model import checks
 from asyncfin.model.select import Select
+from asyncfin.wire.clock import utc_now
 from asyncfin.wire.tasks import wait_for_all
 
 MakeClient = Callable[[], Client]

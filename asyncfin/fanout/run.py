@@ -9,7 +9,7 @@ from functools import partial
 
 from attrs import evolve
 
-from asyncfin.errors import IncompleteResultError
+from asyncfin.errors import IncompleteResultError, error_context
 from asyncfin.fanout.plan import Batch, Plan, batches_of
 from asyncfin.fanout.question import Question
 from asyncfin.fanout.read import Read
@@ -18,7 +18,6 @@ from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import FiscalRange, Trailing, resolve
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
-from asyncfin.wire.codec import error_context
 from asyncfin.wire.pages import planned_pages
 from asyncfin.wire.tasks import merged
 

@@ -7,12 +7,12 @@ from functools import cached_property
 
 from attrs import field, frozen
 
+from asyncfin.errors import error_context
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
 from asyncfin.table.block import Axis, Block, Store, Stored
-from asyncfin.wire.codec import error_context
 
 
 @frozen(eq=False)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from asyncfin.errors import ArgumentError
 from asyncfin.events import BucketStats
 from asyncfin.model import checks
 from asyncfin.model.query import Lane, check_lane
+from asyncfin.wire.clock import later, utc_now
 from asyncfin.wire.pace import GCRA, AdaptiveRate, DailyBudget
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
@@ -26,8 +26,6 @@ _BULK_TURN = 9
 
 check_rate = checks.above(0).or_none("to learn it")
 check_size = checks.at_least(1)
-
-utc_now = partial(datetime.now, UTC)
 
 
 @runtime_checkable
@@ -404,11 +402,3 @@ class TokenBucket:
                     queue.remove(waiter)
                     if not waiter.verdict.cancelled():
                         waiter.verdict.set_result(self._budget.refusal(resume_at, today))
-
-
-def later(moment: datetime, seconds: float) -> datetime:
-    """Return the wall time `seconds` after `moment`; the calendar's last where there is none so late."""
-    try:
-        return moment + timedelta(seconds=seconds)
-    except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)

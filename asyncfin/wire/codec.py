@@ -5,48 +5,21 @@ msgspec reads everything that the service sends. It stops at the first problem, 
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from asyncfin.errors import AsyncfinError, MalformedAnswerError
+from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
 from asyncfin.model.period import Exact, FiscalRange, Period, Trailing
 from asyncfin.model.query import Query
 
 T = TypeVar("T")
 JsonBytes: TypeAlias = bytes | memoryview | msgspec.Raw
-
-
-class Origin(Protocol):
-    """Where a decoded value comes from: a response, or the page read from it."""
-
-    @property
-    def at(self) -> datetime | None: ...
-    @property
-    def request_id(self) -> str | None: ...
-    @property
-    def attempts(self) -> int | None: ...
-
-
-@contextmanager
-def error_context(operation: str, entity_id: str | None, origin: Origin | None = None) -> Iterator[None]:
-    """Complete an error raised within by what is known of its request; a fact of its own stays."""
-    try:
-        yield
-    except AsyncfinError as error:
-        # The caller that wraps a request knows these two best, so they are replaced.
-        error.operation, error.entity_id = operation, entity_id
-        if origin is not None:
-            error.at = error.at or origin.at
-            error.request_id = error.request_id or origin.request_id
-            error.attempts = origin.attempts
-        raise
 
 
 def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -> T:

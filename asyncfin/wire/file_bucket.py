@@ -21,7 +21,8 @@ from typing import TypeVar
 
 from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.wire.booking import SharedBucket, Store
-from asyncfin.wire.bucket import check_rate, check_size, utc_now
+from asyncfin.wire.bucket import check_rate, check_size
+from asyncfin.wire.clock import utc_now
 from asyncfin.wire.ledger import Booking, Ledger
 
 try:

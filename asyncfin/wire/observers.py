@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Self
 
 import msgspec
-from attrs import astuple
+from attrs import astuple, define
 
 from asyncfin.errors import printable
 from asyncfin.events import (
@@ -26,7 +26,8 @@ from asyncfin.events import (
     Waiting,
 )
 from asyncfin.model import checks
-from asyncfin.wire.bucket import Bucket, later
+from asyncfin.wire.bucket import Bucket
+from asyncfin.wire.clock import later
 from asyncfin.wire.protocol import Request
 
 _log = logging.getLogger("asyncfin")
@@ -106,41 +107,48 @@ _NOTICEABLE = 0.001
 _LONG = 1.0
 
 
-class AnnouncedWait:
-    """A wait of one request: announced while it is long, and at its end.
+@define
+class Wait:
+    """What a request waits for.
 
     Attributes:
-        reason: what the request waits for now, as `Waiting` has it.
+        reason: as `Waiting` has it.
         ends_at: the loop time at which that ends, if it is known.
     """
 
-    def __init__(
-        self, request: Request, announce: Announcer, clock: Callable[[], datetime], bucket: Bucket
-    ) -> None:
-        self.reason = ""
-        self.ends_at: float | None = None
-        self._request, self._announce, self._clock, self._bucket = request, announce, clock, bucket
+    reason: str = ""
+    ends_at: float | None = None
 
-    def __enter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
-        self._began_at = self._loop.time()
-        self._timer = self._loop.call_later(_LONG, self._is_long)
-        return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._timer.cancel()
-        seconds = self._loop.time() - self._began_at
-        if error is None and seconds >= _NOTICEABLE:
-            reason = "retry" if self.reason == "retry" else "turn"
-            self._announce(Waited(self._request.operation, self._request.entity_id, reason, seconds))
+@contextmanager
+def announced(
+    request: Request, announce: Announcer, clock: Callable[[], datetime], bucket: Bucket
+) -> Iterator[Wait]:
+    """Announce what a request waits for in the block while that is long, and that it has ended."""
+    wait, loop = Wait(), asyncio.get_running_loop()
+    began_at = loop.time()
+    timer: asyncio.TimerHandle
 
-    def _is_long(self) -> None:
-        now = self._loop.time()
-        seconds = now - self._began_at
+    def is_long() -> None:
+        nonlocal timer
+        now = loop.time()
+        seconds = now - began_at
         # The intervals double: observers hear of a long wait soon, and a log is not filled by it.
-        self._timer = self._loop.call_later(seconds, self._is_long)
-        reason, ends_at = self.reason, self.ends_at
-        if reason == "bucket" and (paused_until := self._bucket.stats().paused_until) is not None:
+        timer = loop.call_later(seconds, is_long)
+        reason, ends_at = wait.reason, wait.ends_at
+        # A pause of the bucket has an end that can be told, the turn in its queue has none.
+        if reason == "bucket" and (paused_until := bucket.stats().paused_until) is not None:
             reason, ends_at = "pause", paused_until
-        until = None if ends_at is None else later(self._clock(), ends_at - now)
-        self._announce(Waiting(self._request.operation, self._request.entity_id, reason, seconds, until))
+        until = None if ends_at is None else later(clock(), ends_at - now)
+        announce(Waiting(request.operation, request.entity_id, reason, seconds, until))
+
+    timer = loop.call_later(_LONG, is_long)
+    try:
+        yield wait
+    finally:
+        timer.cancel()
+    # Not reached by a wait that failed or was cancelled: it came to nothing.
+    seconds = loop.time() - began_at
+    if seconds >= _NOTICEABLE:
+        reason = "retry" if wait.reason == "retry" else "turn"
+        announce(Waited(request.operation, request.entity_id, reason, seconds))

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from attrs import evolve
 
-from asyncfin.errors import MalformedAnswerError
+from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import (
     Catalogue,
     CataloguePage,
@@ -175,7 +175,7 @@ async def _pages(
             response = await (ahead or send(request))
             ahead = None
             async with decoding_lock():
-                with codec.error_context(request.operation, request.entity_id, response):
+                with error_context(request.operation, request.entity_id, response):
                     page = await read(response)
                 if page.next_cursor is not None:
                     request = request_for(cursor=page.next_cursor)
@@ -223,7 +223,7 @@ async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
             send, dataset.entity_id, expected_dataset_id=dataset.dataset_id, page_size=100
         )
     ]
-    with codec.error_context("catalogue", dataset.entity_id):
+    with error_context("catalogue", dataset.entity_id):
         listed = {id(page.scope_groups): page.scope_groups for page in pages}  # once for the same bytes
         scope_groups = _joined_scopes(group for groups in listed.values() for group in groups)
         groups = _joined_groups(group for page in pages for group in page.groups)

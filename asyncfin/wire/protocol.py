@@ -25,6 +25,7 @@ from asyncfin.errors import (
     ServerFailureError,
     ServiceError,
     ValidationFailedError,
+    error_context,
 )
 from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.query import Query
@@ -153,7 +154,7 @@ def read_dataset(request: Request, response: Response) -> Dataset:
     Raises:
         MalformedAnswerError: it breaks the spec, or is of another entity.
     """
-    with codec.error_context(request.operation, request.entity_id, response):
+    with error_context(request.operation, request.entity_id, response):
         dataset = codec.decode_dataset(response.body)
         check_publication(dataset, entity_id=request.entity_id)
     return dataset
@@ -165,7 +166,7 @@ def read_json(request: Request, response: Response) -> Any:
     Raises:
         MalformedAnswerError: it is no JSON.
     """
-    with codec.error_context(request.operation, request.entity_id, response):
+    with error_context(request.operation, request.entity_id, response):
         return codec.decode_json(response.body)
 
 

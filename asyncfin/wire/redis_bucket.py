@@ -20,7 +20,8 @@ from urllib.parse import quote
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError, BucketUnavailableError
 from asyncfin.model import checks
 from asyncfin.wire.booking import SharedBucket, Store
-from asyncfin.wire.bucket import Bucket, check_rate, check_size, utc_now
+from asyncfin.wire.bucket import Bucket, check_rate, check_size
+from asyncfin.wire.clock import utc_now
 from asyncfin.wire.ledger import EPSILON, LATE, Booking
 from asyncfin.wire.tasks import SingleFlight, closed_with_loop
 

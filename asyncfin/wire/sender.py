@@ -20,6 +20,7 @@ from asyncfin.errors import (
     ServiceError,
     TransportError,
     TruncatedAnswerError,
+    error_context,
 )
 from asyncfin.events import (
     Observer,
@@ -31,9 +32,9 @@ from asyncfin.events import (
 )
 from asyncfin.model import checks
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.wire import codec
-from asyncfin.wire.bucket import Bucket, later
-from asyncfin.wire.observers import AnnouncedWait, Announcer, Tally, log
+from asyncfin.wire.bucket import Bucket
+from asyncfin.wire.clock import later
+from asyncfin.wire.observers import Announcer, Tally, announced, log
 from asyncfin.wire.protocol import Request, Response, ends_within_json, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
 from asyncfin.wire.token import Secret, Tokens, TokenSource
@@ -46,7 +47,7 @@ _serials = count(1)
 class _Progress:
     """How far one request has come. Errors, the response and the events take what they say from here.
 
-    It is the `codec.Origin` of the errors, hence `at` and `request_id`.
+    It is the `Origin` of the errors, hence `at` and `request_id`.
 
     Attributes:
         attempts: how often the request was sent.
@@ -126,7 +127,7 @@ class Sender:
         self._shared: _Shared | None = None
         self._tally = Tally()
         self.announce = Announcer(self._tally, log, *observers)
-        self._waiting = partial(AnnouncedWait, announce=self.announce, clock=transport.clock, bucket=bucket)
+        self._waiting = partial(announced, announce=self.announce, clock=transport.clock, bucket=bucket)
 
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
@@ -144,7 +145,7 @@ class Sender:
         """
         progress = _Progress(self._transport.clock)
         # Completes an error raised within: of which request it is, at which attempt, and when.
-        completing = partial(codec.error_context, request.operation, request.entity_id, progress)
+        completing = partial(error_context, request.operation, request.entity_id, progress)
         error: ServiceError | TransportError | None = None
         async with self._transport.until_closed():  # closing ends the block, and the last line raises
             while True:
@@ -224,6 +225,8 @@ class Sender:
             try:
                 # The method itself: the transport calls it as it writes the headers.
                 response = await self._transport.send(request, {"Authorization": token.bearer})
+                if not isinstance(response, Response):
+                    raise response
                 if ends_within_json(response):
                     raise TruncatedAnswerError("the response ended within its JSON")
             except BaseException as failed:  # a cancellation too: what has started must be seen to end

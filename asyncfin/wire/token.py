@@ -56,9 +56,6 @@ class Secret:
         """
         return "".join(map(_escapes, self._text))
 
-    def __len__(self) -> int:
-        return len(self._text)
-
     def __repr__(self) -> str:
         return f"Secret{_HIDDEN}"
 
@@ -88,7 +85,7 @@ class Tokens:
     def __init__(self, token: str | AskToken, *, timeout: float = inf) -> None:
         self._timeout = timeout
         self._ask = None if isinstance(token, str) else token
-        self._known: deque[Secret] = deque(maxlen=_REMEMBERED)
+        self._struck: deque[Secret] = deque(maxlen=_REMEMBERED)
         self.held: Secret | None = None
         self._asking: SingleFlight[str, Secret | str] = SingleFlight()
         if isinstance(token, str):
@@ -132,7 +129,7 @@ class Tokens:
         # the tokens are looked for in the texts without them.
         texts = (response.body, "\n".join(response.headers.values()).encode())
         plain = (*texts, *(bare for text in texts if (bare := _unescaped(text)) is not text))
-        echoed = [each for each in self._known if len(each) >= _SHORTEST_STRUCK and each.occurs_in(*plain)]
+        echoed = [each for each in self._struck if each.occurs_in(*plain)]
         if not echoed:
             return response
         # The longer first, for one may begin with another.
@@ -163,7 +160,8 @@ class Tokens:
 
     def _keep(self, text: str) -> Secret:
         self.held = Secret(text)
-        self._known.appendleft(self.held)
+        if len(text) >= _SHORTEST_STRUCK:
+            self._struck.appendleft(self.held)
         return self.held
 
 

@@ -11,7 +11,7 @@ import asyncio
 import ssl as tls
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from math import inf
 from typing import NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlencode
@@ -30,6 +30,7 @@ from asyncfin.errors import (
 )
 from asyncfin.model import checks
 from asyncfin.wire.address import checked_base_url, environment_proxy
+from asyncfin.wire.clock import utc_now
 from asyncfin.wire.inflate import (
     ACCEPTED,
     MAX_STREAMS,
@@ -48,10 +49,6 @@ HeaderValue: TypeAlias = str | Callable[[], str]
 
 CLOSED = "the client is closed"
 _INLINE_BYTES = 256 * 1024
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class _LoopState(NamedTuple):
@@ -98,7 +95,7 @@ class Transport:
         trust_env: bool = False,
         allow_http: bool = False,
         max_body_bytes: int = 64 * 1024 * 1024,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         checks.instance_of(bool)("allow_http", allow_http)
         self.base_url = checked_base_url(base_url, allow_http=allow_http)
@@ -114,26 +111,55 @@ class Transport:
     def __repr__(self) -> str:
         return f"Transport({self.base_url!r})"
 
-    async def send(self, request: Request, headers: Mapping[str, HeaderValue]) -> Response:
-        """Send `request` once and return the response, whatever its status.
+    async def send(
+        self, request: Request, headers: Mapping[str, HeaderValue]
+    ) -> Response | TransportError | MalformedAnswerError:
+        """Send `request` once and return the response, whatever its status, or the error in its place.
 
-        It is complete, but for the body of a 429 or 5xx that is late, broken or can't be read.
+        A response is complete, but for the body of a 429 or 5xx that is late, broken or can't be read.
+        The error is for the caller to raise: raised here, its context and its frames would lead to
+        aiohttp, whose exceptions hold the request's headers.
 
         Args:
             headers: to send beside those of every request. A value may be a function that returns it: it
                 is called as the headers are written, so that no waiting frame holds a secret.
 
+        Returns:
+            The response; a TransportError where no complete one came; a MalformedAnswerError where the body
+            is larger than allowed, or in a coding not asked for.
+
         Raises:
-            TransportError: no complete response came; its class says why.
-            MalformedAnswerError: the body is larger than allowed, or in a coding not asked for.
             RuntimeError: this is closed, or belongs to another event loop that is not closed.
         """
         session = (await self._opened()).session
-        outcome = await self._exchange(session, request, headers)
-        if isinstance(outcome, Response):
-            return outcome
-        # Raised out here, so that neither its context nor its frames lead to aiohttp, or to the body.
-        raise outcome
+        query = f"?{urlencode(request.params, quote_via=quote)}" if request.params else ""
+        content_type = {} if request.body is None else {"Content-Type": "application/json"}
+        head: Response | None = None
+        try:
+            async with asyncio.timeout(self.timeouts.total):
+                async with session.request(
+                    request.method,
+                    URL(f"{self.base_url}{request.path}{query}", encoded=True),
+                    data=request.body,
+                    headers=cast("Mapping[str, str]", {**content_type, **headers}),  # see _LateHeadersRequest
+                    allow_redirects=False,
+                ) as response:
+                    received = {
+                        name.decode().lower(): value.decode(errors="replace")
+                        for name, value in response.raw_headers
+                    }
+                    head = Response(response.status, received, b"", self.clock())
+                    raw = await self._read(response)
+                # An empty body is no valid gzip. That of an error is taken as it is: its status says enough.
+                coding = received.get("content-encoding", "") if raw or head.status < 300 else ""
+                body = await inflated(raw, coding, self._max_body_bytes)
+        except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
+            # A 429 or a 5xx says in its head what to do, whatever has become of its body; a proxy's 503 often
+            # breaks off.
+            if head is not None and (head.status == 429 or head.status >= 500):
+                return head
+            return self._failure(error)
+        return evolve(head, body=body, at=self.clock())
 
     @asynccontextmanager
     async def until_closed(self) -> AsyncIterator[None]:
@@ -215,46 +241,13 @@ class Transport:
             middlewares=(_without_resending,),
             proxy=environment_proxy(self.base_url) if self._trust_env else None,
             timeout=aiohttp.ClientTimeout(
-                # Bound by `asyncio.timeout` in `_exchange`, which counts inflating too.
+                # Bound by `asyncio.timeout` in `send`, which counts inflating too.
                 total=None,
                 connect=self.timeouts.connect,
                 sock_read=self.timeouts.read,
                 ceil_threshold=inf,  # otherwise aiohttp rounds what is above 5 s up to whole seconds
             ),
         )
-
-    async def _exchange(
-        self, session: aiohttp.ClientSession, request: Request, headers: Mapping[str, HeaderValue]
-    ) -> Response | Exception:
-        """Return the response, or the error that says why there is none."""
-        query = f"?{urlencode(request.params, quote_via=quote)}" if request.params else ""
-        content_type = {} if request.body is None else {"Content-Type": "application/json"}
-        head: Response | None = None
-        try:
-            async with asyncio.timeout(self.timeouts.total):
-                async with session.request(
-                    request.method,
-                    URL(f"{self.base_url}{request.path}{query}", encoded=True),
-                    data=request.body,
-                    headers=cast("Mapping[str, str]", {**content_type, **headers}),  # see _LateHeadersRequest
-                    allow_redirects=False,
-                ) as response:
-                    received = {
-                        name.decode().lower(): value.decode(errors="replace")
-                        for name, value in response.raw_headers
-                    }
-                    head = Response(response.status, received, b"", self.clock())
-                    raw = await self._read(response)
-                # An empty body is no valid gzip. That of an error is taken as it is: its status says enough.
-                coding = received.get("content-encoding", "") if raw or head.status < 300 else ""
-                body = await inflated(raw, coding, self._max_body_bytes)
-        except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
-            # A 429 or a 5xx says in its head what to do, whatever has become of its body; a proxy's 503 often
-            # breaks off.
-            if head is not None and (head.status == 429 or head.status >= 500):
-                return head
-            return self._failure(error)
-        return evolve(head, body=body, at=self.clock())
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0
@@ -271,7 +264,7 @@ class Transport:
             await asyncio.sleep(0)
             return b"".join(pieces)
 
-    def _failure(self, error: Exception) -> Exception:
+    def _failure(self, error: Exception) -> TransportError | MalformedAnswerError:
         """Say in our own words what went wrong; the text of `error` may hold headers."""
         limits = self.timeouts
         match error:  # in this order: many of these are subclasses of later ones

@@ -20,7 +20,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 from attrs import field, frozen
 
-from asyncfin.errors import MalformedAnswerError
+from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.period import Period
 from asyncfin.model.query import VALUE_VERSIONS
@@ -31,7 +31,6 @@ from asyncfin.wire.codec import (
     JsonBytes,
     Metadata,
     decode,
-    error_context,
     json_text,
     refuse_repeated,
     utc_timestamp,

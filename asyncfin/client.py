@@ -409,7 +409,7 @@ class Client:
     def _read(self, question: Question, operation: str) -> Read:
         read = self.whole_read(question.entity_id, operation)
         # With a Catalogue as the source no other publication will do.
-        read.pinned = question.pinned
+        read.pinned = isinstance(question.source, Catalogue)
         read.fills_cache &= question.fill_cache
         if question.max_age is not None:
             read.max_age = question.max_age

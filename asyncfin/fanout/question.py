@@ -64,8 +64,3 @@ class Question:
         except TypeError:  # a predicate that can't be compared is like no other
             return id(self)
         return key
-
-    @property
-    def pinned(self) -> bool:
-        """Whether no other publication than the source will do."""
-        return isinstance(self.source, Catalogue)

@@ -186,6 +186,61 @@ async def test_too_many_lines_are_refused() -> None:
         panel.plot()
 
 
+def formatted(panel: Panel, formats: dict[str, str]) -> Panel:
+    """Return the panel with other number formats, by series id."""
+    series = tuple(
+        evolve_series(each, number_format=formats.get(each.series_id, each.number_format))
+        for each in panel._grid.series
+    )
+    return evolve(panel, grid=evolve(panel._grid, series=series))
+
+
+async def amounts_and_rates(name: str = "Example Company") -> Panel:
+    """Return billions in one format, and a ratio in another."""
+    numbers = {"sales.annual": {FY23: 2e9, FY24: 3e9}, "rate.annual": {FY23: 0.2, FY24: 0.3}}
+    panel = await panel_of(numbers, [FY23, FY24])
+    return renamed(formatted(panel, {"rate.annual": "0.0%"}), name)
+
+
+async def test_number_formats_do_not_share_a_scale(pyplot: Any) -> None:
+    """A ratio next to billions has axes of its own below them, with the same ticks and a title of its own."""
+    axes = (await amounts_and_rates()).plot()
+    first, second = axes.figure.axes
+    assert first is axes
+    assert [list(line.get_ydata()) for line in first.lines] == [[2e9, 3e9]]
+    assert [list(line.get_ydata()) for line in second.lines] == [[0.2, 0.3]]
+    assert second.get_ylim()[1] < 1
+    assert [each.get_title(loc="left") for each in (first, second)] == [
+        f"Example Company, Label of {metric}, Whole company, annual" for metric in ("sales", "rate")
+    ]
+    assert ticks(first) == ticks(second) == ["FY2023", "FY2024"]
+    assert len(pyplot.get_fignums()) == 1
+
+
+async def test_a_second_panel_is_added_to_the_axes_of_each_format() -> None:
+    """Another company's amounts join the amounts, and its ratios the ratios, wherever it is asked for."""
+    axes = (await amounts_and_rates()).plot()
+    other = await amounts_and_rates("Other")
+    assert other.plot(axes.figure.axes[1]) is axes.figure.axes[1]
+    assert [sorted(drawn(each)) for each in axes.figure.axes] == [["Example Company", "Other"]] * 2
+
+
+async def test_axes_of_one_scale_refuse_other_formats(pyplot: Any) -> None:
+    """The error names the formats and what to do; the axes keep what they had."""
+    _, axes = pyplot.subplots()
+    panel = await amounts_and_rates()
+    with pytest.raises(
+        SelectionError, match=r"number formats \('#,##0', '0.0%'\) can't share .* leave out ax"
+    ):
+        panel.plot(axes)
+    assert not axes.lines
+    panel.where(lambda series: series.number_format == "#,##0").plot(axes)
+    with pytest.raises(SelectionError, match=r"series.number_format == '0.0%'"):
+        panel.plot(axes)
+    assert len(axes.lines) == 1
+    panel.where(lambda series: series.number_format == "0.0%").plot(axes.twinx())
+
+
 async def test_on_small_axes_title_legend_and_ticks_have_room(pyplot: Any) -> None:
     """Three panels side by side, without a layout engine: nothing covers anything else or is cut off."""
     years = [Period(year, 12, 12) for year in range(2005, 2025)]

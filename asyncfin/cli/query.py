@@ -180,18 +180,18 @@ def check_picture(file: Path) -> None:
 def _plot(panels: list[Panel], file: Path) -> None:
     from matplotlib import pyplot
 
-    # A figure of our own, which is closed on every way out.
-    figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
+    from asyncfin.table.plot import plot
+
     try:
-        for panel in panels:
-            panel.plot(axes)
+        figure: Any = plot([panel._grid for panel in panels], None).figure
     except SelectionError as error:
         complaint = str(error).partition(": cut")
     else:
-        figure.savefig(file, dpi=150)
+        try:
+            figure.savefig(file, dpi=150)
+        finally:
+            pyplot.close(figure)
         screen().print(f"wrote {file}")
         return
-    finally:
-        pyplot.close(figure)
     narrower = ": narrow it with --metric, --basis, --scope or --cadence" if complaint[1] else ""
     raise UsageError(complaint[0] + narrower)

@@ -323,22 +323,27 @@ class Panel:
         """Draw the numbers as lines over fiscal time, for a quick look (extra ``plot``).
 
         Each series has a line for each duration of its periods, broken where a period has no value. Fiscal
-        months are drawn evenly; they are not calendar months.
+        months are drawn evenly; they are not calendar months. Series of different number formats, such as
+        amounts and percentages, are drawn in Axes of their own, one below the other.
 
         Args:
             ax: the Axes of matplotlib to draw on. The lines are added to those of other panels there, and
-                title, legend and ticks are made to hold for all of them. None: a new figure.
+                title, legend and ticks are made to hold for all of them. If `ax` is one of several that
+                share their x axis, as those of a plot with several number formats do, each line goes to
+                the one with its format. None: a new figure.
 
         Returns:
-            The Axes; ``panel.plot().figure.savefig("panel.png")`` writes the picture.
+            The given Axes, or the first of the new figure, whose `figure.axes` are all of them.
+            ``panel.plot().figure.savefig("panel.png")`` writes the picture.
 
         Raises:
-            SelectionError: there is no value to draw, or there are more than 10 lines in all.
+            SelectionError: there is no value to draw, there are more than 10 lines in all, or `ax` would
+                have lines of several number formats.
             ImportError: matplotlib is not installed.
         """
         from asyncfin.table.plot import plot
 
-        return plot(self._grid, ax)
+        return plot([self._grid], ax)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the long table as a stream of Arrow's C interface, which other libraries read."""

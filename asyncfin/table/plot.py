@@ -1,9 +1,11 @@
 """Plots of panels: numbers over fiscal time, as lines.
 
-A line is of one series and one duration, because a year and its quarters are different quantities.
+A line is of one series and one duration, because a year and its quarters are different quantities. Lines of
+different number formats do not share a scale, on which a ratio next to billions would be flat: the service
+has no field for the unit, and the number format is what differs between amounts, ratios and percentages.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import ceil
 from textwrap import fill
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 
 # More lines cannot be distinguished.
 _MOST_LINES = 10
+# Of a figure in inches: of one axes, and of each of several.
+_WIDTH = 9.0
+_HEIGHT = 5.5
+_STACKED_HEIGHT = 4.0
+# From the axes down to the legend, for the labels of the ticks.
+_LEGEND_GAP = 0.35
 # For each inch of the axes' width: ticks with a label each, and characters of the title.
 _TICKS = 1.2
 _CHARACTERS = 10
@@ -47,6 +55,10 @@ class _Line:
     points: tuple[tuple[Period, float], ...]
     step: int
 
+    @property
+    def number_format(self) -> str:
+        return self.row.series.number_format
+
     def coordinates(self) -> tuple[list[int], list[float]]:
         """Return fiscal ends and numbers; NaN between them breaks the line."""
         ends, numbers = [], []
@@ -63,33 +75,78 @@ class _Line:
 _LINES: "WeakKeyDictionary[Line2D, _Line]" = WeakKeyDictionary()
 
 
-def plot(grid: Grid, ax: "Axes | None") -> "Axes":
-    """Add the numbers of each series to the axes, and return these."""
+def plot(grids: Sequence[Grid], ax: "Axes | None") -> "Axes":
+    """Draw the numbers of each series, those of each number format into axes of their own.
+
+    Args:
+        ax: the axes to add to. Where it is one of several that share their x axis, the lines go to the one
+            that has their number format. None: a new figure, with the axes one below the other.
+
+    Returns:
+        The given axes, or the first ones of the new figure.
+    """
     pyplot = library("matplotlib.pyplot", "plot")
     if ax is not None:
         checks.instance_of(library("matplotlib.axes", "plot").Axes)("ax", ax)
-    lines = list(_lines(grid))
+    lines = [line for grid in grids for line in _lines(grid)]
     if not lines:
-        raise SelectionError(f"there is nothing to draw: no series of {grid.catalogue.name} has a value here")
-    count = len(lines) + (0 if ax is None else len(_drawn(ax)))
+        entities = " or ".join(dict.fromkeys(grid.catalogue.name for grid in grids))
+        raise SelectionError(f"there is nothing to draw: no series of {entities} has a value here")
+    formats = list(dict.fromkeys(line.number_format for line in lines))
+    places = {} if ax is None else _places(ax, formats)
+    count = len(lines) + sum(len(_drawn(each)) for each in set(places.values()))
     if count > _MOST_LINES:
         raise SelectionError(
             f"a plot must have at most {_MOST_LINES} lines, one for each series and duration,"
             f" not {count}: cut the panel with where() and during()"
         )
     if ax is None:
-        _, ax = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
+        height = _HEIGHT if len(formats) == 1 else _STACKED_HEIGHT * len(formats)
+        _, stack = pyplot.subplots(
+            len(formats), sharex=True, squeeze=False, figsize=(_WIDTH, height), layout="constrained"
+        )
+        places = dict(zip(formats, stack[:, 0], strict=True))
+        for each in places.values():
+            each.tick_params(labelbottom=True)  # the legends keep the axes apart, so each needs its labels
     # Everything has been checked: axes of the user's own are never left with half of the lines.
     for line in lines:
-        (artist,) = ax.plot(*line.coordinates(), marker="o", markersize=3)
+        (artist,) = places[line.number_format].plot(*line.coordinates(), marker="o", markersize=3)
         _LINES[artist] = line
-    drawn = _drawn(ax)
-    inches = ax.get_window_extent().width / ax.figure.dpi
-    _name(ax, drawn, inches)
-    _label_ends(ax, drawn.values(), inches)
-    ax.yaxis.set_major_formatter(lambda number, _: _short(number))
-    ax.grid(alpha=0.3)
-    return ax
+    shown = ax or places[formats[0]]
+    drawn = {each: _drawn(each) for each in _stack(shown)}
+    # They share the x axis, and so its ticks.
+    every = [line for lines in drawn.values() for line in lines.values()]
+    for each in filter(drawn.get, drawn):
+        inches = each.get_window_extent().width / each.figure.dpi
+        _name(each, drawn[each], inches)
+        _label_ends(each, every, inches)
+        each.yaxis.set_major_formatter(lambda number, _: _short(number))
+        each.grid(alpha=0.3)
+    return shown
+
+
+def _places(ax: "Axes", formats: Sequence[str]) -> "dict[str, Axes]":
+    """Return the axes for each number format: the given ones, or others with the same x axis.
+
+    Raises:
+        SelectionError: there are none for a format.
+    """
+    if len(formats) == 1 and not _drawn(ax):
+        return {formats[0]: ax}
+    # The given ones last: they are preferred to others of the same format.
+    have = {line.number_format: each for each in [*_stack(ax), ax] for line in _drawn(each).values()}
+    if missing := [each for each in formats if each not in have]:
+        several = ", ".join(map(repr, dict.fromkeys([*have, *formats])))
+        raise SelectionError(
+            f"series of several number formats ({several}) can't share the scale of ax: leave out ax, or draw"
+            f" panel.where(lambda series: series.number_format == {missing[-1]!r}) into other axes"
+        )
+    return {each: have[each] for each in formats}
+
+
+def _stack(ax: "Axes") -> "list[Axes]":
+    """Return the axes that share the x axis of these, and themselves."""
+    return list(ax.get_shared_x_axes().get_siblings(ax))
 
 
 def _drawn(ax: "Axes") -> "dict[Line2D, _Line]":
@@ -129,7 +186,10 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
     # Without a layout engine the figure has no room for a legend below the axes.
     below: dict[str, Any] = {}
     if ax.figure.get_layout_engine():
-        below = {"loc": "upper left", "bbox_to_anchor": (0, -0.08)}
+        down = library("matplotlib.transforms", "plot").ScaledTranslation(
+            0, -_LEGEND_GAP, ax.figure.dpi_scale_trans
+        )
+        below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": ax.transAxes + down}
     ax.legend(handles=list(drawn), fontsize="small", frameon=False, **below)
 
 

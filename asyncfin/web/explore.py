@@ -183,6 +183,7 @@ class _Pages:
                 (series, panel.catalogue.scope_names(series.scopes), series.values)
                 for series in panel.series[:MAX_ROWS]
             ]
+            charts, hidden = _charts(panel)
         return self._page(
             request,
             "answer.html",
@@ -190,7 +191,9 @@ class _Pages:
             plan=plan,
             rows=rows,
             first=max(0, len(panel.periods) - MAX_COLUMNS),
-            chart=_chart(panel),
+            durations={period.duration_months for period in panel.periods},
+            charts=charts,
+            lines_hidden=hidden,
             python=question.python(entity_id),
         )
 
@@ -284,17 +287,18 @@ def _tree(
     return [(group, list(paths.items())) for group, paths in tree.items()]
 
 
-def _chart(panel: Panel) -> dict[str, object]:
-    """Return the lines of a chart by fiscal end: one for each series and duration.
+def _charts(panel: Panel) -> tuple[list[dict[str, object]], int]:
+    """Return a chart for each number format, and how many lines are left out of them.
 
-    A gap is None. A fiscal end at which the panel has no period of a line's duration is "", which is no gap.
+    A chart has a line for each series and duration, by fiscal end. Amounts and ratios do not share a scale. A
+    gap is None. A fiscal end at which the panel has no period of a line's duration is "", which is no gap.
     """
     ends = sorted({period.fiscal_end for period in panel.periods})
     # Of periods with the same end the longest gives its label: FY2021, not 2021-Q4.
     labels = {
         period.fiscal_end: period.label for period in sorted(panel.periods, key=lambda p: p.duration_months)
     }
-    lines: list[dict[str, object]] = []
+    lines: list[tuple[str, dict[str, object]]] = []
     for series in panel:
         by_duration: dict[int, dict[int, float | None]] = {}
         for period, value in zip(panel.periods, series.values, strict=True):
@@ -306,16 +310,12 @@ def _chart(panel: Panel) -> dict[str, object]:
         name = " / ".join(
             [printable(series.label), *map(printable, panel.catalogue.scope_names(series.scopes))]
         )
-        lines += (
-            {
-                "label": name if len(filled) == 1 else f"{name}, {months} months",
-                "numbers": [line.get(end, "") for end in ends],
-            }
-            for months, line in filled.items()
-        )
-    return {
-        "ends": ends,
-        "labels": [labels[end] for end in ends],
-        "lines": lines[:MAX_LINES],
-        "hidden": max(0, len(lines) - MAX_LINES),
-    }
+        for months, line in filled.items():
+            label = name if len(filled) == 1 else f"{name}, {months} months"
+            numbers = [line.get(end, "") for end in ends]
+            lines.append((series.number_format, {"label": label, "numbers": numbers}))
+    by_format: dict[str, list[dict[str, object]]] = {}
+    for number_format, drawn in lines[:MAX_LINES]:
+        by_format.setdefault(number_format, []).append(drawn)
+    axis = {"ends": ends, "labels": [labels[end] for end in ends]}
+    return [{**axis, "lines": each} for each in by_format.values()], max(0, len(lines) - MAX_LINES)

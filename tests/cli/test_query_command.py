@@ -411,6 +411,18 @@ def test_several_entities_are_drawn_into_one_picture(command: Command, tmp_path:
     assert "Ratios" in path.read_text()
 
 
+def test_an_entity_without_a_value_is_named_beside_the_picture_of_the_others(
+    command: Command, tmp_path: Path
+) -> None:
+    """One empty answer of two leaves the other one to draw."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "one.png"
+    asked = ("--metric", "Revenue", "--exact", "FY2023", "--plot", str(path))
+    result = command("query", ENTITY, RATIOS_ENTITY, *asked)
+    assert (result.code, path.exists()) == (0, True)
+    assert result.line.startswith("asyncfin: Ratios: no values")
+
+
 def mpl_text_as_text() -> AbstractContextManager[None]:
     """Let matplotlib write text into SVG files as text, not as outlines."""
     import matplotlib

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -103,6 +104,25 @@ async def test_the_table_holds_the_texts_of_the_panel(
         [value.text if value else "" for value in series.values] for series in panel
     ]
     assert "planned" in answer.text
+
+
+async def test_number_formats_have_charts_of_their_own(page: Page) -> None:
+    """A tax rate next to billions of revenue would be a flat line."""
+    chosen = ["Revenue/annual", "EffectiveTaxRate/annual", "Cash/annual"]
+    answer = await page.post("answer", series=chosen, rule="annual", last="2")
+    charts = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
+    labels = [sorted(line["label"].partition(" /")[0] for line in chart["lines"]) for chart in charts]
+    assert sorted(labels) == [["Cash", "Revenue"], ["Effective tax rate"]]
+    assert all(chart["labels"] == charts[0]["labels"] for chart in charts)
+
+
+async def test_columns_of_several_durations_name_them(page: Page) -> None:
+    """A quarter, the nine months and the year that end together stand side by side."""
+    answer = await page.post("answer", series=["Revenue/quarterly"], rule="trailing", last="12")
+    heads = re.findall(r'<th scope="col">([^<]*)<br><small>([^<]*)</small>', answer.text)
+    assert {(label[-2:], months) for label, months in heads} >= {("Q3", "3 months"), ("9M", "9 months")}
+    alone = await page.post("answer", series=["Revenue/annual"], rule="annual", last="2")
+    assert "<br><small>12 months" not in alone.text
 
 
 async def test_progress_counts_each_answered_query_once_however_many_ask(page: Page) -> None:

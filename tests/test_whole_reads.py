@@ -85,7 +85,7 @@ async def test_a_question_asked_again_is_not_planned_again() -> None:
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         plan = await client.plan(ENTITY_ID, Select(), Annual())
         assert await client.plan(ENTITY_ID, Select(), Annual()) is plan
-        assert (await client.plan(plan.catalogue, Select(), Annual())).question.pinned
+        assert (await client.plan(plan.catalogue, Select(), Annual())).question.source is plan.catalogue
         assert await client.plan(ENTITY_ID, Select(metric_ids="Sales"), Annual()) is not plan
         assert await client.plan(ENTITY_ID, Select(), Annual(last=1)) is not plan
         other = await client.plan(ENTITY_ID, Select(), Annual(), value_version="latest_restated")

@@ -39,6 +39,7 @@ class Account:
     """
 
     name: str
+    # Checked here: a wrong one would show up much later, as a strange 429.
     allowance: int | None = field(default=None, validator=optional(ge(0)))
     rate: float | None = field(default=None, validator=optional(gt(0)))
     burst: int = field(default=1, validator=ge(1))
@@ -56,9 +57,11 @@ class Token:
 
     def grants(self, permission: str, base_url: str) -> bool:
         """Return whether a permission is held, by its short name or its full identifier (spec 4.4)."""
+        # The full identifier begins with the address of the service; the short name is what people write.
         return any(held.removeprefix(base_url).lstrip("/") == permission for held in self.permissions)
 
 
+# The store is one. A Protocol, since the store imports this module for Account and Token.
 class Counts(Protocol):
     """Where the meter keeps its counts."""
 
@@ -78,6 +81,7 @@ class Meter:
     counts: Counts
     clock: Callable[[], datetime]
     time: Callable[[], float]
+    # By account, since all tokens of one share its rate (spec 5 rule 5).
     _due: dict[str, float] = field(factory=dict)
 
     def now(self) -> datetime:
@@ -91,6 +95,7 @@ class Meter:
             RefusedError: 429, with Retry-After in whole seconds: its allowance or its rate is used up.
         """
         now = self.now()
+        # Asked of the store each time: a store in a file may be used again on the same day.
         spent = sum(requests for *_, requests in self.counts.counts(account.name, now.date(), now.date()))
         if account.allowance is not None and spent >= account.allowance:
             # Allowances are of UTC days (spec 8).
@@ -104,6 +109,7 @@ class Meter:
             return
         # GCRA: at `_due` a full burst has grown back.
         earliest = self._due.get(account.name, -math.inf) - (account.burst - 1) / account.rate
+        # The tolerance is for float arithmetic: who waits exactly as long as told must not be refused again.
         if (wait := earliest - self.time() - 1e-9) > 0:
             raise too_many("rate_limited", "Too many data requests in a short time.", wait)
 
@@ -117,6 +123,7 @@ class Meter:
 
 
 def too_many(code: str, message: str, seconds: float) -> RefusedError:
+    # Whole seconds, rounded up (spec 8 rule 4): rounded down, it would name a moment of one more refusal.
     return RefusedError(429, code, message, headers={"Retry-After": str(max(1, math.ceil(seconds)))})
 
 
@@ -127,6 +134,7 @@ def usage(query: str, account: Account, meter: Meter) -> Usage:
         RefusedError: 400 for a wrong range.
     """
     given = read_fields(query_parameters(query), UsageParameters)
+    # What happens without a date is not shown in spec 4.4. Today is the smallest choice.
     end = given.end_date or meter.now().date()
     start = given.start_date or end
     length = (end - start).days + 1
@@ -134,6 +142,7 @@ def usage(query: str, account: Account, meter: Meter) -> Usage:
         raise invalid([("start_date", f"is {start}, after end_date {end}")])
     if length > MAX_DAYS:
         raise invalid([("end_date", f"makes a range of {length} days, not at most {MAX_DAYS}")])
+    # Idle days stand in it too, so that nobody has to guess whether a day is missing or was quiet.
     days: dict[date, dict[str, int]] = {start + timedelta(days=at): {} for at in range(length)}
     for day, operation, requests in meter.counts.counts(account.name, start, end):
         days[date.fromisoformat(day)][operation] = requests

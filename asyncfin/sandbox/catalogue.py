@@ -29,10 +29,12 @@ def catalogue_page(query: str, current: Current, store: Store, dialect: Dialect)
     if re.fullmatch(r"[0-9]{1,9}", given.get("limit", "")):
         given["limit"] = int(given["limit"])
     asked = read_fields(given, CatalogueParameters)
+    # Any other limit may follow on the next page: the cursor counts series, not pages.
     bound_to = fingerprint(f"catalogue {current.entity_id}".encode())
     position = start_of(asked.cursor, bound_to, asked.expected_dataset_id, current.dataset_id, dialect)
     page = cut_page(position, store.size(current.number), asked.limit, dialect)
     rows = store.catalogue_series(current.number, page.series.start, page.series.stop - page.series.start)
+    # Rows are in catalogue order, so those of a group stand together and groupby needs no sorting.
     cursor = next_cursor(page, bound_to, current.dataset_id)
     scope_groups = _scope_groups([row[1] for row in rows], position.page, current, dialect)
     return b'%b,"periods":%b,"scope_groups":%b,"groups":[%b]%b}' % (
@@ -54,6 +56,7 @@ def _groups(rows: list[tuple[str, bytes]], current: Current) -> bytes:
 
 
 def _scope_groups(series: list[bytes], page: int, current: Current, dialect: Dialect) -> list[dict[str, Any]]:
+    # The spec does not say on which page a scope group is listed, so a client has to join them.
     if dialect.scope_groups == "first":
         return list(current.scope_groups) if page == 0 else []
     if dialect.scope_groups == "used":

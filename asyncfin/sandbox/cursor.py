@@ -15,6 +15,7 @@ from msgspec import UnsetType
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.errors import RefusedError, dataset_changed, invalid
 
+# No secret: the seal tells a mistyped or made-up cursor from one of ours, and guards nothing.
 _KEY = b"asyncfin sandbox cursor"
 _SEAL = 12
 
@@ -38,6 +39,7 @@ def _sealed(payload: bytes) -> bytes:
 
 def seal(position: Position, selection: str, dataset_id: str) -> str:
     """Return the `next_cursor` that leads to a position."""
+    # Nothing is kept for it in the store: a cursor works again after a restart, and any number of times.
     payload = f"{position.offset}|{position.page}|{selection}|{dataset_id}".encode()
     return base64.b64encode(_sealed(payload)).decode()
 
@@ -73,6 +75,7 @@ def start_of(
 def unsealed(text: str, selection: str) -> tuple[Position, str]:
     """Return the position that a cursor leads to, and the publication it was made for."""
     try:
+        # Without `validate` characters outside the alphabet are skipped, and a damaged cursor would pass.
         sealed = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         sealed = b""

@@ -29,6 +29,7 @@ Period = tuple[int, int, int]
 Row = tuple[int, dict[str, Any] | None, dict[str, Any] | Literal["withdrawn"] | None]
 
 _GZIP_MAGIC = b"\x1f\x8b"
+# A few kilobytes of gzip can stand for gigabytes, and a file may come from anywhere.
 _MAX_INFLATED = 512 << 20  # the largest real file has 30 MB
 
 
@@ -97,6 +98,7 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
     try:
         document = source if isinstance(source, Mapping) else _document(_content(source, name), name)
         entity_id, entity_name, publications = read_document(document)
+    # Raised below, outside of the handler, so that a user sees one error and not two.
     except WrongPlaceError as wrong:
         broken = BrokenDatasetError(name, wrong.place, wrong.problem)
     else:
@@ -135,6 +137,7 @@ def dump(dataset: DatasetFile) -> bytes:
         "publications": [compacted(publication) for publication in dataset.publications],
     }
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # No time in its header, or the same dataset would give other bytes each second.
     return gzip.compress(text.encode(), compresslevel=9, mtime=0)
 
 

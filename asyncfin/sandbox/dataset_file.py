@@ -21,6 +21,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from asyncfin.sandbox.reader import WrongPlaceError, read, shown, suggestion
 from asyncfin.sandbox.schema import MAX_DURATION, EntityId, Month, Uuid, Year
 
+# The first is what `dump` writes. Files of the second have the same tables, and more keys, which are ignored.
 FORMATS = ("asyncfin-dataset/1", "findata-dataset/1")
 WITHDRAWN: Final = "withdrawn"  # in place of a restated value: a restatement left none
 
@@ -31,10 +32,12 @@ Text = Annotated[
 _Index = Annotated[int, Meta(ge=0)]
 
 
+# A mistyped key of an optional member would otherwise leave its default there in silence.
 class _Closed(Struct, forbid_unknown_fields=True):
     pass
 
 
+# The ends of a scope's activity and report periods are points in time (spec 2.1).
 class _End(_Closed):
     year: Year
     end_month: Month
@@ -46,6 +49,7 @@ class _Scope(_Closed):
     name: Text | UnsetType = UNSET
     description: Text | UnsetType = UNSET
     role: Text | UnsetType = UNSET
+    # msgspec copies an empty default, so no two scopes share it.
     aliases: list[Text] = []
     active_start: _End | UnsetType = UNSET
     active_end: _End | UnsetType = UNSET
@@ -75,6 +79,7 @@ class _Reference(Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Series(_Closed, kw_only=True):
     series_id: Text
+    # Optional here and in a file as people write it; a file made from catalogue responses has both.
     reporting_group_id: Text | UnsetType = UNSET
     metric_id: Text
     label: Text | UnsetType = UNSET
@@ -105,6 +110,7 @@ class _Group(_Closed, kw_only=True):
             series.basis = _given(series.basis, self.basis)
 
 
+# As an array: a file lists a hundred of them, and rows point to them by index.
 class _Period(_Closed, array_like=True):
     year: Year
     end_month: Month
@@ -212,6 +218,7 @@ def _expanded(publication: _Publication, place: str) -> dict[str, Any]:
                 f"is {shown(period)}, which {fault}: sort by year, end month, duration",
             )
     check_ids(publication, place)
+    # Each series has an entry in `values` from here on, though a file may leave out one without any.
     formats = {each.series_id: each.number_format for group in publication.groups for each in group.series}
     for series_id in publication.values:
         if series_id not in formats:
@@ -317,6 +324,7 @@ class _Tables:
 
     def rows(self, given: Any, place: str, pattern: str) -> tuple[Any, ...]:
         """Return the rows of a series with complete value objects, ascending by period index."""
+        # Rows stand in the order of the periods, so one pass finds both disorder and repetition.
         rows = []
         last = -1
         for at, row in enumerate(read(given, list[_Row], place)):
@@ -362,6 +370,7 @@ class _Tables:
                 }
                 for source in value.sources
             ]
+        # Also for an int: JSON can spell one that no float reaches. A NaN fails every comparison.
         if not abs(number) <= sys.float_info.max:
             raise WrongPlaceError(place, f"is {shown(number)}, not a finite number")
         return {
@@ -402,6 +411,7 @@ def formatter(pattern: str) -> Callable[[float], str]:
     fraction = f"z{grouping}.{len(match[2] or '')}{match[3] or 'f'}"  # z: no "-0"
     if match[2] or match[3]:
         return lambda number: format(float(number), fraction)
+    # "d" takes no float, and "f" turns a large int into the nearest float.
     whole = f"{grouping}d"
     return lambda number: format(number, whole if isinstance(number, int) else fraction)
 
@@ -439,6 +449,7 @@ class _Compacted:
             return None
         report = value["report_period"]
         end = (report["year"], report["end_month"])
+        # Most values of most files are of this kind, and a bare number is much shorter.
         if end == self.periods[index][:2] and value["fill_type"] == "reported" and not value["sources"]:
             return value["number"]
         return [

@@ -73,6 +73,7 @@ def encoded_series(publication: Publication) -> Iterator[EncodedSeries]:
 def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedSeries:
     # Rendered once, when it is published; a page is only joined from these pieces.
     originals = {index: _cell(value, "original") for index, value, _ in rows if value is not None}
+    # Of a value that was never restated the latest one is the original. Spec 2.4 does not show more.
     latest = dict(originals)
     for index, _, restated in rows:
         if restated == WITHDRAWN:
@@ -80,6 +81,7 @@ def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedS
         elif restated is not None:
             latest[index] = _cell(restated, "latest_restated")
     size = (count + 7) // 8
+    # A query series has all fields of a catalogue series but this one (spec 2.4).
     head = {name: value for name, value in series.items() if name != "description"}
     return EncodedSeries(
         metric_id=series["metric_id"],
@@ -90,11 +92,13 @@ def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedS
         catalogue=encode(series),
         head=open_json(head),
         original=lines(originals, count),
+        # A series that was never restated is stored once, not twice.
         latest=None if latest == originals else lines(latest, count),
     )
 
 
 def bits(indexes: Iterable[int], size: int) -> bytes:
+    # A number of as many bits as periods: to find those that any of the series has is one OR for each.
     return sum(1 << index for index in indexes).to_bytes(size, "little")
 
 

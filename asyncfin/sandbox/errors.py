@@ -56,6 +56,7 @@ class RefusedError(Exception):
             "request_id": request_id,
         }
         if self.issues:
+            # The spec names field issues, not their structure (spec 7); `field` and `message` are our choice.
             error["issues"] = [
                 {"field": encodable(field), "message": encodable(text)} for field, text in self.issues
             ]
@@ -64,6 +65,7 @@ class RefusedError(Exception):
 
 def invalid(issues: Sequence[tuple[str, str]]) -> RefusedError:
     """Return the refusal of a request with these wrong fields: 400 `validation_failed`."""
+    # Five are enough for a reader; the issues have all of them, for programs.
     text = "; ".join(f"{place} {message}" for place, message in issues[:5])
     return RefusedError(400, "validation_failed", f"{text}.", issues=issues)
 

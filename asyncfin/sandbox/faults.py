@@ -42,6 +42,7 @@ def _numbers(nth: Any) -> frozenset[int] | None:
         return None
     several = isinstance(nth, Iterable) and not isinstance(nth, str | bytes)
     numbers = tuple(nth) if several else (nth,)
+    # By exact type: True is an int too, but no number of a request.
     if not numbers or not all(type(number) is int and number >= 1 for number in numbers):
         raise ValueError(f"nth is {nth!r}; it must be a whole number from 1, or several")
     return frozenset(numbers)
@@ -89,6 +90,7 @@ class Status(Fault):
     def reply(self, reply: Reply, request_id: str) -> Reply:
         """Return the response that goes out in place of the given one."""
         refusal = RefusedError(self.status, self.code, "A fault that was asked for.")
+        # No other header: a Content-Encoding, say, would not fit the new body.
         headers = {name: reply.headers[name] for name in ("Content-Type", "Date")}
         if self.retry_after is not None:
             headers["Retry-After"] = str(self.retry_after)
@@ -144,6 +146,7 @@ class Armed:
     _random: random.Random = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        # A source of its own, so that one fault's draws do not depend on which others are set.
         self._random = random.Random(self.fault.seed)  # noqa: S311
 
     def meets(self, operation: str | None) -> bool:
@@ -166,6 +169,7 @@ async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) 
             await asyncio.get_running_loop().create_future()
         if isinstance(fault, Drop):
             response = web.Response() if fault.after is None else await begin(http, reply, fault.after)
+            # The client may have left meanwhile; then there is nothing to reset.
             if http.transport is not None:
                 http.transport.abort()
             return response
@@ -176,6 +180,7 @@ async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) 
             return response
         if isinstance(fault, Slow):
             response = await begin(http, reply, 0.0)
+            # Rounded up, so that there are never more than ten pieces.
             size = max(1, -(-len(reply.body) // 10))
             for start in range(0, len(reply.body), size):
                 await asyncio.sleep(fault.seconds / 10)

@@ -19,6 +19,7 @@ from asyncfin.sandbox.dataset_file import WITHDRAWN, format_number, period_objec
 
 _USUAL_PERIODS = 19
 _CADENCES = ("annual", "quarterly", "monthly")
+# Each quarter stands beside the year to date that ends with it: 6, 9 and 12 months.
 _QUARTER_ENDS = ((3, (3,)), (6, (3, 6)), (9, (3, 9)), (12, (3, 12)))
 _LAST_YEAR = 2025
 
@@ -34,6 +35,7 @@ _BASES = {
     "product": "product",
     "legal:entity": "legal_entity",
 }
+# The last ones hold what the text form of a scope path has to escape, blanks, and letters beyond ASCII.
 _AXES = (*list(_BASES)[1:], "customer", "instrument class", "plan | award", "gruppe=größe", "100 %")
 
 _IN_TWO_GROUPS = 0.4  # share of pairs with an annual and a quarterly series
@@ -297,13 +299,16 @@ def _pairs(rng: Random, series: int) -> Iterator[_Pair]:
     for path in paths:
         usual[rest.pop() if rest else rng.choice(metrics), path] = None
     broad = paths[: len(paths) // 2]
+    # Bounded: in a small dataset most draws are of pairs that are there already.
     for _ in range(4 * wanted):
         if not broad or len(usual) >= wanted:
             break
         # Squared: few paths have many metrics.
         path = broad[int(rng.random() ** 2 * len(broad))]
         usual[rest.pop() if rest else rng.choice(metrics), path] = None
+    # In random order, since the caller stops at the number of series wanted.
     yield from rng.sample(list(usual), len(usual))
+    # Where the usual shape has too few pairs, metrics that only the consolidated path has fill up.
     for number in range(len(metrics), len(metrics) + series):
         yield _metric_id(number), _CONSOLIDATED
 
@@ -324,6 +329,7 @@ def _paths(rng: Random, count: int) -> list[_Path]:
         axes = sorted(rng.sample(range(len(_AXES)), length))
         path = tuple((_AXES[a], f"gen:Scope {rng.randrange(scopes)}") for a in axes)
         paths[path] = None
+        # A path is ordered (spec 2.3): the same entries the other way round are another path.
         if length > 1 and len(paths) < count and rng.random() < 0.03:
             paths[path[::-1]] = None
     return list(paths)
@@ -411,6 +417,7 @@ def _value(
 ) -> dict[str, Any]:
     """Return a value object (spec 2.4) without its value_version."""
     year, end_month, duration = period
+    # A last quarter is often the difference of two reported periods, hence the second source.
     derived = duration == 3 and rng.random() < 0.07
     return {
         "number": number,

@@ -90,6 +90,7 @@ def _paths(parameters: dict[str, Any]) -> dict[str, Any]:
 def _operation(name: str, summary: str, kind: str, *statuses: int) -> dict[str, Any]:
     """Return an operation that answers 200 with a shape, or an error with one of these statuses."""
     responses: dict[str, Any] = {"200": {"description": summary, "content": _json(kind)}}
+    # Every operation can fail in these ways (spec 7); 404, 409 and 429 only where the caller says so.
     for status in (400, 401, 403, *statuses):
         responses[str(status)] = {"$ref": f"#/components/responses/{status}"}
     for status in (500, 503, 504):

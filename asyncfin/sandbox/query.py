@@ -53,6 +53,7 @@ def read_query(request: Request) -> Query:
         raise invalid([("body", "is not a JSON object")])
     query = read_fields(body, Query)
     metrics, periods = query.metric_ids, query.periods
+    # msgspec can't say that entries are distinct, nor compare two fields (spec 4.3).
     issues = [
         (f"metric_ids[{at}]", f"repeats {shown(metric)}; metric IDs are distinct")
         for at, metric in enumerate(metrics)
@@ -90,9 +91,11 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
         None if query.reporting_group_ids is UNSET else query.reporting_group_ids,
         query.value_version,
     )
+    # Over all matches, not over the page: which periods are selected may not depend on how pages are cut.
     answer = _populated(matches)
     columns = selected_columns(query.periods, current.periods, answer, dialect)
     selected = sum(1 << index for _, index in columns if index is not None)
+    # Before the cut, so that pages are full; with "some" after it, so that a page may be short.
     if dialect.left_out_on == "every":
         matches = listed_series(matches, selected, dialect)
     page = cut_page(position, len(matches), query.limit, dialect)
@@ -159,6 +162,7 @@ def selected_columns(
         high = max(
             (fiscal_end(period) for at, period in enumerate(periods) if populated >> at & 1), default=0
         )
+        # The spec names no bounds of the window (4.3). Here the last month counts, and `months` in all.
         low = high - choice.months + 1
         if dialect.trailing == "within":
             earliest_start = low
@@ -172,9 +176,11 @@ def selected_columns(
 def cut_page(position: Position, total: int, limit: int, dialect: Dialect) -> Page:
     """Return the series of the page at a position, cut as the dialect has it."""
     start, number = position.offset, position.page
+    # Only the even pages: each empty one is followed by a full one, or the pages would never end.
     if dialect.pages == "empty" and number % 2 == 0 and start < total:
         return Page(slice(start, start), Position(start, number + 1))
     end = start + (max(1, limit // 2) if dialect.pages == "short" else limit)
+    # A cursor only where there is more (spec 4.3 rule 3): the client stops when it is absent.
     return Page(slice(start, end), Position(end, number + 1) if end < total else None)
 
 
@@ -232,6 +238,7 @@ def labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
 
 def cursor_member(cursor: str | None, dialect: Dialect) -> bytes:
     """Return the `next_cursor` member of a page, and the comma before it; nothing where it is absent."""
+    # The spec says "absent" (2.4). Many services send null instead, so a client should take both.
     if cursor is None and dialect.last_cursor == "absent":
         return b""
     return b',"next_cursor":' + encode(cursor)

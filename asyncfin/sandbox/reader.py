@@ -21,6 +21,7 @@ from asyncfin.sandbox.errors import invalid
 
 T = TypeVar("T")
 
+# msgspec gives its findings only as a text: what is wrong, and where below `$`.
 _MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _KINDS = {
@@ -79,6 +80,7 @@ def read(value: Any, kind: type[T], place: str) -> T:
         WrongPlaceError: It is not, at a place that begins with the given one.
     """
     try:
+        # Strict by default: no text becomes a number, and no 1 a True.
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         wrong = explained(str(error), value, inspect.type_info(kind), place)
@@ -201,6 +203,7 @@ def plain(kind: inspect.Type, value: Any) -> tuple[inspect.Type, str]:
     if isinstance(kind, inspect.Metadata):
         wanted = (kind.extra_json_schema or {}).get("description", "")
         kind = kind.type
+    # msgspec chooses by the tag, and its message is about the part that it chose.
     if isinstance(kind, inspect.UnionType):
         structs = [part for part in kind.types if isinstance(part, inspect.StructType)]
         tags = [part for part in structs if part.tag_field and isinstance(value, Mapping)]

@@ -66,6 +66,7 @@ async def read_request(http: web.BaseRequest) -> Request:
         method=http.method,
         path=path,
         query=query,
+        # Names are compared without case (RFC 9110, section 5.1).
         headers={name.lower(): value for name, value in http.headers.items()},
         body=body,
         request_id=new_request_id(),

@@ -114,6 +114,7 @@ def authorised(call: Call, request: Request, service: Service) -> Account:
     # Schemes are compared without case (RFC 9110, section 11.1).
     token = service.store.token(text.strip()) if scheme.lower() == "bearer" else None
     account = service.store.account(token.account) if token else None
+    # One answer for all three, so that nobody learns which tokens exist.
     if token is None or account is None or token.audience != "rest":
         raise RefusedError(
             401,
@@ -137,6 +138,7 @@ def _body(call: Call, request: Request, account: Account, service: Service) -> b
         raise invalid([(name, "is not known here; there are no parameters") for name in given])
     if call.operation == "limits":
         return encode(limits(account))
+    # Not published and not visible to the account are one answer (spec 4.1, 7).
     current = store.current(call.entity_id)
     if current is None or (account.entities is not None and call.entity_id not in account.entities):
         raise RefusedError(404, "not_found", "No published dataset here is available to the account.")
@@ -162,6 +164,7 @@ def reply(
         body = extended(body)
     if service.dialect.gzip and accepts_gzip(request.headers.get("accept-encoding", "")):
         sent["Content-Encoding"] = "gzip"
+        # The fastest level: benchmarks run against the sandbox. No time stamp: the same bytes for the same body.
         body = gzip.compress(body, compresslevel=1, mtime=0)
     return Reply(status, body, sent, operation, account, charged)
 
@@ -172,5 +175,6 @@ def accepts_gzip(accept_encoding: str) -> bool:
     for coding in accept_encoding.lower().split(","):
         name, _, parameter = coding.partition(";")
         weights[name.strip()] = parameter.strip()
+    # The "x-" form is the same coding (RFC 9110, section 8.4.1.3), and "*" stands for what is not named.
     weight = weights.get("gzip", weights.get("x-gzip", weights.get("*", "q=0")))
     return re.fullmatch(r"q\s*=\s*0(\.0*)?", weight) is None

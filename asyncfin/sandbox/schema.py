@@ -171,6 +171,7 @@ class CatalogueParameters(Struct, frozen=True):
     cursor: str | UnsetType = UNSET
 
 
+# A subclass, since the periods of responses are open and those of requests closed.
 class SelectedPeriod(Period, frozen=True, forbid_unknown_fields=True):
     """A period of a query (spec 4.3)."""
 

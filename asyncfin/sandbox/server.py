@@ -29,6 +29,7 @@ from asyncfin.sandbox.rules import Service, answer, find_call, own_failure
 from asyncfin.sandbox.store import Store
 
 DEFAULT_ACCOUNT = "sandbox"
+# Bounded, since a sandbox may run for days.
 _LOG_LENGTH = 10_000
 _PLAIN = Dialect()
 
@@ -234,6 +235,7 @@ class Sandbox:
 
     async def aclose(self) -> None:
         """Stop listening, cut off whatever still waits, and close the store. Again: nothing."""
+        # First of all, so that a second call, even during the first, finds nothing to close.
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
@@ -301,6 +303,7 @@ class Sandbox:
 
     def inject(self, *faults: Fault) -> None:
         """Set more faults; each counts requests from now on."""
+        # A new list each time: a request that is being answered goes through the one it has.
         self._armed = [*self._armed, *map(Armed, faults)]
 
     def clear_faults(self) -> None:
@@ -330,6 +333,7 @@ class Sandbox:
                 if isinstance(fault, Switch):
                     self._store.publish(fault.publication)
             reply = answer(request, service)
+        # Of a Switch to a publication that can't be: the request is answered, and says so.
         except SandboxError as error:
             reply = own_failure(request, service, str(error))
         for fault in faults:

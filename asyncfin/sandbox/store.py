@@ -168,6 +168,7 @@ class Store:
             )
         with self.transaction():
             if before is not None:
+                # Only the current publication is kept: the service answers for no other one (spec 9 rule 2).
                 number = (before.number,)
                 self._db.execute(
                     "DELETE FROM encoded WHERE series IN (SELECT id FROM series WHERE publication = ?)",
@@ -177,6 +178,7 @@ class Store:
                 self._db.execute("DELETE FROM publication WHERE number = ?", number)
             current = self._insert(publication)
         if before is not None:
+            # After the transaction, as is the next line: memory must not know what the file has taken back.
             self._replaced[before.entity_id] = _Replaced(before.head)
         self._current.pop(publication.entity_id, None)  # the last published is the last
         self._current[publication.entity_id] = current
@@ -332,6 +334,7 @@ class Store:
 
 
 def _digest(token: str) -> bytes:
+    # A store in a file outlives the sandbox, so no token stands in it.
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 

@@ -53,4 +53,5 @@ def _cells(texts: Sequence[str], names: int, element: str) -> str:
 
 
 def _text(text: str) -> str:
+    # Both: markup could do something to the page, and a mark of direction to what is read there.
     return escape(printable(text))

@@ -39,6 +39,7 @@ from mcp.server import MCPServer  # noqa: E402
 from mcp.types import CallToolResult, TextContent, ToolAnnotations  # noqa: E402
 from pydantic import Field  # noqa: E402
 
+# An answer shares an assistant's context with all else that it has read.
 MAX_CHARACTERS = 20_000
 MAX_REQUESTS = 20
 
@@ -158,6 +159,7 @@ class _Tools:
 
     async def _find_series(self, entity_id: str, words: str) -> CallToolResult:
         catalogue = await self._client.catalogue(self.offered(entity_id))
+        # So that `list_entities` can name a company that was offered by its id alone.
         self._names[entity_id] = catalogue.name
         if not words.strip():
             return _overview(catalogue)
@@ -236,6 +238,7 @@ def _text(head: str, lines: list[str], advice: str) -> CallToolResult:
             shown.append(f"[{len(lines) - len(shown):,} of {len(lines):,} lines are left out: {advice}]")
             break
         shown.append(line)
+    # The last cut is for a head that is longer than that by itself: it names all periods.
     return CallToolResult(content=[TextContent(text="\n".join([*clean, *shown])[:MAX_CHARACTERS])])
 
 

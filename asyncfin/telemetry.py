@@ -89,6 +89,7 @@ class OpenTelemetryObserver:
                 }
                 if event.until is not None:
                     facts["asyncfin.until"] = event.until.isoformat()
+                # The caller's span and not one of ours: no attempt is under way while its request waits.
                 trace.get_current_span().add_event("asyncfin.waiting", {**by_operation, **facts})
             case Waited():
                 self._waits.add(event.seconds, by_operation)

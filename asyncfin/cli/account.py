@@ -37,6 +37,7 @@ async def usage(
         final: The last day. [today, UTC, if left out]
     """
     end = final or datetime.now(UTC).date()
+    # Not before the first day of the calendar.
     start = first or date.fromordinal(max(1, end.toordinal() - _DEFAULT_DAYS + 1))
     if end < start:
         raise UsageError(f"--to must not be before --from: {end} is before {start}")

@@ -40,6 +40,7 @@ async def cache(
     if entity is not None and not clear:
         raise UsageError("an entity goes with --clear: add it, or leave the entity out")
     with naming("--cache"):
+        # No account is needed: `stats` and `clear` are about the whole folder.
         kept = FileCache(folder)
         # What is mistyped must not look like a cache that is empty.
         if not await asyncio.to_thread(_is_folder, folder):

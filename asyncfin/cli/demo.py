@@ -22,6 +22,7 @@ from asyncfin.sandbox import Sandbox
 from asyncfin.table.excerpt import GAP
 from asyncfin.table.panel import Panel
 
+# In files and pipes; the usual width of a terminal.
 _WIDTH = 80
 _NAME_WIDTH = 26
 _YEARS = 10
@@ -91,6 +92,7 @@ def print_figures(panel: Panel, console: Console) -> None:
 
 
 def _add_row(table: Table, name: str, series: Series) -> None:
+    # The bars show all the years that were read, and the columns the latest of them.
     numbers = [None if value is None else value.number for value in series.values]
     cells = (GAP if number is None else f"{number / 1e9:,.1f}" for number in numbers[-_SHOWN_YEARS:])
     table.add_row(name, *cells, spark(numbers))

@@ -41,6 +41,7 @@ class Names:
     def __attrs_post_init__(self) -> None:
         # Read here and not in the event loop, where Ctrl-C would not end a wait for a pipe.
         rows = [] if self.names is None else list(_rows(self.names))
+        # Two entities may have one name. That is an error only if somebody asks by it.
         ids: dict[str, dict[str, None]] = {}
         for entity_id, names in rows:
             for name in names:
@@ -55,6 +56,7 @@ class Names:
         Raises:
             UsageError: the text is neither an id nor a name, or it is the name of several entities.
         """
+        # Names first: the file may give any text a meaning, even one that looks like an id.
         found = self._ids.get(folded(text), ())
         if len(found) == 1:
             return found[0]
@@ -110,6 +112,7 @@ def _rows(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the id and the names of each line of a file."""
     with opened(path, f"--names {path}", _ADVICE) as file:
         reader = csv.DictReader(file)
+        # As spreadsheets save it: with blanks and capitals, and a byte order mark (`opened` drops that).
         heads = [(head or "").strip().casefold() for head in reader.fieldnames or ()]
         reader.fieldnames = heads
         if not {"id", "name"} <= set(heads):

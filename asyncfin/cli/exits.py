@@ -35,6 +35,7 @@ class Exit(IntEnum):
     DENIED = 3
     NOT_FOUND = 4
     ALLOWANCE = 5
+    # 128 and the number of the signal, as shells have it: SIGINT is 2, SIGPIPE 13.
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -66,6 +67,7 @@ def naming(option: str) -> Iterator[None]:
         complaint = str(error)
     else:
         return
+    # Out here, so that it has no context: one mistake of the user's is one error, not two.
     raise UsageError(f"{option}: {complaint}")
 
 
@@ -110,6 +112,7 @@ def ending(failure: Failure) -> tuple[Exit, str]:
     if isinstance(failure, EntitiesFailedError):
         return ending_of_several(failure)
     code, advice = verdict(type(failure))
+    # The file is one of an object store then, so "check the file and its folder" would help nobody.
     if isinstance(failure, OSError) and "://" in str(failure.filename):
         advice = "check the address, and the credentials in the environment"
     if isinstance(failure, SelectionError) and failure.missing:
@@ -145,6 +148,7 @@ def verdict(kind: type[Exception]) -> tuple[Exit, str]:
 
 def _line(failure: Failure, advice: str) -> str:
     # Notes are the names of the entities that it is about.
+    # One line, whatever the message holds: standard error is read by scripts too.
     said = " ".join(": ".join([*getattr(failure, "__notes__", ()), str(failure)]).split()).rstrip(".")
     if isinstance(failure, MissingArgumentError) and failure.argument and failure.keyword is None:
         said = f"{failure.argument.name} is missing"  # cyclopts would say "requires an argument"

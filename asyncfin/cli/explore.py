@@ -46,6 +46,7 @@ async def explore(
     from asyncfin.web import explorer
 
     async with served(service, names.offered(entity_ids, ids)) as (client, companies):
+        # 127.0.0.1 alone: whoever reaches the page spends the account's allowance.
         config = uvicorn.Config(explorer(client, companies), host="127.0.0.1", port=port, log_level="warning")
         server = uvicorn.Server(config)
         announcing = asyncio.ensure_future(announce(server))
@@ -54,6 +55,7 @@ async def explore(
             with suppress(asyncio.CancelledError):
                 await server.serve()
                 await asyncio.sleep(0)
+        # uvicorn's way of saying that it can't listen; its log has the reason.
         except SystemExit:
             raise UsageError(f"--port {port} can't be used: choose another, or 0 for a free one") from None
         finally:

@@ -201,6 +201,7 @@ async def interruptible() -> AsyncIterator[asyncio.Event]:
 
     def interrupt() -> None:
         nonlocal ended
+        # Kept in a flag: other code may cancel the task too, and that is no Ctrl-C.
         if stop.is_set() and task is not None:
             ended = True
             task.cancel()

@@ -23,6 +23,7 @@ def shown_progress(names: Names, *, quiet: bool) -> Iterator[OnProgress | None]:
     if quiet:
         yield None
     elif not console.is_terminal:
+        # rich would wrap at 80 columns in a log file.
         console.width = 100_000
         yield _Lines(console, names)
     else:
@@ -66,6 +67,7 @@ class _Lines:
     def __call__(self, progress: ExtractProgress) -> None:
         if failure := _failure(progress, self._names):
             self._console.print(failure)
+        # Ten seconds after this one and not on a grid: after a pause there would be several at once.
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_SECONDS
             of = counted(progress.entities, "entity", "entities")
@@ -87,6 +89,7 @@ class _Bar:
             console=console,
             expand=True,
         )
+        # The number of entities comes with the first report; until then the bar only pulses.
         self._task = self._bar.add_task("", total=None)
 
     def __call__(self, progress: ExtractProgress) -> None:

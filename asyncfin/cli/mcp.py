@@ -32,6 +32,7 @@ async def mcp(
         max_requests: The most requests that one call may spend.
     """
     require("mcp", "mcp", "asyncfin mcp")
+    # After `require`, which says in one line what to install.
     from asyncfin.mcp import server
 
     if not (offered := names.offered(entity_ids, ids)):

@@ -47,6 +47,7 @@ async def names(
     if not asked:
         raise UsageError("no entity is named: give entity ids, or a file of them as --ids FILE")
     async with connected(service, "Asking", names) as client:
+        # Each id once, in the order given: a file of ids may repeat them.
         found = await asyncio.gather(*map(client.dataset, dict.fromkeys(asked)))
     _print(found)
 

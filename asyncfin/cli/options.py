@@ -88,6 +88,7 @@ class Service:
         # The path is not printed: it may be the token itself, given in the wrong place.
         option = "--token-file -" if self.token_file == STDIN else "--token-file"
         with opened(self.token_file, option, "name a file that holds the token") as file:
+            # The first line alone, without its end: editors add one.
             return file.readline().strip()
 
     @asynccontextmanager
@@ -108,6 +109,7 @@ class Service:
         try:
             # A Python warning would show a line of this file; a command says it in a line of its own.
             with warnings.catch_warnings(record=True) as caught:
+                # Also one that Python would show only once, or that the environment turns off.
                 warnings.simplefilter("always")
                 client = Client(address, token, allow_http=self.allow_http, **options)
         except ArgumentError as error:
@@ -149,6 +151,7 @@ def paced(rate: float | None, daily_budget: float | None) -> Bucket:
     if not place:
         return TokenBucket(rate, daily_budget=daily_budget)
     with naming("ASYNCFIN_BUCKET"):
+        # Anything else is the path of a folder on this machine.
         if not re.match(r"(rediss?|unix)://", place):
             return FileBucket(place, rate, daily_budget=daily_budget)
         account = os.environ.get("ASYNCFIN_ACCOUNT")
@@ -291,6 +294,7 @@ def bound(option: str, text: str | None, month: int) -> Period | None:
     if text is None:
         return None
     day = re.fullmatch(r"(\d{4}-\d\d)-\d\d", text, re.ASCII)
+    # Strict, since a typing error must not become another year or period.
     if day or not re.fullmatch(r"\d{4}(-\d\d)?|FY\d{4}|\d{4}-\w+(-\w+)?", text, re.ASCII):
         raise UsageError(
             f"{option} must be a year, a month such as 2024-03, or a period such as 2024-Q1, not {text!r}"

@@ -17,6 +17,7 @@ from asyncfin.errors import printable
 from asyncfin.table.document import to_json
 from asyncfin.table.excerpt import GAP
 
+# Wider than any line, since rich cuts tables at the width of its console.
 _NO_WRAP_WIDTH = 100_000
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -27,6 +28,7 @@ class _Screen(Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, highlight=False, emoji=False, **options)
 
+    # rich would end the process with exit code 1; `run` has an exit code of its own for it.
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
@@ -118,6 +120,7 @@ def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) 
         raw: write texts as they are. False: put an apostrophe before texts that a spreadsheet would take
             for formulas, and escape control characters on a terminal.
     """
+    # The default is "\r\n", and a shell's tools take the "\r" for a part of the last field.
     writer = csv.writer(sys.stdout, lineterminator="\n")
     on_terminal = sys.stdout.isatty()
 
@@ -136,6 +139,7 @@ def plain_text(text: str) -> str:
     >>> plain_text("=1+1"), plain_text("-1.5"), plain_text("- none")
     ("'=1+1", '-1.5', "'- none")
     """
+    # Numbers with a sign stay numbers: a spreadsheet reads those as they are meant.
     if not re.match(r"\s*[=+\-@\t\r]", text) or re.fullmatch(r"[+-]?\d+(\.\d+)?", text, re.ASCII):
         return text
     return f"'{text}"
@@ -149,5 +153,6 @@ def spark(numbers: Sequence[float | None]) -> str:
     """
     known = [number for number in numbers if number is not None]
     low, high = min(known, default=0), max(known, default=0)
+    # Equal numbers have no scale; any step will do, since the difference is 0.
     step = (high - low) / (len(_BARS) - 1) or 1
     return "".join(GAP if number is None else _BARS[round((number - low) / step)] for number in numbers)

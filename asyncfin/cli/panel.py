@@ -37,6 +37,7 @@ def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool) -> None
         raw: leave texts as they are (`print_csv`).
         empty: series without a value too.
     """
+    # The periods of all of them, so that one column means one fiscal period in each row.
     periods = sorted({period for panel in panels for period in panel.periods})
     entity_heads = _ENTITY_HEADS if len(panels) > 1 else ()
     # All rows first: a value that breaks the spec must not leave half a file.

@@ -120,6 +120,7 @@ def reachable(service: Sandbox, host: str) -> str:
     name = socket.gethostname()
     with suppress(OSError):
         found = [ipaddress.ip_address(each[4][0]) for each in socket.getaddrinfo(name, service.port)]
+        # Many machines know their own name only as 127.0.1.1, which leads others to themselves.
         if any(not address.is_loopback for address in found):
             return f"http://{name}:{service.port}"
     raise UsageError(
@@ -151,6 +152,7 @@ def _fault(text: str) -> Fault:
     if not reason:
         try:
             return kind(**{field: fault_value(field, value) for field, value in values.items()})
+        # Its message names the file and the place in it, which is more than "not understood" says.
         except BrokenDatasetError:
             raise
         except ValueError as error:
@@ -176,6 +178,7 @@ def fault_value(field: str, value: str) -> Any:
     if field == "body":
         return value.encode()
     try:
+        # As JSON, so that 503 is a number and [1,2] several; a bare word is a text.
         return json.loads(value)
     except ValueError:
         return value

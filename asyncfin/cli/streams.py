@@ -17,6 +17,7 @@ def use_utf8() -> None:
     sys.stdout, sys.stderr = sys.stdout or open_devnull(), sys.stderr or open_devnull()
     for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
         if stream.isatty():
+            # A terminal's encoding is its own affair: UTF-8 would be unreadable on one that has another.
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
         else:  # an error may quote bytes of an argument that are not text
             stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]
@@ -24,6 +25,7 @@ def use_utf8() -> None:
 
 def discard_output() -> None:
     """Redirect standard output to the null device, so that the interpreter's last flush does not fail."""
+    # By descriptor: the buffer of sys.stdout is written at exit, into whatever the descriptor then is.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

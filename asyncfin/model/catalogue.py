@@ -30,6 +30,7 @@ _EXPLAINED = 3
 # Of how many values a message says that there are no others.
 _FEW = 12
 
+# What the client keeps of a series in order to query it (spec 4.2 rule 4). Ids are of one publication only.
 triple = attrgetter("metric_id", "reporting_group_id", "scopes")
 
 
@@ -60,6 +61,7 @@ class Dataset:
     created_timestamp: datetime
 
 
+# gc=False: it holds texts and periods, so it is in no cycle, and a catalogue has thousands.
 class Scope(Struct, frozen=True, gc=False):
     """A company scope (spec 2.3).
 
@@ -137,6 +139,7 @@ class CataloguePage(Dataset):
     next_cursor: str | None = None
 
 
+# Not slotted, for the cached properties (see `Series`); a pickle holds the fields, and nothing cached.
 @frozen(repr=False, slots=False, getstate_setstate=True)
 class Catalogue(Dataset):
     """The whole catalogue of one publication (spec 2.3): a `Dataset` with all that a query can ask for.
@@ -302,6 +305,7 @@ class Catalogue(Dataset):
                         _among, partial(each.read, self), {frozenset(given)} if each.every else set(given)
                     ),
                 )
+        # Not a Criterion: a substring names nothing that a catalogue could lack.
         if select.label is not None:
             label = select.label.casefold()
             yield "label", lambda series: label in series.label.casefold()
@@ -327,6 +331,7 @@ class Catalogue(Dataset):
         for field, series in left.items():
             if not series:
                 return f"{_written(select, field)}: no series of {self._named} is such"
+        # Pairs come next, since most mistakes are two conditions that do not go together.
         for one, other in combinations(left, 2):
             if not set(left[one]).intersection(left[other]):
                 instead = self._instead(other, left[one]) + self._instead(one, left[other])
@@ -379,6 +384,7 @@ class Catalogue(Dataset):
             SelectionError: this catalogue has none of the periods.
         """
         resolved = resolve(periods, self.periods)
+        # An Exact is asked for as it is, so one with none of the catalogue's periods is found here.
         absent = isinstance(resolved, Exact) and not set(resolved.periods).intersection(self.periods)
         if resolved is not None and not absent:
             return resolved

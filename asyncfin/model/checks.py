@@ -111,6 +111,7 @@ def shown(value: object) -> str:
 
 def is_async(value: object) -> bool:
     """Return whether it is an async function, or an object that can be called like one."""
+    # An object counts as async if its class defines `async def __call__`.
     return callable(value) and any(map(iscoroutinefunction, (value, type(value).__call__)))
 
 

@@ -21,6 +21,7 @@ def _whole(least: int, most: int) -> checks.Check:
 _CHECKS = {"year": _whole(1, 9_999), "end_month": _whole(1, 12), "duration_months": _whole(0, MAX_DURATION)}
 
 
+# A Struct and not an attrs class: msgspec decodes it in C, once for each value of an answer.
 class Period(Struct, frozen=True, order=True, gc=False):
     """A span of fiscal months (spec 2.1), ordered by year, end month and duration.
 
@@ -99,6 +100,7 @@ class Period(Struct, frozen=True, order=True, gc=False):
         return period
 
 
+# \d{2,10}: at least two digits, as `label` writes them, and no more than 32 bits can have.
 _LABEL = (
     r"FY(?P<fiscal>\d{4})"
     r"|(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<nine>9M)|(?P<month>\d\d)-(?P<duration>\d{2,10})M)"
@@ -135,6 +137,7 @@ def _bound(name: str, value: Bound | None, month: int) -> Period | None:
             return None
         case Period():
             return Period(value.year, value.end_month, 0)
+        # Only the one text form, as in `Period.parse`.
         case str() if (period := _parsed(value)) and period.label == value:
             return Period(period.year, period.end_month, 0)
         case (year, end_month):
@@ -182,6 +185,7 @@ def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
             )
     if not periods:
         raise SelectionError("periods must name at least one period")
+    # The spec does not say what repeating a period means, so it is refused.
     if len(set(periods)) < len(periods):
         twice = next(period for period in periods if periods.count(period) > 1)
         raise SelectionError(f"periods must be distinct: {twice} is named twice")
@@ -249,6 +253,7 @@ class Trailing:
 
 
 @frozen
+# Not a type of the spec: the client turns it into `Exact` (spec 4.3 advises that for annual values).
 class _Rule:
     """Periods of one kind, found in the catalogue at every planning."""
 
@@ -348,6 +353,7 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
             known = sorted(period.fiscal_end for period in periods)
             if not known:
                 return None
+            # From a count of months back to year and month: month 12 must not become month 0.
             first, last = (Period((end - 1) // 12, (end - 1) % 12 + 1, 0) for end in (known[0], known[-1]))
             start, end = start or first, end or last
             # A range beside the catalogue's periods would be answered with nothing, at the cost of a request.

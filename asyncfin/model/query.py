@@ -12,6 +12,7 @@ from asyncfin.model.period import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.model.scope import ScopePath, as_paths, format_path
 from asyncfin.model.select import OneOf
 
+# The caps of spec 8; checked here, so that breaking one costs no request.
 MAX_METRIC_IDS = 50
 MAX_SCOPE_COMBINATIONS = 50
 MAX_PATH_ENTRIES = 20

@@ -32,6 +32,7 @@ AnyPath: TypeAlias = str | AnyRef | Iterable[AnyRef]
 """What is taken for a path: its text form, its references or pairs of str, or a single one of them."""
 AnyPaths: TypeAlias = AnyPath | Iterable[AnyPath]
 
+# Only the characters of the text form itself, and the one that escapes: other ids stay readable.
 _ESCAPES = {"%": "%25", "=": "%3D", "|": "%7C"}
 _ESCAPED = "(?i)%(?:25|3D|7C)"
 
@@ -41,6 +42,7 @@ def _escaped(text: str) -> str:
 
 
 def _unescaped(text: str, whole: str) -> str:
+    # A stray "%" is refused, so that each path has one text form and each text one path.
     if "%" in re.sub(_ESCAPED, "", text):
         raise SelectionError(f"scope path {whole!r}: a % in an id is written %25, an = %3D and a | %7C")
     return re.sub(_ESCAPED, lambda found: chr(int(found[0][1:], 16)), text)

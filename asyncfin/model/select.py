@@ -26,6 +26,7 @@ def _one_of(value: OneOf | None) -> tuple[str, ...] | None:
     if value is None or isinstance(value, str):
         return None if value is None else (value,)
     given = tuple(value) if isinstance(value, Iterable) else (value,)
+    # Only once all are str: others may not be hashable, and are for `_check_ids` to name.
     return tuple(dict.fromkeys(given)) if all(isinstance(each, str) for each in given) else given
 
 
@@ -176,6 +177,7 @@ class Select:
         raise SelectionError(f"a Select has no field {unknown}")
 
     def __repr__(self) -> str:
+        # Picked series have no argument of the constructor that a user could type.
         if self._picked is not None and self.where is None:
             return f"Select.from_json({self.to_json()!r})"
         given = ((each.name, getattr(self, each.name)) for each in fields(type(self)))
@@ -194,6 +196,7 @@ def _shown(value: Any) -> str:
 def _read_object(text: str | bytes) -> dict[str, Any]:
     try:
         written = json.loads(text, object_pairs_hook=_distinct)
+    # Of `_distinct`. It is a ValueError too, and is complete already.
     except SelectionError:
         raise
     except (ValueError, TypeError, RecursionError) as error:

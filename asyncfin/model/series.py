@@ -74,6 +74,7 @@ class Series:
     number_format: str
     period_meaning: str
     periods: tuple[Period, ...] = field(repr=False)
+    # Compared by what it returns: two answers with the same values are equal, however they were read.
     _decode: Callable[[], tuple[Value | None, ...]] = field(repr=False, eq=call, hash=False)
 
     @cached_property
@@ -88,6 +89,7 @@ class Series:
             MalformedAnswerError: the values, decoded for it, break the spec.
         """
         wanted = Period.parse(period) if isinstance(period, str) else period
+        # None would claim that the service has no observation there; it was not asked.
         if wanted not in self.periods:
             have = f"it has {spanned(self.periods)}" if self.periods else "it has none"
             raise SelectionError(f"period must be one of the panel's, not {shown(period)}: {have}")

@@ -39,6 +39,7 @@ def suggest(name: str, known: Iterable[str], described: Mapping[str, str] | None
     within = [each for folded, each in by_folded.items() if len(wanted) > 2 and wanted in folded]
     word = re.compile(rf"\b{re.escape(wanted)}\b", re.IGNORECASE)
     meant = [each for each, text in (described or {}).items() if word.search(text)]
+    # By the kind of the match first; within "meant" and "within" a short name is the more general one.
     ranked = [*same, *sorted(meant, key=len), *alike, *sorted(within, key=len)]
     return list(dict.fromkeys(ranked))[:3]
 
@@ -46,6 +47,7 @@ def suggest(name: str, known: Iterable[str], described: Mapping[str, str] | None
 def quoted(name: str, known: Collection[str], described: Mapping[str, str] | None = None) -> str:
     """Return an unknown name in quotes, with what comes close."""
     parts = [part.strip() for part in name.split(",")]
+    # From shells and configuration files, where a list is often written as one text.
     if len(parts) > 1 and all(part in known for part in parts):
         return f"{name!r} (these are {len(parts)}: give each by itself)"
     found = suggest(name, known, described)

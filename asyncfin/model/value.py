@@ -20,6 +20,7 @@ class Source(Struct, frozen=True, gc=False):
     column_index: int
 
 
+# gc=False: an answer has millions, none in a cycle, and each collection would walk through them.
 class Value(Struct, frozen=True, gc=False):
     """One observation (spec 2.4). ``str(value)`` is its text.
 

@@ -85,6 +85,7 @@ def http_error(error: BaseException) -> HttpError:
 def _retry_after(error: AsyncfinError) -> int:
     """Return the whole seconds after which a visitor may come back, at least 1."""
     if isinstance(error, AllowanceExhaustedError):
+        # Retry-After takes whole seconds (RFC 9110, section 10.2.3); rounded down, it would be too early.
         return max(1, ceil((error.resume_at - datetime.now(UTC)).total_seconds()))
     return max(1, ceil(getattr(error, "retry_after", None) or _RETRY_AFTER))
 

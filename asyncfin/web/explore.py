@@ -42,11 +42,13 @@ MAX_SEARCH = 200
 _SECONDS = 300.0
 _MAX_FORM_BYTES = 1_000_000
 _LOCAL = ("127.0.0.1", "localhost")
+# Only our own files: if a text of the service were taken for markup, it could load and run nothing.
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
         " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
+    # Answers belong to the account behind the page, so no shared cache may keep them.
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -268,6 +270,7 @@ class _Progress:
 
 
 async def _nobody(request: Request, error: Exception) -> Response:
+    # nginx's number for a client that has gone; nobody reads it but a log.
     return Response(status_code=499)
 
 

@@ -42,6 +42,7 @@ _cache = checks.instance_of(Cache)
 _seconds_or_none = checks.seconds.or_none()
 
 
+# Listed a second time, since Python derives no TypedDict from a signature; a test compares the two.
 class ClientOptions(TypedDict, total=False):
     """The keyword arguments of `Client`, for those who pass them on."""
 

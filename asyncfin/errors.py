@@ -275,6 +275,7 @@ class ServiceError(AsyncfinError):
         details: Mapping[str, Any] | None = None,
         **facts: Unpack[_Facts],
     ) -> None:
+        # An id or code can be of any length too: what answers in the service's place may send what it likes.
         self.code = code and bounded(code)
         self.message = bounded(message)
         if request_id := facts.get("request_id"):
@@ -333,6 +334,7 @@ class _Bounded:
         for each in islice(entries, MAX_ITEMS):
             if self._room <= 0:
                 return
+            # What a number, or the frame of an array, takes about.
             self._room -= 20
             yield each
 

@@ -171,6 +171,7 @@ class _Estimate:
         with self._client.observed(tracker), tracker.counting():
             async with bounded(jobs, self._client.max_in_flight) as found:
                 expected = [each async for each in found]
+        # Before the figures: a misspelt name would give an estimate of almost nothing.
         self.refuse_unknown([each.lacking for each in expected])
         states = [each.state for each in expected]
         return ExtractCost(
@@ -247,5 +248,6 @@ class _Estimate:
             self._question.periods,
             value_version=self._question.value_version,
         )
+        # The metadata, the catalogue in full pages, and the plan.
         requests = 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE)) + plan.requests
         return _Expected("new" if last is None else "changed", requests, lacking=lacking)

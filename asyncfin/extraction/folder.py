@@ -111,6 +111,7 @@ class Folder:
 
     def files(self) -> tuple[Path, ...]:
         """Return what readers would take for part of the table, at whatever depth."""
+        # At any depth, since readers of a folder of Parquet files look into its folders too.
         return tuple(self.data.rglob("*.parquet"))
 
     def refuse(self, path: Path) -> None:
@@ -154,6 +155,7 @@ class Folder:
             OSError: it can't: it is read-only, or on another file system than the journal.
         """
         TemporaryFile(dir=self.data).close()
+        # A rename from the journal's folder, as each finished file is one: it also finds two file systems.
         written, placed = self.beside / _TRIAL, self.data / _TRIAL
         written.touch()
         try:
@@ -196,6 +198,7 @@ class Folder:
         Raises:
             ManifestMismatchError: another run is at work here.
         """
+        # Never deleted: a run could then hold the lock of a file that the next one does not see.
         path = self.beside / "lock"
         with naming(path):
             lock = path.open("ab")

@@ -104,6 +104,7 @@ class Journal:
             raise ManifestMismatchError(
                 f"{self._path} is of another version of asyncfin: name another folder"
             )
+        # Once a run: a damaged page would otherwise show only when it is read, hours later.
         ((verdict,),) = self._rows.execute("PRAGMA quick_check(1)").fetchall()
         if verdict != "ok":
             raise DamagedJournalError(verdict)
@@ -116,6 +117,7 @@ class Journal:
     def _begin(self) -> None:
         if self._rows.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise ManifestMismatchError(f"{self._path} is no journal of an extraction: name another folder")
+        # So that a backup or a reader of the journal does not hold up a run, nor a run them.
         self._rows.execute("PRAGMA journal_mode = WAL")
         self._rows.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
 
@@ -239,6 +241,7 @@ def set_aside(path: Path) -> Path:
         OSError: it can't be renamed.
     """
     number = 1
+    # Numbered and kept, not overwritten: somebody may want to know what has damaged it.
     while (aside := Path(f"{path}.damaged-{number}")).exists():
         number += 1
     # The journal itself comes last: a process killed before that finds it damaged again.

@@ -29,6 +29,7 @@ class PrefixLock:
     def __init__(self, objects: Objects, prefix: Prefix) -> None:
         self._objects, self._prefix = objects, prefix
         self._time = asyncio.get_running_loop().time
+        # Random: two runs on one machine, or a process id that is used again, must not pass for each other.
         self._owner, self._count = uuid4().hex, 0
         self._tag: str | None = None  # of the lock as this run wrote it; None: it has not
         self._renewed = 0.0
@@ -87,6 +88,7 @@ class PrefixLock:
         """Write the lock under a condition, and return whether that held."""
         # Different each time: the ETag of S3 is that of the content.
         self._count += 1
+        # Before the request: the others count from when the store has got it, which is no earlier.
         sent = self._time()
         try:
             tag = await self._objects.put_if(self._prefix.lock, self._body, condition)
@@ -118,6 +120,7 @@ class PrefixLock:
                 return False
             if (tag := await self._current_tag()) not in (seen, None):
                 raise self._at_work()
+            # Released while we waited: to be taken as one that was never there.
             if tag is None:
                 seen = None
         if not await self._put("create" if seen is None else {"e_tag": seen}):

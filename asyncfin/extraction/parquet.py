@@ -90,6 +90,7 @@ def encode(panel: Panel, question: SharedQuestion, *, requests: int, lacking: La
         "version": own_version(),
     }
     table = table.replace_schema_metadata({_METADATA: json.dumps({"panels": [about]})})
+    # In memory, so that its hash is known before anything is written.
     stream = pa.BufferOutputStream()
     # Page checksums let a file be verified when nothing else is left that knows its hash.
     parquet.write_table(

@@ -18,6 +18,7 @@ from asyncfin.extraction.folder import file_name
 from asyncfin.table.optional import library
 
 SCHEMES = ("s3", "gs", "az")
+# The store's own client retries, over a minute: a busy bucket must not fail an entity that cost requests.
 RETRY = {
     "max_retries": 10,
     "retry_timeout": timedelta(seconds=60),

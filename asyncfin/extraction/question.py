@@ -45,6 +45,7 @@ class SharedQuestion:
             "select": _described(self.select),
             "periods": {type(self.periods).__name__: _plain(self.periods)},
             "value_version": self.value_version,
+            # A later version of the library may write other columns: its files are no part of the same table.
             "columns": {column.name: column.type for column in COLUMNS},
         }
         return canonical(described)
@@ -92,6 +93,7 @@ def _described(select: Select) -> dict[str, Any]:
 def _plain(periods: PeriodSelection) -> Any:
     if isinstance(periods, Exact):
         return sorted(period.label for period in periods.periods)
+    # Without what is None, so that a field added later leaves old texts, and their hashes, as they are.
     given = ((name, each) for name, each in asdict(periods, recurse=False).items() if each is not None)
     return {name: each.label if isinstance(each, Period) else each for name, each in given}
 

@@ -39,6 +39,7 @@ def structure(value: Any, kind: type[T]) -> T:
         ValueError: it is none; the message says what is wrong.
     """
     try:
+        # Unknown keys pass: a file of a later version may say more of itself.
         return _converter.structure(_exactly(value, dict), kind)
     except (BaseValidationError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(f"not a {kind.__name__.lstrip('_')}: {type(error).__name__}: {error}") from None

@@ -103,6 +103,7 @@ async def streaming(question: Question) -> tuple[int, Held]:
     from asyncfin.fanout.run import pieces
 
     plan = question.plan
+    assert plan.catalogue.places  # planning has made this index, and a pickle does not carry it
     async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
         gc.collect()
         reset_peak()

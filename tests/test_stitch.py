@@ -1,7 +1,9 @@
 """What a stitch refuses, and what it tells of an answer while it arrives."""
 
 import asyncio
+import gc
 import pickle
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -148,7 +150,8 @@ async def test_a_response_over_all_periods_shows_which_series_are_listed(
     """Foreign and empty series count too; a response over some of the periods shows nothing of the others."""
     answer = stitch(asked)
     await answer.add(page({"a.annual": {}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=asked)
-    assert answer.stitch.publication.listed == listed
+    publication = answer.stitch.publication
+    assert {each.series_id for each in publication.catalogue if publication.has_listed(each)} == listed
 
 
 async def test_what_is_listed_after_all_is_no_longer_left_out() -> None:
@@ -225,6 +228,29 @@ async def test_a_cancelled_page_is_not_half_taken() -> None:
     assert adding.cancelled()
     assert len(answer.stitch.absent) == len(LARGE)
     await answer.add(large_page(), home=frozenset(LARGE), asked=EVER)
+    assert not answer.stitch.absent
+
+
+async def test_what_was_given_away_takes_no_memory() -> None:
+    """After fifty pages a stream holds no more than after ten, but for a few bytes a series."""
+    pages = [[f"m{page}-{at}.annual" for at in range(100)] for page in range(50)]
+    catalogue = catalogue_of((each for ids in pages for each in ids), [FY24])
+    answer = Stitched(catalogue, catalogue.series, EVER)
+    held = {}
+    tracemalloc.start()
+    try:
+        for number, ids in enumerate(pages):
+            await answer.add(page({each: {FY24: number} for each in ids}), home=frozenset(ids), asked=EVER)
+            (arrival,) = answer.arrivals
+            assert len(answer.stitch.series_of(answer.stitch.release(arrival))) == 100
+            answer.arrivals.clear()
+            del arrival
+            if number in (9, 49):
+                gc.collect()
+                held[number], _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held[49] - held[9] < 4 * 4_000
     assert not answer.stitch.absent
 
 

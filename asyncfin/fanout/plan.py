@@ -169,8 +169,8 @@ def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSer
     Raises:
         SelectionError: a wanted series can't be asked for: its scope path has more than 20 entries.
     """
-    ids = {series.series_id for series in wanted}
-    series = tuple(each for each in catalogue.series if each.series_id in ids)
+    places = sorted({catalogue.places[each.series_id] for each in wanted})
+    series = tuple(catalogue.series[place] for place in places)
     periods = catalogue.resolve(question.periods) if catalogue.series else None
     batches = batches_of(catalogue, series, periods, question.value_version)
     return Plan(question, catalogue, periods, series, batches)

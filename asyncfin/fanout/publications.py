@@ -7,7 +7,7 @@ A kept catalogue may be stale. The pin makes that harmless: what is asked with i
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Hashable
+from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -16,6 +16,7 @@ from asyncfin.cache.store import Partition
 from asyncfin.fanout.plan import Plan
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
+from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.wire.tasks import SingleFlight, bounded
@@ -70,7 +71,6 @@ class Publication:
     Attributes:
         catalogue: all that it holds.
         confirmed: when it was last known to be the current one, aware UTC; None: never by this client.
-        listed: ids of series that a response over all of its periods has listed.
         left_out: ids of series that two responses have left out, the second one over all periods, and that
             no response has listed since.
         plans: the plans last made for it, by the key of their question.
@@ -79,7 +79,8 @@ class Publication:
     def __init__(self, catalogue: Catalogue, confirmed: datetime | None = None) -> None:
         self.catalogue = catalogue
         self.confirmed = confirmed
-        self.listed: set[str] = set()
+        # A byte for each series of the catalogue: whether a response over all of its periods has listed it.
+        self._listed = bytearray(len(catalogue))
         self.left_out: set[str] = set()
         self.plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
             _PLANNED_SERIES * len(catalogue), lambda plan: len(plan.series)
@@ -98,9 +99,14 @@ class Publication:
             return False
         return (asked - self.confirmed).total_seconds() <= max_age
 
-    def record(self, series_ids: Collection[str], asked: Resolved) -> None:
-        """Record which series a response has listed that asked for these periods."""
-        self.left_out.difference_update(series_ids)
+    def has_listed(self, series: CatalogueSeries) -> bool:
+        """Return whether a response over all periods of the publication has listed a series."""
+        return bool(self._listed[self.catalogue.places[series.series_id]])
+
+    def record(self, places: Sequence[int], asked: Resolved) -> None:
+        """Record which series, by their places in the catalogue, a response over these periods has listed."""
+        if self.left_out:
+            self.left_out.difference_update(self.catalogue.series[place].series_id for place in places)
         known = self.catalogue.periods
         match asked:
             case Exact(periods=exact):
@@ -113,7 +119,8 @@ class Publication:
             case _:
                 covers_all = False  # where a trailing window ends is the service's to say
         if covers_all:
-            self.listed.update(series_ids)
+            for place in places:
+                self._listed[place] = True
 
 
 class _Flight:

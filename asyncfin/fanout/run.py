@@ -69,24 +69,26 @@ async def _pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
     publication = await read.publication(plan.catalogue)
     stitch, confirmed = Stitch(plan, publication), publication.confirmed
 
-    def panel(arrival: Arrival) -> Panel:
-        return stitch.panel([arrival], stitch.series_of(arrival), requests=read.stats.requests)
-
     # What is cached waits for the first page, which shows whether the publication is still the current one.
     at_hand, batches = await _at_hand(read, stitch)
     held = deque(at_hand)
+
+    def piece() -> Panel:
+        arrival = stitch.release(held.popleft())
+        return stitch.panel([arrival], stitch.series_of(arrival), requests=read.stats.requests)
+
     async with _arrivals(read, stitch, batches) as arriving:
         async for arrival in arriving:
             held.append(arrival)
             if _window_is_certain(stitch):
                 while held:
-                    yield panel(held.popleft())
+                    yield piece()
     held += await _ask_again(read, stitch)
     if publication.confirmed == confirmed:
         await read.confirm(publication)
     await read.store_confirmation(publication)
     while held:
-        yield panel(held.popleft())
+        yield piece()
     if missing := stitch.absent:
         yield stitch.panel([], missing, requests=read.stats.requests)
 
@@ -197,7 +199,7 @@ async def _ask_again(read: Read, stitch: Stitch) -> list[Arrival]:
     batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
     async with _arrivals(read, stitch, batches) as arriving:
         arrivals = [arrival async for arrival in arriving]
-    lost = [series.series_id for series in stitch.missing if series.series_id in publication.listed]
+    lost = [series.series_id for series in stitch.missing if publication.has_listed(series)]
     if lost:
         named = ", ".join(lost[:20]) + (", ..." if len(lost) > 20 else "")
         raise IncompleteResultError(

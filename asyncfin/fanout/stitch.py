@@ -6,11 +6,11 @@ are placed by period, never by position.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Set
-from functools import cached_property
 from itertools import chain
 from operator import attrgetter, eq
+from weakref import WeakValueDictionary
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.fanout.plan import Plan
@@ -25,7 +25,7 @@ from asyncfin.wire.values import PlannedPage, SeriesHead, series_path
 # What a page and the catalogue both say of a series.
 _NAMES = SeriesHead.__struct_fields__[1:]
 _fields = attrgetter(*_NAMES)
-# How much of the pages' texts an answer keeps as it came; what is more is compressed.
+# How much of the pages' texts an answer holds as they came; what is more is compressed.
 _WHOLE_BYTES = 8 * 1024 * 1024
 
 
@@ -37,11 +37,13 @@ class Arrival:
         blocks: their values.
         populated: the periods in which one of them has a value.
         foreign: the values of the other series, where they are kept.
+        whole_bytes: the size of the page's text, if it is held as it came.
     """
 
     blocks: tuple[Block, ...]
     populated: Set[Period]
     foreign: tuple[Block, ...] = ()
+    whole_bytes: int = 0
 
     def series_ids(self) -> Iterator[str]:
         """Yield the ids of the series."""
@@ -62,23 +64,25 @@ class Stitch:
     def __init__(self, plan: Plan, publication: Publication) -> None:
         self.plan = plan
         self.publication = publication
-        self._arrived: set[str] = set()
-        # One object for each period, however many pages list it.
+        # A byte for each series of the catalogue: a stream must not grow with what it has given away.
+        self._came = bytearray(len(plan.catalogue))
+        # One object for each period, however many pages list it; and for each axis, while a block has it.
         self._known: dict[Period, Period] = {}
-        self._axes: dict[tuple[Period, ...], Axis] = {}
+        self._axes: WeakValueDictionary[tuple[Period, ...], Axis] = WeakValueDictionary()
         self._room = _WHOLE_BYTES
         # Of each batch for trailing months, by its home: the first and the last period with a value.
         self._reach: dict[frozenset[str], tuple[Period, Period]] = {}
         self.anchor: Period | None = None
 
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        return {series.series_id: place for place, series in enumerate(self.plan.series)}
+    def _has_come(self, series_id: str) -> bool:
+        # A cached block can hold series that a catalogue made by the caller does not list.
+        place = self.plan.catalogue.places.get(series_id)
+        return place is not None and bool(self._came[place])
 
     @property
     def absent(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that have not come."""
-        return tuple(each for each in self.plan.series if each.series_id not in self._arrived)
+        return tuple(each for each in self.plan.series if not self._has_come(each.series_id))
 
     @property
     def missing(self) -> tuple[CatalogueSeries, ...]:
@@ -88,12 +92,16 @@ class Stitch:
     def take(self, blocks: Iterable[Block]) -> list[Arrival]:
         """Return what blocks of series with all their periods hold of what has not come."""
         arrivals = []
-        wanted = {series.series_id for series in self.plan.series}
+        places = self.plan.catalogue.places
+        absent = {series.series_id for series in self.absent}
         for block in blocks:
             # Two readers may have brought the same series; each must stand in the answer once.
-            new = block if self._arrived.isdisjoint(block.series_ids) else without(block, self._arrived)
-            if new is not None and (found := wanted.intersection(new.series_ids)):
-                arrivals.append(self._arrive(found, (new,), _populated(new, found)))
+            came = set(filter(self._has_come, block.series_ids))
+            new = without(block, came) if came else block
+            if new is not None and (found := absent.intersection(new.series_ids)):
+                arrivals.append(
+                    self._arrive([places[each] for each in found], (new,), _populated(new, found))
+                )
         return arrivals
 
     async def add(self, page: PlannedPage, *, home: frozenset[str], asked: Resolved) -> Arrival:
@@ -109,9 +117,9 @@ class Stitch:
                 a value outside what the batch asked for.
         """
         wanted = [(index, page.heads[index].series_id) for index in page.wanted.indices]
-        if repeated := [each for each in wanted if each[1] in self._arrived]:
+        if repeated := [each for each in wanted if self._has_come(each[1])]:
             raise MalformedAnswerError(f"the series came before @ {series_path(*each)}" for each in repeated)
-        listed = self._listed(page)
+        places = self._places(page)
         # The same axis for all pages that list the same periods in the same order.
         if (axis := self._axes.get(page.periods)) is None:
             axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))
@@ -126,39 +134,47 @@ class Stitch:
                 f" {describe(asked)} @ $.series"
                 for period in sorted(outside)
             )
-        # The catalogue's own texts: those of the page would stay in memory for as long as the answer comes.
-        ids = [series.series_id for series in listed]
-        self.publication.record(ids, asked)
-        came = [each for each in ids if each in home]
+        self.publication.record(places, asked)
+        came = [places[index] for index in page.wanted.indices]
         arrival = self._arrive(came, tuple(blocks), populated, tuple(_within_what_was_asked(foreign, asked)))
         # Nothing above waits, so that of two pages that are added at once the second sees the first.
+        if len(page.body) > self._room:
+            return await asyncio.to_thread(arrival.packed)
         self._room -= len(page.body)
-        return arrival if self._room >= 0 else await asyncio.to_thread(arrival.packed)
+        return evolve(arrival, whole_bytes=len(page.body))
+
+    def release(self, arrival: Arrival) -> Arrival:
+        """Count an arrival's text no longer as held: from now on it is the consumer's."""
+        self._room += arrival.whole_bytes
+        return arrival
 
     def _arrive(
         self,
-        series_ids: Iterable[str],
+        places: Iterable[int],
         blocks: tuple[Block, ...],
         populated: Set[Period],
         foreign: tuple[Block, ...] = (),
     ) -> Arrival:
         """Make the blocks of wanted series a part of the answer."""
         arrival = Arrival(blocks, populated, foreign)
-        self._arrived.update(series_ids)
+        for place in places:
+            self._came[place] = True
         if isinstance(self.plan.periods, Trailing) and populated:
             self.anchor = max(populated if self.anchor is None else {*populated, self.anchor})
         return arrival
 
-    def _listed(self, page: PlannedPage) -> list[CatalogueSeries]:
-        """Return what the catalogue says of a page's series.
+    def _places(self, page: PlannedPage) -> list[int]:
+        """Return the places of a page's series in the catalogue.
 
         Raises:
             MalformedAnswerError: it describes one as another series, be it a foreign one.
         """
-        listed = [self.plan.catalogue[head.series_id] for head in page.heads]
+        catalogue = self.plan.catalogue
+        places = [catalogue.places[head.series_id] for head in page.heads]
+        listed = [catalogue.series[place] for place in places]
         # Nearly always all is well. One by one: texts of the catalogue are seldom in the processor's cache.
         if all(map(eq, map(_fields, page.heads), map(_fields, listed))):
-            return listed
+            return places
         raise MalformedAnswerError(
             f"expected {getattr(listed, name)!r} as in the catalogue, got {getattr(head, name)!r}"
             f" @ {series_path(index, head.series_id)}.{name}"
@@ -180,10 +196,10 @@ class Stitch:
 
     def series_of(self, arrival: Arrival) -> tuple[CatalogueSeries, ...]:
         """Return the series that a page brought, in catalogue order."""
-        places = self._places
-        # A look at all series for each page would be quadratic.
-        came = sorted(places[series_id] for series_id in arrival.series_ids() if series_id in places)
-        return tuple(self.plan.series[place] for place in came)
+        catalogue = self.plan.catalogue
+        # A look at all series for each page would be quadratic. What has not come was not asked for.
+        came = sorted(catalogue.places[each] for each in arrival.series_ids() if self._has_come(each))
+        return tuple(catalogue.series[place] for place in came)
 
     def panel(
         self, arrivals: Iterable[Arrival], series: tuple[CatalogueSeries, ...], *, requests: int = 0
@@ -205,7 +221,7 @@ class Stitch:
         return Panel(
             Grid(plan.catalogue, plan.question.value_version, series, tuple(sorted(periods)), Store(blocks)),
             plan.question.select,
-            tuple(each.series_id for each in series if each.series_id not in self._arrived) if asked else (),
+            tuple(each.series_id for each in series if not self._has_come(each.series_id)) if asked else (),
             self.anchor,
             requests,
             self.publication.confirmed,

@@ -169,8 +169,9 @@ class Catalogue(Dataset):
         return tuple(series for group in self.groups for series in group.series)
 
     @cached_property
-    def _by_id(self) -> dict[str, CatalogueSeries]:
-        return {series.series_id: series for series in self.series}
+    def places(self) -> Mapping[str, int]:
+        """The index in `series` of each series, by its id."""
+        return {series.series_id: place for place, series in enumerate(self.series)}
 
     @cached_property
     def by_metric(self) -> Mapping[str, tuple[CatalogueSeries, ...]]:
@@ -211,12 +212,12 @@ class Catalogue(Dataset):
         return iter(self.series)
 
     def __contains__(self, series_id: object) -> bool:
-        return series_id in self._by_id
+        return series_id in self.places
 
     def __getitem__(self, series_id: str) -> CatalogueSeries:
-        if (series := self._by_id.get(series_id)) is None:
+        if (place := self.places.get(series_id)) is None:
             raise suggest.no_series(series_id, self.series)
-        return series
+        return self.series[place]
 
     def search(self, text: str) -> tuple[CatalogueSeries, ...]:
         """Return the series in whose texts every word of `text` occurs, in catalogue order.
@@ -531,7 +532,7 @@ CRITERIA = (
         "series_ids",
         "series",
         lambda _, series: series.series_id,
-        lambda catalogue: catalogue._by_id.keys(),
+        lambda catalogue: catalogue.places.keys(),
     ),
 )
 # What `Select.of` picks goes by triple, so it is no field of its own.

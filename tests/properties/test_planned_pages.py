@@ -226,18 +226,28 @@ def test_a_number_too_small_is_refused_though_a_zero_was_read() -> None:
         asyncio.run(read_planned_page(body, {"a.annual", "b.annual"}, "original"))
 
 
+FIVE = [f"m{at}.annual" for at in range(5)]
+
+
+def _five() -> Stitched:
+    catalogue = catalogue_of(FIVE)
+    return Stitched(catalogue, catalogue.series, EVER)
+
+
+async def _add_three_megabytes(answer: Stitched, series_id: str) -> None:
+    document = page_json([FY23, FY24], {series_id: {FY23: 1, FY24: 2}})
+    document["series"][0]["values"] = [
+        value(at, period, text="".join(_noise(series_id, 1_500_000)))
+        for at, period in enumerate([FY23, FY24])
+    ]
+    await answer.add(encoded(document), home=frozenset([series_id]), asked=EVER)
+
+
 async def test_an_answer_keeps_few_texts_whole_and_packs_the_others() -> None:
     """8 MiB as they came; values look the same from either, also where an array lies in several pieces."""
-    ids = [f"m{at}.annual" for at in range(5)]
-    catalogue = catalogue_of(ids)
-    answer = Stitched(catalogue, catalogue.series, EVER)
-    for series_id in ids:
-        document = page_json([FY23, FY24], {series_id: {FY23: 1, FY24: 2}})
-        document["series"][0]["values"] = [
-            value(at, period, text="".join(_noise(series_id, 1_500_000)))
-            for at, period in enumerate([FY23, FY24])
-        ]
-        await answer.add(encoded(document), home=frozenset([series_id]), asked=EVER)
+    answer = _five()
+    for series_id in FIVE:
+        await _add_three_megabytes(answer, series_id)
     blocks = [block for arrival in answer.arrivals for block in arrival.blocks]
     assert [block.text.compressed for block in blocks] == [False, False, True, True, True]
     assert all(len(block.text.pieces) > 10 for block in blocks[2:])
@@ -245,6 +255,20 @@ async def test_an_answer_keeps_few_texts_whole_and_packs_the_others() -> None:
         assert [each.text for _, each in series.observations()] == [
             "".join(_noise(series.series_id, 1_500_000))
         ] * 2
+
+
+async def test_a_stream_packs_only_what_it_holds_back() -> None:
+    """The text of a piece that was given away makes room for the next one; a packed one makes none."""
+    answer = _five()
+    for series_id in FIVE[:3]:
+        await _add_three_megabytes(answer, series_id)
+    answer.stitch.release(answer.arrivals[2])
+    await _add_three_megabytes(answer, FIVE[3])
+    answer.stitch.release(answer.arrivals[0])
+    await _add_three_megabytes(answer, FIVE[4])
+    found = [arrival.blocks[0].text.compressed for arrival in answer.arrivals]
+    assert found == [False, False, True, True, False]
+    assert [arrival.whole_bytes > 0 for arrival in answer.arrivals] == [True, True, False, False, True]
 
 
 def _noise(seed: str, length: int) -> Iterator[str]:

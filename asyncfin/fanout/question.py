@@ -57,6 +57,7 @@ class Question:
     @property
     def key(self) -> Hashable:
         """What two questions have in common if one answer does for both."""
+        # By identity: a Catalogue has thousands of series, and hashing them would take longer than asking.
         source = id(self.source) if isinstance(self.source, Catalogue) else self.source
         key = (source, self.select, self.periods, self.value_version, self.max_age, self.fill_cache)
         try:

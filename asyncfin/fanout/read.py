@@ -100,6 +100,7 @@ class Read:
         self.final = False
         self.fills_cache = publications.cache is not None
         self.stats = ReadStats()
+        # Of the whole read: what was current when the question was asked stays so until it is answered.
         self._asked = publications.clock()
         self._successor: Dataset | None = None
 

@@ -178,6 +178,7 @@ async def _read_batch(read: Read, stitch: Stitch, batch: Batch) -> AsyncGenerato
             if cache is not None:
                 blocks = (*arrival.blocks, *arrival.foreign)
                 await cache.put_blocks(read.entity_id, catalogue.dataset_id, batch.value_version, blocks)
+            # A page may bring only series that nobody asked for, or none.
             if arrival.blocks:
                 yield arrival
             began = read.publications.clock()

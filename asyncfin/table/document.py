@@ -20,6 +20,7 @@ def to_json(value: Any, indent: int | None = None) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case datetime():
+            # As the service writes its own timestamps (spec 2.2).
             return value.isoformat().replace("+00:00", "Z")
         case date():
             return value.isoformat()

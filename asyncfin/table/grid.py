@@ -32,6 +32,7 @@ class Grid:
     series: tuple[CatalogueSeries, ...]
     periods: tuple[Period, ...]
     store: Store
+    # A cache. `evolve` makes another one for a cut, whose periods are others.
     _indices: dict[Axis, tuple[int, ...]] = field(init=False, factory=dict)
 
     @cached_property

@@ -11,6 +11,7 @@ from yarl import URL
 
 from asyncfin.errors import ArgumentError
 
+# Host, port and path: nothing that has a place for a password.
 _HARMLESS = r"(?a:([a-z]+:)?//([\w.\-]*|\[[\da-f:]*\])(:\d*)?(/[\w.\-/]*)?)?"
 _STRANGE = r"[\s\x00-\x1f?#]"
 
@@ -77,6 +78,7 @@ def environment_proxy(base_url: str) -> str | None:
     proxy = getproxies().get(url.scheme)
     if proxy is None or url.scheme == "http" or proxy_bypass(url.authority):
         return None
+    # As curl and requests take it: many environments name a proxy by host and port alone.
     if "://" not in proxy:
         proxy = f"http://{proxy}"
     address = _parsed(proxy)

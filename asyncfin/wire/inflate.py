@@ -110,6 +110,7 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
         return b"".join(pieces)
     left = False
 
+    # A step is short, so the thread ends soon after its caller has left: a thread can't be cancelled.
     def in_thread() -> bytes:
         for piece in steps:
             pieces.append(piece)

@@ -61,6 +61,7 @@ class _Trail:
             MalformedAnswerError: it is of another entity or publication than the ones before, or
                 repeats a series or a cursor, or is the 1,001st empty one in a row that has a cursor.
         """
+        # Also where the request was pinned: something else may answer in the service's place.
         check_publication(page, entity_id=self.entity_id, dataset_id=self.dataset_id)
         self.dataset_id = page.dataset_id
         self.empty_in_a_row = 0 if series_ids else self.empty_in_a_row + 1

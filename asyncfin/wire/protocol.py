@@ -31,6 +31,7 @@ from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
 
+# The longest range of one request (spec 4.4, 8).
 MAX_USAGE_DAYS = 92
 
 
@@ -85,6 +86,7 @@ def check_entity_id(entity_id: str) -> None:
 
 def _dataset_path(entity_id: str) -> str:
     check_entity_id(entity_id)
+    # Quoted whole: an id may hold a slash or a "?", which would lead to another path.
     return f"/v1/entities/{quote(entity_id, safe='')}/dataset"
 
 

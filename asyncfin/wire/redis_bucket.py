@@ -370,6 +370,7 @@ class RedisStore(Store):
         except AllowanceExhaustedError as error:
             wall = (error.at or utc_now()).timestamp()
             return booking._replace(resume_at=error.resume_at.timestamp(), wall=wall)
+        # Booked on the server when it is back, so that a day's spending counts what the fallback has granted.
         self._owed += weight
         self._owed_counted += weight if counts else 0.0
         return booking._replace(granted=True)
@@ -395,6 +396,7 @@ class RedisStore(Store):
         if not self._started:
             _, note = await self._run("configure")
             self._started = True
+            # The first one finds nothing there: that is no change to warn of.
             if note and note != "(, , )":
                 _log.warning(
                     "%s: (rate, burst, daily_budget) were %s and are %r now, as the last to start has them",

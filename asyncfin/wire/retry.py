@@ -46,6 +46,7 @@ class Retry:
         Where the service `asked` for a time it is that and a little more, never less.
         """
         if asked is None:
+            # The exponent is bounded, since a float has no 2.0 ** 1024.
             longest = min(self.wait_max, self.wait_initial * 2.0 ** min(attempt - 1, 1000))
             # From the upper half: drawn from all of it, a later wait could be shorter than an earlier one.
             return source.uniform(longest / 2, longest)

@@ -166,6 +166,7 @@ class SingleFlight(Generic[K, T]):
     async def share(self, key: K, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of the call under way for `key`; start `function` if there is none."""
         call, loop = self._calls.get(key), running_loop()
+        # A call left behind by a loop that has ended would never be done.
         if call is None or call.task.get_loop() is not loop:
             call = self._calls[key] = _Call(loop.create_task(function()))
         call.waiting += 1

@@ -22,6 +22,7 @@ AskToken: TypeAlias = Callable[[], Awaitable[str]]
 TokenSource: TypeAlias = str | AskToken
 """An access token, or an async callable that returns one."""
 
+# RFC 6750 allows fewer characters (section 2.1); a header can carry all of these.
 _PRINTABLE = r"[\x21-\x7e]+"
 _WANTED = "printable ASCII without spaces (and without the word Bearer, which is sent with it)"
 _HIDDEN = "(secret)"
@@ -103,6 +104,7 @@ class Tokens:
 
     def record_401(self, token: Secret) -> None:
         """Record that the service refused `token`: ask for another one, unless that has been done."""
+        # Only the token held now: a late 401 to the one before it says nothing about its successor.
         if token is self.held and self.renewable:
             self.held = None
 

@@ -139,9 +139,11 @@ class Transport:
             async with asyncio.timeout(self.timeouts.total):
                 async with session.request(
                     request.method,
+                    # `encoded`: yarl would write some escapes in another way.
                     URL(f"{self.base_url}{request.path}{query}", encoded=True),
                     data=request.body,
                     headers=cast("Mapping[str, str]", {**content_type, **headers}),  # see _LateHeadersRequest
+                    # The spec names no redirect, and one could lead the token to another host.
                     allow_redirects=False,
                 ) as response:
                     received = {

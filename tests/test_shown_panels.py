@@ -47,16 +47,16 @@ def test_the_text_is_a_table_of_texts_for_each_duration(panel: Panel) -> None:
     """Years, then quarters, then half years, each with the series that have a value there."""
     assert str(panel).split("\n\n") == [
         "Example Company (O-0123456789abcdef0123456789abcdef), original values",
-        "annual\n"
+        "periods of 12 months, annual\n"
         "series          FY2023  FY2024\n"
         "──────────────────────────────\n"
         "Label of sales   1,234       0\n"
         "Label of costs       ·      -7",
-        "quarterly\n"
+        "periods of 3 months, quarterly\n"
         "series          2024-Q1  2024-Q2\n"
         "────────────────────────────────\n"
         "Label of sales      1.5      2.5",
-        "quarterly\nseries          2024-H1\n───────────────────────\nLabel of sales      4.0",
+        "periods of 6 months, quarterly\nseries          2024-H1\n───────────────────────\nLabel of sales      4.0",
         "1 series without a value left out\n"
         "publication 6d1f1f0e-3d0c-4f4c-9a7e-0d5e7d0b1c2d of 2026-02-03 04:05 UTC\n"
         "4 series by 5 periods, FY2023 to FY2024\n"
@@ -161,6 +161,8 @@ async def test_a_notebook_pairs_periods_with_their_series_and_says_what_it_leave
     numbers = {f"m{at}.annual": dict.fromkeys(years, at) for at in range(20)}
     panel = await panel_of(numbers | {"q.quarterly": dict.fromkeys(quarters, 5)}, [*years, *quarters])
     annual, quarterly = panel._repr_html_().split("<table>")[1:]
+    assert ">periods of 12 months, " in annual
+    assert ">periods of 3 months, " in quarterly
     assert "FY2024" in annual
     assert "-Q" not in annual
     assert "2024-Q4" in quarterly

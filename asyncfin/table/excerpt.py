@@ -183,6 +183,16 @@ class Excerpt:
         """Return the names of all series that are shown, in the same columns for every section."""
         return names_of(list(dict.fromkeys(row for section in self.sections for row in section.rows)))
 
+    def tables(self) -> Iterator[tuple[Section, str, Names]]:
+        """Yield each section with the caption of its table, and the names of its series within the table."""
+        names = self.names()
+        for section in self.sections:
+            shared, within = names.within(section.rows)
+            # A table of quarters and one of half years can share all names. A long caption is cut at its end.
+            months = counted(section.periods[0].duration_months, "month")
+            duration = f"periods of {months}" if len(self.sections) > 1 else ""
+            yield section, ", ".join(filter(None, [duration, shared])), within
+
     def notes(self, *, periods_hint: str = "", empty_hint: str = "") -> Iterator[str]:
         """Yield a line for each kind of thing that is not shown; the hints say how to see it."""
         shown = {period for section in self.sections for period in section.periods}

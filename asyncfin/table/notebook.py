@@ -18,13 +18,13 @@ def panel_html(grid: Grid, lines: Sequence[str]) -> str:
     whole = excerpt([grid]).first_sections(_SECTIONS)
     # All columns are shown at once here, so the periods of a section are simply bounded.
     shown = whole.latest([_PERIODS] * len(whole.sections)).first(_SERIES)
-    names = shown.names()
-    heading = [names.heading] if names.heading else []
-    return document([*lines, *heading], [_table(each, names) for each in shown.sections], shown.notes())
+    heading = shown.names().heading
+    return document(
+        [*lines, *([heading] if heading else [])], [_table(*each) for each in shown.tables()], shown.notes()
+    )
 
 
-def _table(section: Section, names: Names) -> Table:
-    caption, names = names.within(section.rows)
+def _table(section: Section, caption: str, names: Names) -> Table:
     rows = []
     for row in section.rows:
         values = row.values()

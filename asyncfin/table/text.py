@@ -25,9 +25,8 @@ def tables(excerpt: Excerpt, width: int, text: Text = _text, *, clip: bool = Fal
     Args:
         clip: give names one line and a third of the width. False: long names are wrapped, within half of it.
     """
-    names = excerpt.names()
-    for section in excerpt.sections:
-        columns = _Columns(section, names, width, text, clip)
+    for table in excerpt.tables():
+        columns = _Columns(*table, width, text, clip)
         for start, end in columns.runs():
             yield columns.lines(start, end)
 
@@ -37,17 +36,17 @@ def latest(
 ) -> Excerpt:
     """Return the excerpt of the latest periods that fit into one table for each section, of 12 at most."""
     few = excerpt.latest([MOST_PERIODS] * len(excerpt.sections), empty=empty)
-    names = few.names()
-    fitting = [_Columns(section, names, width, text, clip).latest() for section in few.sections]
+    fitting = [_Columns(*table, width, text, clip).latest() for table in few.tables()]
     return few.latest(fitting, empty=empty)
 
 
 class _Columns:
     """The texts of a section: columns that name the series, and a column for each period."""
 
-    def __init__(self, section: Section, names: Names, width: int, text: Text, clip: bool) -> None:
-        self._caption, names = names.within(section.rows)
-        self._width, self._clip = width, clip
+    def __init__(
+        self, section: Section, caption: str, names: Names, width: int, text: Text, clip: bool
+    ) -> None:
+        self._caption, self._width, self._clip = caption, width, clip
         texts = (names.texts[row] for row in section.rows)
         self._left = [list(map(printable, column)) for column in zip(names.heads, *texts, strict=True)]
         # 1. The names get a share of the width, 2. the periods take what they need of the rest, and 3. the

@@ -51,7 +51,10 @@ def test_series_of_one_label_are_told_apart_by_scopes_and_group(command: Command
     """A column stands there where the series of a table differ in it; else the text is its caption."""
     out = command("query", ENTITY, "--metric", "Revenue").out
     assert table_rows(out)[0][:2] == ["series", "scopes"]
-    assert [block.splitlines()[0] for block in out.split("\n\n")[1:3]] == ["years", "all, quarters"]
+    assert [block.splitlines()[0] for block in out.split("\n\n")[1:3]] == [
+        "periods of 12 months, years",
+        "periods of 3 months, all, quarters",
+    ]
     assert table_rows(command("query", ENTITY, "--metric", "Debt").out)[0][:2] == ["series", "FY2022"]
 
 

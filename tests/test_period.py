@@ -310,10 +310,13 @@ def test_a_trailing_window_is_the_last_months_up_to_the_anchor(
     ("asked", "line"),
     [
         (Exact(["FY2023", "2024-Q1"]), "exactly FY2023, 2024-Q1"),
-        (FiscalRange(2023), "fiscal ends 2023-01 to open"),
+        (FiscalRange(), "all periods"),
+        (FiscalRange(2023), "the periods that end in 2023-01 or later"),
+        (FiscalRange(end="2024-Q1"), "the periods that end in 2024-03 or earlier"),
+        (FiscalRange(2023, 2024), "the periods that end from 2023-01 to 2024-12"),
         (Trailing(24), "the last 24 months"),
         (Annual(), "all fiscal years"),
-        (Quarterly((2023, 2), last=4), "the last 4 fiscal quarters, fiscal ends 2023-02 to open"),
+        (Quarterly((2023, 2), last=4), "the last 4 fiscal quarters that end in 2023-02 or later"),
     ],
 )
 def test_a_selection_can_be_told_in_a_line(asked: object, line: str) -> None:

@@ -228,15 +228,17 @@ def test_a_plan_explains_itself() -> None:
     known = catalogue(("A", "x", "g"), ("A", "y", "g"), ("B", "x", "g"), ("B", "y", "g"))
     text = str(planned(known, ("s0", "s3"), Trailing(12)))
     for part in (
-        "1 batch (one query each)",
-        "2 series wanted",
-        "2 foreign, come along and are dropped",
-        "1 request (",
-        "lower bound 1",
-        "trailing as range",
+        "2 series selected",
+        "1 batch, 1 request: ",
+        "lower bound: 1 request;",
+        "2 other series match these queries, and are dropped",
+        "way: trailing as range (the queries ask for all periods, ",
     ):
         assert part in text
     assert "the last 12 months" in text
+    whole = str(planned(known))
+    assert "dropped" not in whole
+    assert "way: as asked (the queries ask for these periods)" in whole
     assert repr(planned(known)).endswith("4 series in 1 request>")
 
 

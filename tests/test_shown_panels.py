@@ -128,10 +128,10 @@ def test_an_empty_panel_says_why(panel: Panel) -> None:
     assert "no values, because no series is selected" in str(panel.where(lambda series: False))
     quarterly = panel.where(lambda series: series.reporting_group_id == "quarterly").during("FY2023")
     assert quarterly.why_empty() == (
-        "no values, because no series has one in 1 period, FY2023: the cadence of their groups is quarterly,"
-        " and the catalogue has 5 periods, FY2023 to FY2024"
+        "no values, because no series has one in 1 period, FY2023; the cadence of their reporting groups is"
+        " quarterly, and the catalogue has 5 periods, FY2023 to FY2024: ask for other series or periods"
     )
-    assert "\nno values, because no series has one in 1 period, FY2023: " in str(quarterly)
+    assert "\nno values, because no series has one in 1 period, FY2023; " in str(quarterly)
     assert max(map(len, str(quarterly).splitlines())) <= 100
     assert panel.why_empty() is None
 

@@ -28,7 +28,8 @@ from asyncfin.model.words import counted
 
 AS_ASKED = "as asked"
 AS_RANGE = "trailing as range"
-_CUT = " (all periods are asked for, and the window is cut out of the answer)"
+_ASKED = "the queries ask for these periods"
+_RANGE = "the queries ask for all periods, out of which the window is cut"
 
 # With fewer of its cells wanted, a table is too thin for strips: most of a page would be foreign series.
 _DENSE = 0.05
@@ -103,20 +104,20 @@ class Plan:
         return lower_bound(len(asked), crossings) if self.batches else 0
 
     def __str__(self) -> str:
-        matched = sum(len(batch.matched) for batch in self.batches)
-        home = sum(len(batch.home) for batch in self.batches)
+        foreign = sum(len(batch.matched) - len(batch.home) for batch in self.batches)
         periods = describe(self.question.periods)
         batches, requests = counted(len(self.batches), "batch", "batches"), counted(self.requests, "request")
         return "\n".join(
             [
                 printable(f"{self.catalogue.name} ({self.catalogue.entity_id})"),
                 f"publication {self.catalogue.dataset_id}",
-                f"{len(self.series):,} series wanted; {matched - home:,} foreign, come along and are dropped",
-                *([f"{len(self.cached):,} of them at hand, not asked for"] if self.cached else []),
-                f"{batches} (one query each), {requests} (pages of at most {MAX_PAGE_SIZE} series)",
-                f"lower bound {self.lower_bound}: the caps allow no fewer requests",
+                f"{len(self.series):,} series selected",
+                *([f"{len(self.cached):,} of them are cached, and are not requested"] if self.cached else []),
+                f"{batches}, {requests}: a batch is one query, with a request for each {MAX_PAGE_SIZE} series",
+                f"lower bound: {counted(self.lower_bound, 'request')}; the limits of a query allow no fewer",
+                *([f"{foreign:,} other series match these queries, and are dropped"] if foreign else []),
                 f"periods: {periods}{'' if self.periods else ', of which the catalogue has none'}",
-                f"way: {self.way}{_CUT if self.way == AS_RANGE else ''}",
+                f"way: {self.way} ({_RANGE if self.way == AS_RANGE else _ASKED})",
                 f"values: {self.question.value_version}",
             ]
         )

@@ -368,15 +368,19 @@ def describe(selection: Any) -> str:
             return f"exactly {', '.join(period.label for period in periods)}"
         case Trailing(months=months):
             return f"the last {months} months"
+        case FiscalRange(start=None, end=None):
+            return "all periods"
         case FiscalRange(start=start, end=end):
-            return _between(start, end)
+            return f"the periods{_that_end(start, end)}"
         case _Rule(start=start, end=end, last=last):
             kind = "years" if isinstance(selection, Annual) else "quarters"
-            span = f", {_between(start, end)}" if start or end else ""
-            return f"{f'the last {last}' if last else 'all'} fiscal {kind}{span}"
+            return f"{f'the last {last}' if last else 'all'} fiscal {kind}{_that_end(start, end)}"
     return repr(selection)
 
 
-def _between(start: Period | None, end: Period | None) -> str:
-    ends = [f"{point.year}-{point.end_month:02d}" if point else "open" for point in (start, end)]
-    return f"fiscal ends {ends[0]} to {ends[1]}"
+def _that_end(start: Period | None, end: Period | None) -> str:
+    """Return the fiscal ends between which periods lie as a clause; "" without any."""
+    first, last = (point and f"{point.year}-{point.end_month:02d}" for point in (start, end))
+    if first and last:
+        return f" that end from {first} to {last}"
+    return f" that end in {first} or later" if first else f" that end in {last} or earlier" if last else ""

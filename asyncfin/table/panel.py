@@ -425,8 +425,9 @@ class Panel:
         cadences = dict.fromkeys(groups[series.reporting_group_id].cadence for series in self._grid.series)
         when = _span(self.periods) if self.periods else "the periods asked for"
         return (
-            f"no values, because no series has one in {when}: the cadence of their groups is"
-            f" {_listed(tuple(cadences))}, and the catalogue has {_span(self.catalogue.periods)}"
+            f"no values, because no series has one in {when}; the cadence of their reporting groups is"
+            f" {_listed(tuple(cadences))}, and the catalogue has {_span(self.catalogue.periods)}: ask for"
+            " other series or periods"
         )
 
 

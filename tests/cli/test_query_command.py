@@ -82,8 +82,8 @@ def test_series_without_a_value_are_left_out_of_the_table(command: Command) -> N
 
 
 WHY = (
-    "no values, because no series has one in 1 period, FY2023: the cadence of their groups is annual,"
-    " and the catalogue has 4 periods, FY2022 to FY2024"
+    "no values, because no series has one in 1 period, FY2023; the cadence of their reporting groups is"
+    " annual, and the catalogue has 4 periods, FY2022 to FY2024: ask for other series or periods"
 )
 
 

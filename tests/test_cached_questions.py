@@ -82,7 +82,7 @@ async def test_a_smaller_question_after_a_larger_one_sends_nothing_within_max_ag
         for periods in (FiscalRange(), Annual(last=1), Trailing(12), FiscalRange(2023)):
             plan = await cached.plan(ENTITY, some, periods)
             assert (len(plan.cached), plan.requests, plan.batches, plan.lower_bound) == (6, 0, (), 0)
-            assert "6 of them at hand" in str(plan)
+            assert "6 of them are cached" in str(plan)
             panel = await cached.query(ENTITY, some, periods)
             assert panel.requests == 0
             assert panel.confirmed_at == whole.confirmed_at

@@ -56,7 +56,9 @@ def test_the_text_is_a_table_of_texts_for_each_duration(panel: Panel) -> None:
         "series          2024-Q1  2024-Q2\n"
         "────────────────────────────────\n"
         "Label of sales      1.5      2.5",
-        "periods of 6 months, quarterly\nseries          2024-H1\n───────────────────────\nLabel of sales      4.0",
+        "periods of 6 months, quarterly\n"
+        "series          2024-H1\n"
+        "───────────────────────\nLabel of sales      4.0",
         "1 series without a value left out\n"
         "publication 6d1f1f0e-3d0c-4f4c-9a7e-0d5e7d0b1c2d of 2026-02-03 04:05 UTC\n"
         "4 series by 5 periods, FY2023 to FY2024\n"

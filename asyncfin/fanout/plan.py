@@ -113,7 +113,7 @@ class Plan:
                 f"publication {self.catalogue.dataset_id}",
                 f"{len(self.series):,} series selected",
                 *([f"{len(self.cached):,} of them are cached, and are not requested"] if self.cached else []),
-                f"{batches}, {requests}: a batch is one query, with a request for each {MAX_PAGE_SIZE} series",
+                f"{batches}, {requests}: a batch is a query, with a request for each {MAX_PAGE_SIZE} series",
                 f"lower bound: {counted(self.lower_bound, 'request')}; the limits of a query allow no fewer",
                 *([f"{foreign:,} other series match these queries, and are dropped"] if foreign else []),
                 f"periods: {periods}{'' if self.periods else ', of which the catalogue has none'}",

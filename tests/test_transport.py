@@ -429,6 +429,13 @@ async def test_an_error_without_a_body_is_returned_whatever_its_coding() -> None
         assert (await attempted(transport, READ)).status == 404
 
 
+@pytest.mark.parametrize("head", ["204 No Content", "304 Not Modified"])
+async def test_a_response_that_has_no_body_is_empty_whatever_length_it_names(head: str) -> None:
+    """A 304 may name the length of the body that it leaves out (RFC 9110, section 8.6)."""
+    async with wired(f"HTTP/1.1 {head}\r\nContent-Length: 100\r\n\r\n".encode()) as transport:
+        assert (await attempted(transport, READ)).body == b""
+
+
 # --- the cap
 
 

@@ -26,7 +26,7 @@ from asyncfin.wire.values import PlannedPage, SeriesHead, series_path
 _NAMES = SeriesHead.__struct_fields__[1:]
 _fields = attrgetter(*_NAMES)
 # How much of the pages' texts an answer holds as they came; what is more is compressed.
-_WHOLE_BYTES = 8 * 1024 * 1024
+_WHOLE_BYTES = 4 * 1024 * 1024
 
 
 @frozen(eq=False)

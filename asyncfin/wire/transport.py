@@ -12,6 +12,7 @@ import ssl as tls
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
+from io import BytesIO
 from math import inf
 from typing import NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlencode
@@ -252,19 +253,20 @@ class Transport:
         )
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        pieces, size = [], 0
+        # As large as the body will be, so that each piece is released once it is written, and none is copied
+        # again. (Zeros that nobody has written to take no memory, whatever length a header claims.)
+        body = BytesIO(bytes(min(response.content_length or 0, self._max_body_bytes)))
         async for piece in response.content.iter_any():
-            pieces.append(piece)
-            size += len(piece)
-            if size > self._max_body_bytes:
+            body.write(piece)
+            if body.tell() > self._max_body_bytes:
                 raise OversizedError
-        if size <= _INLINE_BYTES:
-            return b"".join(pieces)
-        # To join megabytes, and to look through them for the token, takes two milliseconds, and eight bodies
-        # may end at once: the loop goes on between them.
-        async with decoding_lock():
-            await asyncio.sleep(0)
-            return b"".join(pieces)
+        body.truncate()
+        if body.tell() > _INLINE_BYTES:
+            # To look through megabytes for the token takes a millisecond, and eight bodies may end at once:
+            # the loop goes on between them.
+            async with decoding_lock():
+                await asyncio.sleep(0)
+        return body.getvalue()
 
     def _failure(self, error: Exception) -> TransportError | MalformedAnswerError:
         """Say in our own words what went wrong; the text of `error` may hold headers."""

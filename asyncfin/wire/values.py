@@ -331,6 +331,9 @@ async def _scanned(
         # A number too large for a float, or an array of another length: the slower way says which.
         if numbers is None or foreign is None:
             return None
+        # The heads are kept while the page is compressed, which other pages wait for: not the objects too.
+        for each in found.series:
+            each.values.clear()
         return PlannedPage(
             found.entity_id,
             found.name,
@@ -402,7 +405,6 @@ class ArraysDecoder(Generic[T]):
 
 _observations = ArraysDecoder(_Number)
 values_decoder = msgspec.json.Decoder(list[Value | None])
-_number = attrgetter("number")
 
 
 def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbers:
@@ -434,8 +436,8 @@ def _numbers_of(arrays: Sequence[list[Any]], count: int, texts: Iterable[bytes] 
     """
     if not all(map(partial(eq, count), map(len, arrays))):
         return None
-    entries = list(chain.from_iterable(arrays))
-    found: list[int | float] = list(map(_number, filter(None, entries)))
+    present = [list(filter(None, each)) for each in arrays]
+    found: list[int | float] = [entry.number for each in present for entry in each]
     try:
         numbers = array("d", found)
     except OverflowError:
@@ -443,9 +445,9 @@ def _numbers_of(arrays: Sequence[list[Any]], count: int, texts: Iterable[bytes] 
     # What is too small is read as 0.0; the int 0 is exact, and frequent.
     if float in map(type, filterfalse(None, found)) and any(map(_is_marked_tiny, texts)):
         return None
-    # In C from here on: a loop of Python over millions of values takes longer than decoding them.
-    starts = accumulate([count - each.count(None) for each in arrays], initial=0)
-    positions = compress([*range(count)] * len(arrays), entries)
+    starts = accumulate(map(len, present), initial=0)
+    # In C, as far as it goes: a loop of Python over millions of values takes longer than decoding them.
+    positions = compress([*range(count)] * len(arrays), chain.from_iterable(arrays))
     return Numbers(array("I", list(starts)), array("i", list(positions)), numbers)
 
 

@@ -459,7 +459,7 @@ class Client:
 
 
 def _day(name: str, value: date | str) -> date:
-    """Return a day; a datetime is none, since its time of day would be lost."""
+    """Return a day. A datetime is refused, since its time of day would be lost."""
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
     try:

@@ -115,7 +115,7 @@ def lock(descriptor: int, *, exclusive: bool, seconds: float = 0) -> Iterator[No
     """Hold a lock between processes while the block lasts.
 
     Raises:
-        BlockingIOError: another process holds it, also after so many seconds.
+        BlockingIOError: another process holds it, even after `seconds`.
     """
     take_lock(descriptor, exclusive=exclusive, seconds=seconds)
     try:
@@ -128,7 +128,7 @@ def take_lock(descriptor: int, *, exclusive: bool, seconds: float = 0) -> None:
     """Take a lock between processes, or exchange a shared one for an exclusive one or back.
 
     Raises:
-        BlockingIOError: another process holds it, also after so many seconds.
+        BlockingIOError: another process holds it, even after `seconds`.
     """
     # flock and not lockf: a lock of lockf is gone as soon as any descriptor of the file is closed.
     kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH

@@ -71,7 +71,7 @@ T = TypeVar("T")
 class RedisCache:
     """Keeps publications in Redis for the machines that share an account.
 
-    Whoever can read the Redis database can read the data. Problems of Redis are never errors, but of `clear`:
+    Anyone who can read the Redis database can read the data. Only `clear` raises errors of Redis:
     what cannot be read is requested, and what cannot be stored is skipped, logged once and counted in
     `CacheStats.broken`.
 

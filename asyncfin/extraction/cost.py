@@ -1,4 +1,4 @@
-"""What an extraction will cost, before it is begun."""
+"""The expected cost of an extraction, before it is begun."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from asyncfin.model.words import counted, lasting
 from asyncfin.wire.clock import utc_now
 from asyncfin.wire.tasks import bounded
 
-# What all series of a company of the usual size (1,171) take, when nothing better is known.
+# The cost of all series of a company of the usual size (1,171), when nothing better is known.
 _GUESS = 26
 
 
 @frozen
 class ExtractCost:
-    """What an extraction is expected to take.
+    """The expected cost of an extraction.
 
     Attributes:
-        entities: how many there are.
-        new: how many have no file yet.
-        changed: how many have one that will be replaced: of an earlier publication, damaged, or
-            because a refresh was asked for.
-        unchanged: how many will be skipped.
-        failed: reports of those that can't be read now.
-        requests: how many requests it will take, one for each entity's metadata included.
-        guessed: for how many entities that is a guess: nothing is known of them, or the bucket's
-            budget does not suffice to ask whether they have changed.
+        entities: how many entities it is for.
+        new: how many of them have no file yet.
+        changed: how many have a file that will be replaced: it is of an earlier publication or damaged, or
+            a refresh was asked for.
+        unchanged: how many have a current file and will be skipped.
+        failed: reports on those that can't be read now.
+        requests: how many requests it will take, including one for each entity's metadata.
+        guessed: for how many entities the count is a guess, because nothing is known of them or too little
+            is left of the bucket's budget to ask whether they have changed.
         spent: how many requests the estimate itself took.
-        rate: requests a second, by the client's bucket; None: not known.
-        budget: what is left of the bucket's daily budget; None: it has none.
+        rate: requests per second, as the client's bucket has it. None: not known.
+        budget: what is left of the bucket's daily budget. None: it has no budget.
     """
 
     entities: int
@@ -64,12 +64,12 @@ class ExtractCost:
 
     @property
     def seconds(self) -> float | None:
-        """How long that takes at the rate; None: the rate is not known."""
+        """The expected duration in seconds at `rate`. None: the rate is not known."""
         return None if self.rate is None else self.requests / self.rate
 
     @property
     def fits(self) -> bool | None:
-        """Whether what is left of the daily budget suffices; None: there is none."""
+        """Whether `requests` fit into `budget`. None: there is no budget."""
         return None if self.budget is None else self.requests <= self.budget
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class ExtractCost:
 
 @frozen
 class _Expected:
-    """What one entity is expected to take.
+    """The expected cost of one entity.
 
     Attributes:
         state: as `ExtractCost` names it.
@@ -119,17 +119,16 @@ async def extract_cost(
     replace: bool = False,
     read_catalogues: bool = False,
 ) -> ExtractCost:
-    """Return what `extract` would take with these arguments, which mean the same there. Nothing is written.
+    """Return the expected cost of `extract` with the same arguments. Nothing is written.
 
-    Requests: one for each entity that has a file which is not to be refreshed; none for the others,
-    whose count is what the folder's entities have taken in the mean. They count against the bucket's
-    daily budget. Where less is left of it than there are entities, the run does not fit, and none is
-    spent to learn more.
+    Requests: one for each entity that has a file, unless it is to be refreshed; none for the others, whose
+    cost is the average of the entities in the folder. They count against the bucket's daily budget. If less
+    is left of it than there are entities, no request is sent: the run does not fit anyway.
 
     Args:
-        read_catalogues: whether to read the catalogue of each new or changed entity, and to plan its
-            question: the count is exact then for a service that fills its pages, where nothing has to be
-            repeated; it takes as many requests as the catalogues do.
+        read_catalogues: whether to read the catalogue of each new or changed entity and plan its question.
+            The cost is then exact, provided that the service fills its pages and no request is repeated.
+            This spends the requests of the catalogues.
 
     Raises:
         ArgumentError, ManifestMismatchError, ImportError, OSError: as for `extract`.
@@ -226,7 +225,7 @@ class _Estimate:
                 return _Expected("failed", 1, report=report)
         if last is not None:
             return _Expected("changed", last.requests, guessed=doubtful)
-        # What those with a file took in the mean, or a guess.
+        # The average of those with a file, or a guess.
         taken = [written.requests for written in self._store.known.values()]
         return _Expected("new", round(sum(taken) / len(taken)) if taken else _GUESS, guessed=True)
 
@@ -237,7 +236,7 @@ class _Estimate:
             return _Expected("unchanged", 1, lacking=last.lacking)
         if last is not None and not self._read_catalogues:
             return _Expected("changed", last.requests)
-        # What reading the publication takes when nothing has to be repeated.
+        # The cost of reading the publication, if no request is repeated.
         catalogue = await self._client.catalogue(dataset)
         select, lacking = await asyncio.to_thread(narrow, self._question, catalogue)
         if lacking:

@@ -68,7 +68,7 @@ async def read_entity(
         DatasetChangedError: the publication changed too often.
         MalformedAnswerError: an answer breaks the spec; values are decoded when they are looked at.
         IncompleteResultError: the service lost series.
-        ServiceError, TransportError: a request failed for good.
+        ServiceError, TransportError: a request failed, after its retries.
     """
     check_client("client", client)
     check_entity_id(entity_id)

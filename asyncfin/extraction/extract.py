@@ -34,8 +34,8 @@ def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     """Return distinct entity ids, in their order.
 
     Raises:
-        SelectionError: one is no entity id.
-        ArgumentError: there is none.
+        SelectionError: one is not an entity id.
+        ArgumentError: no id is given.
     """
     if isinstance(entity_ids, str):
         entity_ids = (entity_ids,)

@@ -74,7 +74,7 @@ class PrefixLock:
 
     async def release(self) -> None:
         """Delete the lock, unless it is another run's by now. What remains of it becomes stale by itself."""
-        # In a task: it comes to its end however often the run is cancelled.
+        # In a task of its own, which ends properly however often the run is cancelled.
         await wait_for_all([asyncio.ensure_future(self._release())])
 
     async def _release(self) -> None:
@@ -136,7 +136,7 @@ class PrefixLock:
                 self._lost = not (await self._put({"e_tag": self._tag}) or await self._is_ours())
 
     async def _is_ours(self) -> bool:
-        """Return whether the lock is this run's, and take note of its tag then."""
+        """Return whether the lock is this run's, and if so remember its tag."""
         asked = self._time()
         try:
             found = await self._objects.head(self._prefix.lock)

@@ -86,7 +86,7 @@ class Objects:
     """The objects of a bucket.
 
     Every failure is an OSError that names the prefix: FileNotFoundError where there is no such bucket or
-    object, PermissionError where the credentials are wrong or do not suffice.
+    object, PermissionError where the credentials are wrong or insufficient.
 
     Raises:
         ImportError: obstore is not installed.

@@ -1,4 +1,4 @@
-"""What an extraction has come to: entity by entity, and in sum."""
+"""The outcome of an extraction, by entity and in total."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asyncfin.extraction.question import Lacking
 from asyncfin.model.words import counted, lasting
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
-# What would befall all other entities too, so that it ends the run and fails none of them.
+# What would fail all other entities too: it ends the run, and is no failure of an entity.
 Stopped: TypeAlias = AuthenticationError | AllowanceExhaustedError | BucketUnavailableError
 
 # Entities that a notebook shows.
@@ -80,7 +80,7 @@ class ExtractReport:
     Attributes:
         entities: one report each, in the order in which they were given.
         seconds: how long it took.
-        waits: seconds that requests have waited, in sum; several wait at once.
+        waits: seconds that requests have waited, in total; several can wait at once.
         stopped: the error of a refused token, a used-up allowance or a shared bucket out of reach
             that ended it early. None: it came to its end, was asked to stop if any entity is left, or
             ended because of `unknown`.

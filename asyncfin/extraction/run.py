@@ -52,7 +52,7 @@ FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResult
 # none would ever be done: so two are read at once at first, and one more for every eight done.
 _READ_AT_FIRST = 2
 _DONE_FOR_ONE_MORE = 8
-# So many entities show that a name is probably misspelt.
+# A name that none of this many entities has is probably misspelt.
 ENOUGH_TO_DOUBT = 3
 # How often a run that sleeps reports it, and looks at the wall clock: the monotonic one may stand still.
 _LOOK_SECONDS = 10.0
@@ -92,7 +92,7 @@ class Run:
     _example: Catalogue | None = None  # the last one that lacked something
 
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:
-        """Return how all entities fared."""
+        """Return the report on all entities."""
         by_id = await self._entities(ids)
         unknown: Lacking = {}
         if self._in_doubt:
@@ -133,7 +133,7 @@ class Run:
         return self._stopped is not None or self._in_doubt or self._options.stop.is_set()
 
     async def _entity(self, entity_id: str, has_file: bool) -> EntityReport:
-        """Return how one entity fared: "left" if the run ends before its turn."""
+        """Return the report on one entity: "left" if the run ends before its turn."""
         while not self._ending:
             self._store.check()
             began = self._options.clock()

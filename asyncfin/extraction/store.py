@@ -94,7 +94,7 @@ class Store(Protocol):
         """Record that an entity's file is of the current publication."""
 
     async def note_failed(self, entity_id: str, failure: Failure, requests: int, began: datetime) -> None:
-        """Record that an entity failed after so many requests; its earlier file stays."""
+        """Record that an entity failed, and what that cost; its earlier file stays."""
 
     async def aclose(self) -> None:
         """Release the place, if it was opened. It is awaited to its end however often it is cancelled."""
@@ -264,7 +264,7 @@ class FolderStore:
         """Open the journal, read what is known of the files, and return those of other questions.
 
         Raises:
-            ManifestMismatchError: a file is of no extraction, or the journal is none.
+            ManifestMismatchError: a file is not of an extraction, or the journal is something else.
         """
         try:
             entries = self._entries(path, original)

@@ -36,7 +36,7 @@ def structure(value: Any, kind: type[T]) -> T:
     """Return plain data as an object of an attrs class. Unknown keys are ignored.
 
     Raises:
-        ValueError: it is none; the message says what is wrong.
+        ValueError: the data do not fit; the message says what is wrong.
     """
     try:
         # Unknown keys pass: a file of a later version may say more of itself.

@@ -30,7 +30,7 @@ from asyncfin.wire.tasks import wait_for_all
 
 MakeClient = Callable[[], Client]
 MakeExecutor = Callable[[], Executor]
-# So many executors in a row may break without an entity done, before the fault is taken for a lasting one.
+# How many executors in a row may break without finishing an entity, before the run gives up.
 _MOST_BROKEN = 3
 
 
@@ -57,7 +57,7 @@ class ChunkResult:
     """What a worker has done.
 
     Attributes:
-        report: how its entities fared.
+        report: the outcome of its entities.
         known: what is known of their files now.
         found_nothing: whether none of the first has anything of the question, because of names they lack.
     """
@@ -81,7 +81,7 @@ def check_make_client(make_client: Any, select: Select) -> None:
     value (cloudpickle), with all that it refers to: a token among it.
 
     Raises:
-        ArgumentError: it is so; or the question has a predicate, which is code too.
+        ArgumentError: it is such a function, or the question has a predicate, which is code too.
     """
     if not _is_importable(make_client):
         # Not shown: a functools.partial shows its arguments, and a token may be among them.
@@ -161,7 +161,7 @@ class Driver:
         return not self._options.allow_unknown and not has_rows
 
     async def over(self, executor: Executor | MakeExecutor, ids: tuple[str, ...]) -> ExtractReport:
-        """Return how all entities fared.
+        """Return the report on all entities.
 
         Raises:
             BrokenExecutor: a worker died, and a given executor with it; or three made in a row.
@@ -280,7 +280,7 @@ class Driver:
             if entity.state == "left":
                 self._tracker.add(entity)
                 continue
-            # With what a chunk before has spent on it in vain: its allowance was used up.
+            # An earlier chunk may have spent requests on it before the allowance was used up.
             spent = self._tracker.spent(entity_id) + entity.requests
             self._reports[entity_id] = evolve(entity, requests=spent)
             if entity.failure is not None:

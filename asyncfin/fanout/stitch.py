@@ -167,7 +167,7 @@ class Stitch:
         """Return the places of a page's series in the catalogue.
 
         Raises:
-            MalformedAnswerError: it describes one as another series, be it a foreign one.
+            MalformedAnswerError: it describes one as another series, even a foreign one.
         """
         catalogue = self.plan.catalogue
         places = [catalogue.places[head.series_id] for head in page.heads]

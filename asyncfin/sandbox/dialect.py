@@ -24,33 +24,39 @@ def switch(default: bool) -> Any:
 
 @frozen(kw_only=True)
 class Dialect:
-    """How the sandbox speaks where spec leaves it open. A wrong choice raises ValueError or TypeError.
+    """How the sandbox behaves where the service description leaves a choice.
 
     Attributes:
-        periods: which of the selected periods a query page lists: those populated in the whole "answer", all
-            that were "asked" for (exact: each once; otherwise the dataset's in the range), or those
-            populated on this "page".
-        order: of the periods: "oldest" first, "newest" first, or "shuffled" (by page, repeatable).
-        empty_series: whether matching series without an observation in the selected periods are listed.
-        never_valued: whether matching series are listed that have no value in any period of the publication,
-            in the `value_version` asked for.
-        left_out_on: series that are not listed for one of these reasons are missing on "every" page, or on
-            "some" only: about half of them, always the same for the same request.
-        trailing: the window holds all periods that "end" in it, or only those that lie "within" it whole.
-        last_cursor: on the last page `next_cursor` is "absent" or "null".
-        pages: "full"; "short": pages hold half as many series as `limit`; "empty": every page with series is
-            preceded by an empty one that has a cursor.
-        scope_groups: of the catalogue: on "every" page, on the "first" only, or only those "used" by its
-            series.
-        ids_before_pin: whether unknown ids (400) are found before an old `expected_dataset_id` (409).
-        cursor_before_pin: whether the cursor is checked before `expected_dataset_id`; one of an older
+        periods: which of the selected periods a query page lists: "answer": those with a value anywhere
+            in the answer; "asked": all that were asked for (with `exact` each once, otherwise those of
+            the dataset in the range); "page": those with a value on the page.
+        order: the order of the periods: "oldest" first, "newest" first, or "shuffled", for each
+            page in its own way, which is the same each time.
+        empty_series: whether to list matching series that have no value in the selected periods.
+        never_valued: whether to list matching series that have no value in any period of the publication,
+            in the value version asked for.
+        left_out_on: where series are missing for one of these two reasons: on "every" page, or on
+            "some": about half of the pages, the same ones each time.
+        trailing: which periods a trailing window has: those that "end" in it, or only those that lie
+            "within" it as a whole.
+        last_cursor: whether `next_cursor` is "absent" or "null" on the last page.
+        pages: "full"; "short": with half as many series as `limit`; "empty": with an empty page,
+            which has a cursor, before each page of series.
+        scope_groups: which scope groups a catalogue page lists: all on "every" page, all on the
+            "first" page, or on each page those "used" by its series.
+        ids_before_pin: whether to check ids (400) before `expected_dataset_id` (409).
+        cursor_before_pin: whether to check the cursor before `expected_dataset_id`. A cursor of an older
             publication is then an invalid field (400), not `dataset_changed`.
-        metadata_lag: how many answers of the dataset endpoint still name the old publication after a new one
-            became current; catalogue and query know the new one at once.
-        unrestated: the `value_version` of a never restated value when "latest_restated" is asked.
-        extras: every object carries a field that spec does not name, and role, basis, cadence, period_meaning
-            and fill_type have unknown values ("x-" before the dataset's).
-        gzip: compress answers for clients that accept it.
+        metadata_lag: how many responses of the dataset endpoint name the old publication after a new one has
+            become current. Catalogue and query know the new one at once.
+        unrestated: the `value_version` of values that were never restated, when "latest_restated" is
+            asked for.
+        extras: whether each object has a field that the description does not name, and role, basis,
+            cadence, period_meaning and fill_type have unknown values ("x-" before those of the dataset).
+        gzip: whether to compress responses for clients that accept it.
+
+    Raises:
+        ValueError, TypeError: a field is not one of its choices.
     """
 
     periods: Literal["answer", "asked", "page"] = one_of("answer", "asked", "page")

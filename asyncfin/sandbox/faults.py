@@ -67,14 +67,14 @@ class Fault:
 
 @frozen(kw_only=True)
 class Latency(Fault):
-    """The answer begins so many seconds later, by the loop's clock."""
+    """Delay the answer by `seconds`, by the loop's clock."""
 
     seconds: float = field(validator=_not_negative)
 
 
 @frozen(kw_only=True)
 class Status(Fault):
-    """Another answer in place of the service's, with none of its headers; the allowance does not count it.
+    """Answer otherwise than the service, with none of its headers. The allowance does not count it.
 
     Attributes:
         status: 200 to 599. code: of the error object.
@@ -100,7 +100,7 @@ class Status(Fault):
 
 @frozen(kw_only=True)
 class Switch(Fault):
-    """A publication becomes the current one just before the request is answered.
+    """Make a publication the current one, just before the request is answered.
 
     Attributes:
         publication: given as to `Sandbox.publish`, and refused as there: if broken at once, and if the
@@ -113,28 +113,28 @@ class Switch(Fault):
 
 @frozen(kw_only=True)
 class Drop(Fault):
-    """The connection is reset: before the answer (after=None), or after that share of its body."""
+    """Reset the connection: before the answer (after=None), or after that share of its body."""
 
     after: float | None = field(default=None, validator=optional(_a_share))
 
 
 @frozen(kw_only=True)
 class Truncate(Fault):
-    """The connection is closed in good order after that share of the body that Content-Length announced."""
+    """Close the connection in good order, after that share of the body that Content-Length announced."""
 
     after: float = field(default=0.5, validator=_a_share)
 
 
 @frozen(kw_only=True)
 class Slow(Fault):
-    """The body comes in ten pieces spread evenly over so many seconds."""
+    """Send the body in ten pieces, spread evenly over `seconds`."""
 
     seconds: float = field(validator=_positive)
 
 
 @frozen(kw_only=True)
 class Hang(Fault):
-    """No answer comes, and the connection stays open."""
+    """Send nothing, and keep the connection open."""
 
 
 @define

@@ -114,7 +114,7 @@ def generate_table(
     """Return a dataset whose series lie dense in a table of metrics by scope paths; for planners.
 
     density: the share of the cells that exist, at random; at least one does.
-    blocks: metrics and paths are parted into so many, and only cells within a block exist.
+    blocks: how many blocks the table is cut into; only cells within a block exist.
     groups: how many reporting groups have the table, 1 to 3, each with cells of its own.
 
     Raises ValueError for a number out of range.

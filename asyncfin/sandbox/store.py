@@ -108,7 +108,7 @@ class Stored:
 class Store:
     """Open with a file name or ":memory:"; close() it.
 
-    Raises SandboxError for a database of another schema, sqlite3.Error for a file that is none.
+    Raises SandboxError for a database of another schema, sqlite3.Error for a file that is not a database.
     """
 
     def __init__(self, name: str | Path = ":memory:") -> None:

@@ -1,4 +1,4 @@
-"""What a web backend needs beside a `Client`: errors as HTTP responses, visitors who leave, the explorer.
+"""Parts for web backends: errors as HTTP responses, handling visitors who leave, and the explorer.
 
 `http_error` and `unless_gone` work with any ASGI framework and need no extra. `explorer` is an ASGI app,
 and needs the extra `web`.

@@ -25,7 +25,7 @@ _RETRY_AFTER = 5
 
 
 class HttpError(NamedTuple):
-    """What to answer a visitor with instead of data.
+    """The response to a visitor in place of data.
 
     Attributes:
         status: the HTTP status.
@@ -39,18 +39,18 @@ class HttpError(NamedTuple):
 
 
 class ClientGoneError(Exception):
-    """The visitor has closed the connection, so nobody waits for a response."""
+    """The visitor has closed the connection, so no response is needed."""
 
 
 class _Request(Protocol):
-    """An ASGI request as Starlette and FastAPI have it."""
+    """An ASGI request, such as Starlette's and FastAPI's."""
 
     @property
     def receive(self) -> Callable[[], Awaitable[Mapping[str, Any]]]: ...
 
 
 def http_error(error: BaseException) -> HttpError:
-    """Return the status, text and headers that tell a visitor of an error.
+    """Return the status, text and headers of the response for an error.
 
     ========================================================================= ====================
     error                                                                     status
@@ -91,15 +91,15 @@ def _retry_after(error: AsyncfinError) -> int:
 
 
 async def unless_gone(request: _Request, work: Awaitable[T], seconds: float) -> T:
-    """Return what `work` returns, unless its visitor leaves or time is up: then end it, and wait for its end.
+    """Return the result of `work`. If its visitor leaves or time is up, cancel it and wait for its end.
 
-    ASGI frameworks do not cancel a handler whose visitor is gone. Call this after the request's body has been
-    read: it listens to `request.receive`, and no longer when it returns.
+    ASGI frameworks do not cancel a handler whose visitor has left. Call this after the request's body has
+    been read, since it listens to `request.receive` until it returns.
 
     Args:
         request: Starlette's or FastAPI's request, or anything else with an ASGI `receive`.
         work: an awaitable, such as ``client.query(...)``.
-        seconds: the time that the work may take.
+        seconds: how long the work may take.
 
     Raises:
         ClientGoneError: the visitor has left.

@@ -1,8 +1,8 @@
 """The explorer: a page on which people choose a company's series and see their values and costs.
 
-The page itself spends no request. What does is asked for by htmx from the page, and refused to anything
-else: a foreign site can make a browser send a form or load a picture, but neither with htmx's own header nor
-as same-origin. A host name that somebody has pointed at this machine is refused.
+The page itself spends no request. What spends one is requested by htmx from the page, and refused from
+anywhere else: another site can make a browser send a form or load a picture, but not with htmx's header, and
+not as same-origin. Other host names that point at this machine are refused.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -112,7 +112,7 @@ def explorer(
 
 
 class _Pages:
-    """The endpoints. `names` are the companies on offer, with the names known so far."""
+    """The endpoints. `names` maps the ids of the companies on offer to their names, as far as known."""
 
     def __init__(self, client: Callable[[], Client], names: dict[str, str]) -> None:
         self._client = client
@@ -130,7 +130,7 @@ class _Pages:
         return self._page(request, "page.html", entity_id=self._entity_id(request))
 
     async def series(self, request: Request) -> Response:
-        """The tree of series, those that match the search, and the chosen ones. Reads the catalogue."""
+        """Return the tree of the series that match the search, and the chosen ones. Reads the catalogue."""
         entity_id, question = await self._asked(request)
         catalogue = await unless_gone(request, self._client().catalogue(entity_id), _SECONDS)
         self._names[entity_id] = catalogue.name
@@ -153,7 +153,7 @@ class _Pages:
         )
 
     async def cost(self, request: Request) -> Response:
-        """What the question would spend."""
+        """Return how many requests the question would spend."""
         entity_id, question = await self._asked(request)
         if not question.series_ids:
             return self._page(request, "cost.html", plan=None)
@@ -167,7 +167,7 @@ class _Pages:
         return self._page(request, "cost.html", plan=plan)
 
     async def answer(self, request: Request) -> Response:
-        """The table, the chart, what was spent, and the Python that gives the same."""
+        """Return the table, the chart, what was spent, and the Python that gives the same."""
         entity_id, question = await self._asked(request)
         client = self._client()
         # Of visitors who ask about one company at the same time all see the progress of the last to begin.
@@ -200,12 +200,12 @@ class _Pages:
         )
 
     async def progress(self, request: Request) -> Response:
-        """How many queries of the company were answered here since somebody last asked for values."""
+        """Return how many queries of the company were answered since values were last asked for."""
         progress = self._progress.get(self._entity_id(request))
         return JSONResponse({"answered": progress.answered if progress else 0}, headers=_HEADERS)
 
     async def refused(self, request: Request, error: Exception) -> Response:
-        """An error as a sentence with what to do, as a page or in the place of the fragment."""
+        """Return an error as a sentence and advice, as a page or in place of the fragment."""
         answer = (
             HttpError(error.status_code, str(error.detail), {})
             if isinstance(error, HTTPException)

@@ -21,12 +21,12 @@ VERSIONS: dict[ValueVersion, str] = {"original": "as first reported", "latest_re
 
 @frozen
 class Question:
-    """What a visitor asks of one company.
+    """A visitor's question about one company.
 
     Attributes:
         series_ids: the series chosen, in the order of the form.
         rule: one of `RULES`.
-        last: how many years, quarters or months.
+        last: the number of years, quarters or months.
         start, end: the fiscal years of a range, as typed; empty: the catalogue's own.
         search: the words of the search box.
     """

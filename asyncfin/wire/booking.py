@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 # Those who wait for a far moment look at the state this often, in seconds: others may have changed it.
 _LOOK = 0.5
-# So many grants are known by their loop time, to find their moment on the shared clock.
+# How many grants are remembered by their loop time, to find their moment on the shared clock.
 _KNOWN = 10_000
 
 

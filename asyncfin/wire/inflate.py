@@ -22,7 +22,7 @@ else:
 ACCEPTED = "gzip, zstd"
 # Bytes that a step takes and gives at most. A thread can be stopped between two steps, so it ends at once.
 _STEP = 32 * 1024
-# So many steps are done inline, about a millisecond: a thread would take longer to begin.
+# The first steps are done inline, about a millisecond: starting a thread would take longer.
 _INLINE_STEPS = 8
 # Both codings allow several streams in a row, and a few have a use. Each costs as much as a step, however
 # little it holds.

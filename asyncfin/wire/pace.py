@@ -22,7 +22,7 @@ _RESTART_GROWTH = 1.25
 _RESTARTED = 1000.0
 
 # How fast a learned rate moves. docs/pacing.md says what each of these is for, and what simulation set it.
-# A climb back to the rate that failed takes about so many grants and at least so many seconds: the grants
+# A climb back to the rate that failed takes about `_CLIMB_GRANTS` and at least `_CLIMB_SECONDS`: the grants
 # bound the share of refusals, the seconds that of the pauses they cost. It ends after `_CLIMB_AT_MOST`
 # seconds, or a rate that is far too low would stay so for hours.
 _CLIMB_GRANTS = 100.0
@@ -36,12 +36,11 @@ _DRIFT = 0.03
 _STEP = 0.5
 # Where the waits are longer than this, so is a climb, in proportion: each costs more.
 _LONG = 10.0
-# The slow start: it doubles the rate in about two seconds, or two waits, and ends with so many refusals.
-# Each sets the rate back to a share of it: the first of these, and for the last one the other.
+# The slow start: it doubles the rate in about two seconds, or two waits, and ends after `_STARTS` refusals.
+# Each sets the rate back to `_BACK` of it.
 _START = 0.35
 _STARTS = 6
 _BACK = 0.8
-_LAST_BACK = 0.8
 # Refusals are counted over about the last 8 grants (is it growing?) and the last 150 (how large is it?).
 _RECENT = 1 / 8
 _MEMORY = 1 / 150
@@ -62,10 +61,10 @@ _REGULAR = 0.25
 _HALF = 0.7
 _TOP = 1.1
 _GAPS = 1 / 8
-# The wait doubles up to so many times while the first request after a pause is refused, to so many seconds.
+# While the first request after each pause is refused, the wait doubles: this often, and to this many seconds.
 _DOUBLINGS = 5
 _LONGEST_WAIT = 60.0
-# So much of one request for each wait that the service asks for can't be too fast.
+# This share of a request for each wait that the service asks for can't be too fast.
 _SLOWEST = 0.35
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -186,7 +185,7 @@ class AdaptiveRate:
         self._share = 0.0
         self._grants = 0.0  # since the last refusal
         self._gap = 0.0  # the mean of those
-        self._deviation = 0.0  # and how far they are from it, in the mean
+        self._deviation = 0.0  # and their mean distance from it
         self._starts = 0
         self._longest = 1.0  # of the waits that were asked for, in seconds
         # While there is no rate: what was granted in the running second and the one before.
@@ -279,8 +278,7 @@ class AdaptiveRate:
         few = self._share < _TOLERATED
         if self._starts < _STARTS:
             self._starts += 1
-            back = _BACK if self._starts < _STARTS else _LAST_BACK
-            self.rate = self._failed = min(rate, max(served, back * rate))
+            self.rate = self._failed = min(rate, max(served, _BACK * rate))
         elif few and rate < _BELOW * self._failed and self._deviation > _IRREGULAR * self._gap:
             self._failed = max(self._failed, rate) * _RAISE
             self.rate = rate * _LITTLE

@@ -94,7 +94,7 @@ class Quota:
     """The retries that all requests of a client may spend, so that an outage does not multiply traffic.
 
     A retry costs 1, and a success earns `gain`: in the long run one retry for two successes, so that a third
-    of all attempts may fail for ever. When nothing succeeds, `capacity` retries are left.
+    of all attempts may fail indefinitely. When nothing succeeds, `capacity` retries are left.
     """
 
     def __init__(self, capacity: float = 200.0, gain: float = 0.5) -> None:

@@ -237,7 +237,7 @@ async def read_planned_page(
 
     Raises:
         MalformedAnswerError: as `read_query_page` says; or the `values` array of a wanted series is of
-            another length, or one of its numbers is none.
+            another length, or one of its numbers is beyond a float.
     """
     body = json_text(body)
     # A scan can't be interrupted, so a larger body would stop the loop for longer.
@@ -414,7 +414,7 @@ def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbe
         count: how many periods the page has.
 
     Raises:
-        MalformedAnswerError: a `values` array is of another length, or a number is none.
+        MalformedAnswerError: a `values` array is of another length, or a number is beyond a float.
     """
     # One call of the decoder for many series: a call for each takes longer than reading them.
     text = b"[" + b",".join([raw.values for _, raw in series]) + b"]"

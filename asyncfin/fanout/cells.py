@@ -8,7 +8,7 @@ are cheap to compare and make every plan the same, whatever the order in which s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import ceil
 from typing import NamedTuple, TypeAlias
@@ -101,8 +101,14 @@ class Cells:
     @cached_property
     def density(self) -> float:
         """The share of wanted cells in the table of their metrics and paths."""
+        metrics, paths = self._wanted_lines
+        return len(self.wanted) / (metrics * paths)
+
+    @cached_property
+    def _wanted_lines(self) -> tuple[int, int]:
+        """How many metrics and how many paths are wanted."""
         metrics, paths = ({cell[side] for cell in self.wanted} for side in (0, 1))
-        return len(self.wanted) / (len(metrics) * len(paths))
+        return len(metrics), len(paths)
 
     def cross_product(self, home: Sequence[CatalogueSeries]) -> CrossProduct:
         """Return the query for these series: their metrics, paths and groups, and no others."""
@@ -129,9 +135,10 @@ class Cells:
 
     def whole(self) -> CrossProduct | None:
         """Return the one query for all wanted series, or None where the caps do not allow it."""
-        product = self.cross_product([series for several in self.wanted.values() for series in several])
-        fits = len(product.metric_ids) <= MAX_METRIC_IDS and len(product.paths) <= MAX_SCOPE_COMBINATIONS
-        return product if fits else None
+        metrics, paths = self._wanted_lines
+        if metrics > MAX_METRIC_IDS or paths > MAX_SCOPE_COMBINATIONS:
+            return None
+        return self.cross_product([series for several in self.wanted.values() for series in several])
 
     def crowded(self) -> list[CrossProduct]:
         """Return the queries for the cells that hold more than a page of series even by themselves.
@@ -141,7 +148,7 @@ class Cells:
         """
         products: list[CrossProduct] = []
         for cell, wanted in self.wanted.items():
-            known = self._known_by_view[0][cell]
+            known = self._known_to_named[cell]
             if len(known) <= MAX_PAGE_SIZE:
                 continue
             # A page takes groups while it has room for all series that naming them would match, wanted or
@@ -164,28 +171,25 @@ class Cells:
             products += [together] if fewer else each
         return products
 
-    def views(self, wanted: SeriesByCell, *, foreign: bool = True) -> list[View]:
-        """Return the table as it looks to queries that name all wanted groups, and to queries that name some.
+    def views(self, wanted: SeriesByCell, *, foreign: bool = True) -> Iterator[View]:
+        """Yield the table as it looks to queries that name all wanted groups, and to queries that name some.
 
         The first view is of all wanted groups. The others, if any, are of sets of groups that share no
         cell, where naming the groups keeps the series of other groups out; each group of `wanted` is in one.
+        They are made when they are asked for, of what stands in `wanted` then.
 
         Args:
             wanted: the wanted series to show in the views.
             foreign: whether a series that is not wanted may be matched. If not, the cell of such a series
                 counts more than a page, and so fits nowhere.
         """
-        views: list[View] = []
-        for known, of_it in zip(self._known_by_view, self._by_view(wanted), strict=True):
-            counts = {cell: len(series) for cell, series in known.items()}
-            if not foreign:
-                asked = self._wanted_by_view[len(views)]
-                counts = {
-                    cell: n if n == len(asked.get(cell, ())) else MAX_PAGE_SIZE + 1
-                    for cell, n in counts.items()
-                }
-            views.append(View(by_line(counts), of_it))
-        return [views[0], *(view for view in views[1:] if view.wanted)]
+        yield _view(self._known_to_named, wanted, None if foreign else self.wanted)
+        if self._groups_apart:
+            asked = [None] * len(self._groups_apart) if foreign else self._apart(self.wanted)
+            for each in zip(self._apart(self.known), self._apart(wanted), asked, strict=True):
+                view = _view(*each)
+                if view.wanted:
+                    yield view
 
     @cached_property
     def _paths_of(self) -> Mapping[int, list[int]]:
@@ -200,30 +204,27 @@ class Cells:
         return _groups(self.wanted.values())
 
     @cached_property
-    def _known_by_view(self) -> list[SeriesByCell]:
-        # A query that names the wanted groups does not match series of others; too many can't be named.
-        everything, *apart = self._by_view(self.known)
-        if len(self._named) <= MAX_REPORTING_GROUP_IDS:
-            named = (
-                (cell, [series for series in known if series.reporting_group_id in self._named])
-                for cell, known in everything.items()
-            )
-            everything = {cell: series for cell, series in named if series}
-        return [everything, *apart]
+    def _known_to_named(self) -> SeriesByCell:
+        """What a query that names the wanted groups can match; too many can't be named."""
+        if len(self._named) > MAX_REPORTING_GROUP_IDS or len(self._named) == len(
+            _groups(self.known.values())
+        ):
+            return self.known
+        named = (
+            (cell, [series for series in known if series.reporting_group_id in self._named])
+            for cell, known in self.known.items()
+        )
+        return {cell: series for cell, series in named if series}
 
-    @cached_property
-    def _wanted_by_view(self) -> list[SeriesByCell]:
-        return self._by_view(self.wanted)
-
-    def _by_view(self, cells: SeriesByCell) -> list[SeriesByCell]:
-        view_of = {group: at for at, groups in enumerate(self._groups_apart) for group in groups}
+    def _apart(self, cells: SeriesByCell) -> list[SeriesByCell]:
+        """Return the series of each set of groups apart."""
+        set_of = {group: at for at, groups in enumerate(self._groups_apart) for group in groups}
         apart: list[SeriesByCell] = [{} for _ in self._groups_apart]
-        if apart:
-            for cell, several in cells.items():
-                for series in several:
-                    if (at := view_of.get(series.reporting_group_id)) is not None:
-                        apart[at].setdefault(cell, []).append(series)
-        return [cells, *apart]
+        for cell, several in cells.items():
+            for series in several:
+                if (at := set_of.get(series.reporting_group_id)) is not None:
+                    apart[at].setdefault(cell, []).append(series)
+        return apart
 
     @cached_property
     def _groups_apart(self) -> list[set[str]]:
@@ -243,6 +244,16 @@ class Cells:
                 sets.append(found := set())
             found.add(group)
         return sets if len(sets) > 1 else []
+
+
+def _view(known: SeriesByCell, wanted: SeriesByCell, pure: SeriesByCell | None) -> View:
+    """Return a view; with `pure`, cells that match more than these series fit nowhere."""
+    counts = {cell: len(series) for cell, series in known.items()}
+    if pure is not None:
+        counts = {
+            cell: n if n == len(pure.get(cell, ())) else MAX_PAGE_SIZE + 1 for cell, n in counts.items()
+        }
+    return View(by_line(counts), wanted)
 
 
 def by_line(counts: Mapping[Cell, int]) -> CountsByLine:

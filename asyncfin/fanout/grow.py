@@ -43,23 +43,26 @@ def grow(
         None if a foreign series can't be kept out, or more than `limit` batches are needed.
     """
     # A copy: what the batches take is removed from it, and the caller plans in other ways with the original.
-    unassigned = {cell: list(series) for cell, series in wanted.items()}
+    unassigned = dict(wanted)
     left = sum(map(len, unassigned.values()))
-    first, *others = (_Growth(view) for view in cells.views(unassigned, foreign=foreign))
+    views = map(_Growth, cells.views(unassigned, foreign=foreign))
+    growths = [next(views)]
     homes: list[Sequence[CatalogueSeries]] = []
     most = MAX_PAGE_SIZE
     while 0 < left <= most * (limit - len(homes)):
-        # The first view, of all groups, is mostly the best; the others are grown only where it leaves room.
-        best, batch = first.series(), first.batch()
-        for growth in others:
-            if len(best) >= enough:
-                break
-            if len(series := growth.series()) > len(best):
-                best, batch = series, growth.batch()
+        # The first view, of all groups, is mostly the best; the others are made only where it leaves room.
+        best, batch = growths[0].series(), growths[0].batch()
+        if len(best) < enough:
+            growths += views
+            for growth in growths[1:]:
+                if len(series := growth.series()) > len(best):
+                    best, batch = series, growth.batch()
+                if len(best) >= enough:
+                    break
         if not best:
             break
         assigned = {series.series_id for series in best}
-        for growth in (first, *others):
+        for growth in growths:
             growth.assign(batch, assigned)
         left -= len(best)
         homes.append(best)

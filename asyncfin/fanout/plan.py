@@ -35,6 +35,8 @@ _RANGE = "the queries ask for all periods, out of which the window is cut"
 _DENSE = 0.05
 # Another way to plan takes as long as the first: it is not tried where so little can be gained.
 _CLOSE = 1.1
+# The same of strips, which are cut in many ways, each as long as the first: one request in so many.
+_FEW = 100
 
 # Batches that a notebook shows.
 _SHOWN_BATCHES = 20
@@ -233,7 +235,7 @@ def _fewest(cells: Cells, crowded: list[CrossProduct], rest: SeriesByCell) -> li
     bound = cells.lower_bound - _requests(crowded)
     homes: list[Sequence[CatalogueSeries]] | None = None
     if rest and cells.density > _DENSE:
-        homes = strips(cells, rest, enough=bound)
+        homes = strips(cells, rest, enough=bound + bound // _FEW)
     if homes is None or len(homes) > _CLOSE * bound:
         # Quickly first, by the first view alone; with all views, which takes longer, only if it may pay.
         grown = grow(cells, rest, enough=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, product
+from itertools import accumulate, islice, product
 from math import ceil
 from typing import TypeAlias
 
@@ -37,16 +37,17 @@ def strips(cells: Cells, wanted: SeriesByCell, *, enough: int) -> list[Sequence[
         wanted: what is to be assigned, without what fits on no page by itself.
         enough: take a way with at most this many batches without trying further ones.
     """
-    everything, *apart = cells.views(wanted)
+    views = cells.views(wanted)
     # No order is best for all tables, and trying them all costs little beside a request that one saves.
-    best: list[Sequence[CatalogueSeries]] | None = None
-    for views, side, order in product(([everything], apart), (0, 1), _ORDERS):
-        homes = [home for view in views for home in _homes(view, side, order)]
-        if homes and (best is None or len(homes) < len(best)):
-            best = homes
-        if best is not None and len(best) <= enough:
-            break
-    assert best is not None
+    ways = (
+        [home for view in together for home in _homes(view, side, order)]
+        for together in map(list, (islice(views, 1), views))
+        if together
+        for side, order in product((0, 1), _ORDERS)
+    )
+    best = next(ways)
+    while len(best) > enough and (homes := next(ways, None)) is not None:
+        best = min(best, homes, key=len)
     return best
 
 

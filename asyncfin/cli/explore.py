@@ -46,7 +46,7 @@ async def explore(
     from asyncfin.web import explorer
 
     async with served(service, names.offered(entity_ids, ids)) as (client, companies):
-        # 127.0.0.1 alone: whoever reaches the page spends the account's allowance.
+        # 127.0.0.1 alone: anyone who reaches the page can spend the account's allowance.
         config = uvicorn.Config(explorer(client, companies), host="127.0.0.1", port=port, log_level="warning")
         server = uvicorn.Server(config)
         announcing = asyncio.ensure_future(announce(server))

@@ -153,9 +153,7 @@ def extract(
     # What `extract` and `extract_cost` take alike.
     asked: dict[str, Any] = {
         "entity_ids": entities,
-        "select": question.select,
-        "periods": question.periods,
-        "value_version": question.value_version,
+        **asdict(question, recurse=False),
         "to": into,
         "refresh": refresh,
         "replace": replace,

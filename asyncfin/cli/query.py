@@ -87,12 +87,7 @@ async def query(
     )
     if explain:
         async with connected(service, "Asking", names) as client:
-            plans = await asyncio.gather(*(_plan(client, each, question) for each in entities))
-        if json:
-            documents = [plan_document(plan) for plan in plans]
-            print_json(documents[0] if len(documents) == 1 else documents)
-        else:
-            screen().print("\n\n".join(map(str, plans)))
+            print_plans(await asyncio.gather(*(_plan(client, each, question) for each in entities)), json)
         return
     with progress("Asking") as shown, names.in_errors():
         async with service.client(observers=[shown]) as client:
@@ -148,6 +143,15 @@ async def _plan(client: Client, entity_id: str, question: SharedQuestion) -> Pla
     return await client.plan(
         entity_id, question.select, question.periods, value_version=question.value_version
     )
+
+
+def print_plans(plans: Sequence[Plan], json: bool) -> None:
+    """Print plans for people, or as JSON: the document of one, or a list of several."""
+    if not json:
+        screen().print("\n\n".join(map(str, plans)))
+        return
+    documents = [plan_document(plan) for plan in plans]
+    print_json(documents[0] if len(documents) == 1 else documents)
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

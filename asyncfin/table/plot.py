@@ -129,7 +129,7 @@ def _places(ax: "Axes", formats: Sequence[str]) -> "dict[str, Axes]":
     """Return the axes for each number format: the given ones, or others with the same x axis.
 
     Raises:
-        SelectionError: there are none for a format.
+        SelectionError: a format has no axes.
     """
     if len(formats) == 1 and not _drawn(ax):
         return {formats[0]: ax}

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from attrs import define
+
 from asyncfin.errors import ArgumentError
 from asyncfin.events import BucketStats
 from asyncfin.model import checks
@@ -84,16 +86,16 @@ class Bucket(Protocol):
         ...
 
 
+@define(eq=False)
 class Waiter:
     """One call of `acquire`.
 
     `verdict` resolves to the loop time of the grant, or to the error that refuses it.
     """
 
-    def __init__(self, weight: float, counts: bool, verdict: asyncio.Future[float | BaseException]) -> None:
-        self.weight = weight
-        self.counts = counts
-        self.verdict = verdict
+    weight: float
+    counts: bool
+    verdict: asyncio.Future[float | BaseException]
 
 
 class Lanes:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Set
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from attrs import evolve
+from attrs import Factory, define, evolve
 
 from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import (
@@ -44,15 +44,15 @@ class _RequestFor(Protocol):
     def __call__(self, *, cursor: str | None) -> Request: ...
 
 
+@define
 class _Trail:
     """What the pages of one read have shown so far: its publication, its series, its cursors."""
 
-    def __init__(self, entity_id: str, dataset_id: str | None) -> None:
-        self.entity_id = entity_id
-        self.dataset_id = dataset_id
-        self.series_ids: set[str] = set()
-        self.cursors: set[str] = set()
-        self.empty_in_a_row = 0
+    entity_id: str
+    dataset_id: str | None
+    series_ids: set[str] = Factory(set)
+    cursors: set[str] = Factory(set)
+    empty_in_a_row: int = 0
 
     def follow(self, page: CataloguePage | QueryPage | PlannedPage, series_ids: list[str]) -> None:
         """Take one more page.

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from itertools import count
 
-from attrs import evolve
+from attrs import define, evolve
 
 from asyncfin.errors import (
     AllowanceExhaustedError,
@@ -44,12 +44,14 @@ from asyncfin.wire.transport import CLOSED, Transport
 _serials = count(1)
 
 
+@define
 class _Progress:
     """How far one request has come. Errors, the response and the events take what they say from here.
 
     It is the `Origin` of the errors, hence `at` and `request_id`.
 
     Attributes:
+        clock: gives the wall time.
         attempts: how often the request was sent.
         renewed: whether it was sent again with another token after a 401.
         elapsed: what `Retry.max_elapsed` bounds, in seconds.
@@ -57,20 +59,18 @@ class _Progress:
         retry_after: seconds that the last response asked to wait, if it did.
     """
 
-    request_id = None  # a failed request has no id but the one that its error brings
-
-    def __init__(self, clock: Callable[[], datetime]) -> None:
-        self._clock = clock
-        self.attempts = 0
-        self.renewed = False
-        self.elapsed = 0.0
-        self.sent_at = 0.0
-        self.retry_after: float | None = None
+    clock: Callable[[], datetime]
+    attempts: int = 0
+    renewed: bool = False
+    elapsed: float = 0.0
+    sent_at: float = 0.0
+    retry_after: float | None = None
+    request_id: None = None  # a failed request has no id but the one that its error brings
 
     @property
     def at(self) -> datetime:
         """The time now, for an error that has none of its own."""
-        return self._clock()
+        return self.clock()
 
     @property
     def counted_attempts(self) -> int:

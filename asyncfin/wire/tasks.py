@@ -24,6 +24,8 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from attrs import define
+
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 Job = Callable[[], Awaitable[T]]
@@ -182,10 +184,10 @@ class SingleFlight(Generic[K, T]):
                 await cancel_and_wait([call.task])
 
 
+@define(eq=False)
 class _Call(Generic[T]):
-    def __init__(self, task: "asyncio.Task[T]") -> None:
-        self.task = task
-        self.waiting = 0
+    task: "asyncio.Task[T]"
+    waiting: int = 0
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel, concat
+from asyncfin.table.text import cells, columns
 from tests.answers import panel_of
 
 FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
@@ -295,3 +296,16 @@ def test_pandas_takes_a_panel_for_its_numbers(panel: Panel) -> None:
     pandas = pytest.importorskip("pandas")
     assert pandas.DataFrame(panel).to_numpy().tolist()[0][0] == 1234
     assert pandas.DataFrame(panel).shape == (4, 5)
+
+
+def test_a_table_of_names_wraps_what_is_too_long_for_the_width() -> None:
+    """Every line fits, wide characters count twice, controls are escaped, and no text is lost."""
+    rows = [("short", "a name of several words"), ("日本語の長い名前です", "one\x1b[31mred"), ("x" * 30, "")]
+    for width in (100, 30, 20):
+        head, rule, *lines = table = columns(("id", "name"), rows, width)
+        assert max(map(cells, table)) <= width
+        assert (head.split(), set(rule)) == (["id", "name"], {"─"})
+        for word in ("short", "several", "words"):
+            assert word in "\n".join(lines)
+        assert "".join(lines).count("x") == 31  # one of them in \x1b
+    assert len(columns(("id", "name"), rows, 100)) == 5

@@ -5,11 +5,12 @@ from rich.console import Console
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.options import AsJson, Selection, Service, choose_one
-from asyncfin.cli.output import bare_table, print_csv, print_json, screen
+from asyncfin.cli.output import print_csv, print_json, print_table, screen
 from asyncfin.cli.session import connected
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.scope import format_path
 from asyncfin.model.words import counted
+from asyncfin.table.text import columns
 
 
 async def dataset(
@@ -35,10 +36,9 @@ async def dataset(
     if json:
         print_json(current)
         return
-    table = bare_table("field", "value")
-    for name, value in asdict(current).items():
-        table.add_row(name, str(value))
-    screen().print(table)
+    console = screen()
+    fields = [(name, str(value)) for name, value in asdict(current).items()]
+    print_table(console, columns(("field", "value"), fields, console.width))
 
 
 async def catalogue(
@@ -109,11 +109,15 @@ def print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Cons
     for group in shown.groups:
         words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
         console.print(f"\n{group.reporting_group_id}: {group.name} ({words})")
-        table = bare_table("metric", "label", "scope path", *(["description"] if descriptions else []))
-        for series in group.series:
-            described = [series.description] if descriptions else []
-            table.add_row(series.metric_id, series.label, format_path(series.scopes), *described)
-        console.print(table)
+        rows = [
+            (
+                *(series.metric_id, series.label, format_path(series.scopes)),
+                *([series.description] if descriptions else []),
+            )
+            for series in group.series
+        ]
+        heads = ("metric", "label", "scope path", *(["description"] if descriptions else []))
+        print_table(console, columns(heads, rows, console.width))
     console.print()
     first, last = (shown.periods[0], shown.periods[-1]) if shown.periods else ("none", "none")
     lines = [

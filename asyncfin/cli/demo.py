@@ -4,11 +4,12 @@ import os
 import shutil
 from collections.abc import Sequence
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from asyncfin.cli.output import bare_table, screen, spark
+from asyncfin.cli.output import screen, spark
 from asyncfin.cli.session import progress
 from asyncfin.client import Client
 from asyncfin.events import Stats
@@ -63,7 +64,7 @@ async def demo() -> None:
 def print_entities(catalogues: Sequence[Catalogue], address: str, console: Console) -> None:
     console.print(Text(f"Read over HTTP from a sandbox of the service, at {address}", "bold"))
     console.print()
-    table = bare_table("entity", "name", right=("series", "scopes", "periods", "latest"))
+    table = _table("entity", "name", right=("series", "scopes", "periods", "latest"))
     for each in catalogues:
         counts = (len(each), len(each.by_path), len(each.periods))
         table.add_row(each.entity_id, each.name, *map(str, counts), each.periods[-1].label)
@@ -76,7 +77,7 @@ def print_figures(panel: Panel, console: Console) -> None:
     console.print(Text(title, "bold"))
     console.print()
     shown = [period.label for period in panel.periods[-_SHOWN_YEARS:]]
-    table = bare_table("", right=shown)
+    table = _table("", right=shown)
     names = table.columns[0]
     names.max_width, names.no_wrap, names.overflow = _NAME_WIDTH, True, "ellipsis"
     table.add_column(f"from {panel.periods[0]}", style="cyan", no_wrap=True)
@@ -96,6 +97,18 @@ def _add_row(table: Table, name: str, series: Series) -> None:
     numbers = [None if value is None else value.number for value in series.values]
     cells = (GAP if number is None else f"{number / 1e9:,.1f}" for number in numbers[-_SHOWN_YEARS:])
     table.add_row(name, *cells, spark(numbers))
+
+
+def _table(*left: str, right: Sequence[str] = ()) -> Table:
+    """Return an empty table with a rule under its head; `left` and `right` name the columns."""
+    table = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
+    for name in left:
+        table.add_column(Text(name), overflow="fold")
+    for name in right:
+        table.add_column(Text(name), justify="right", no_wrap=True)
+    return table
 
 
 def print_cost(stats: Stats, plan: Plan, console: Console) -> None:

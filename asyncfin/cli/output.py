@@ -8,10 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from asyncfin.errors import printable
 from asyncfin.table.document import to_json
@@ -38,13 +35,6 @@ class _Screen(Console):
             "\n".join(map(printable, each.split("\n"))) if isinstance(each, str) else each for each in objects
         )
         super().print(*shown, **options)
-
-
-class _Table(Table):
-    """A table that escapes control characters in its cells."""
-
-    def add_row(self, *cells: Any, **options: Any) -> None:
-        super().add_row(*(printable(each) if isinstance(each, str) else each for each in cells), **options)
 
 
 def screen(width: int | None = None) -> Console:
@@ -84,16 +74,11 @@ def progress_console() -> Console:
     return _Screen(file=cast(TextIO, _Lossy(sys.stderr)))
 
 
-def bare_table(*left: str, right: Sequence[str] = ()) -> Table:
-    """Return an empty table with a rule under its head; `left` and `right` name the columns."""
-    table = _Table(
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
-    )
-    for name in left:
-        table.add_column(Text(name), overflow="fold")
-    for name in right:
-        table.add_column(Text(name), justify="right", no_wrap=True)
-    return table
+def print_table(console: Console, lines: Sequence[str]) -> None:
+    """Print a table that is already printable and no wider than the screen, with its first line in bold."""
+    console.print(lines[0], style="bold")
+    # Not through rich, which looks at every character for where to wrap. Line by line, as in `print_text`.
+    console.file.writelines(f"{line}\n" for line in lines[1:])
 
 
 def print_json(value: Any) -> None:

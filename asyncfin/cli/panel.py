@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from asyncfin.cli.output import print_csv, print_text
+from asyncfin.cli.output import print_csv, print_table, print_text
 from asyncfin.errors import printable
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
@@ -84,9 +84,7 @@ def print_panels(
         console.print(printable(", ".join(filter(None, heading))))
     console.print()
     for table in text.tables(shown, console.width, shown_text):
-        head, *lines = table
-        console.print(head, style="bold")
-        console.print("\n".join(lines))
+        print_table(console, table)
         console.print()
     notes = list(
         shown.notes(

@@ -1,6 +1,6 @@
-"""Panels as plain text: tables of the values' texts that fit a width, one below the other."""
+"""Plain text: panels as tables of the values' texts that fit a width, and tables of names."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 from textwrap import wrap
@@ -38,6 +38,16 @@ def latest(
     few = excerpt.latest([MOST_PERIODS] * len(excerpt.sections), empty=empty)
     fitting = [_Columns(*table, width, text, clip).latest() for table in few.tables()]
     return few.latest(fitting, empty=empty)
+
+
+def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> list[str]:
+    """Return the lines of a table of names: head, rule, and rows; long names are wrapped."""
+    texts = [[printable(text) for text in row] for row in (heads, *rows)]
+    widest = [max(map(cells, column)) for column in zip(*texts, strict=True)]
+    widths = _shrunk(widest, width - len(_COLUMN_GAP) * (len(heads) - 1))
+    head, *body = [_row(map(_folded, row, widths), widths) for row in texts]
+    rule = "─" * (sum(widths) + len(_COLUMN_GAP) * (len(heads) - 1))
+    return [*head, rule, *(line for row in body for line in row)]
 
 
 class _Columns:
@@ -107,15 +117,20 @@ class _Columns:
 
     def _row(self, names: Sequence[str], figures: Sequence[str]) -> list[str]:
         """Return the lines of a row: figures stand on the first one, and long names go on below."""
-        columns = [
+        fitted = (
             [_clipped(name, width)] if self._clip else _folded(name, width)
             for name, width in zip(names, self._left_widths, strict=True)
-        ]
-        lines = []
-        for number, parts in enumerate(zip_longest(*columns, fillvalue="")):
-            left = [_padded(part, width) for part, width in zip(parts, self._left_widths, strict=True)]
-            lines.append(_COLUMN_GAP.join([*left, *(figures if number == 0 else ())]).rstrip())
-        return lines
+        )
+        return _row(fitted, self._left_widths, figures)
+
+
+def _row(columns: Iterable[list[str]], widths: Sequence[int], figures: Sequence[str] = ()) -> list[str]:
+    """Return the lines of a row of columns with several lines each; figures stand on the first one."""
+    lines = []
+    for number, parts in enumerate(zip_longest(*columns, fillvalue="")):
+        left = [_padded(part, width) for part, width in zip(parts, widths, strict=True)]
+        lines.append(_COLUMN_GAP.join([*left, *(figures if number == 0 else ())]).rstrip())
+    return lines
 
 
 def _folded(text: str, width: int) -> list[str]:

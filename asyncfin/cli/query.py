@@ -102,12 +102,17 @@ async def query(
         _plot(panels, plot)
     else:
         print_panels(panels, screen(), latest=periods == Periods(), empty=all, unit=unit)
+    # A table says itself why it is empty.
+    print_missing(answers, why_empty=form is not None)
+
+
+def print_missing(answers: Sequence[EntityAnswer], *, why_empty: bool) -> None:
+    """Print, on standard error, what entities do not have, and why an answer has no value."""
     for each in answers:
         name = each.panel.dataset.name
         if each.lacking:
             print_error(f"asyncfin: {name} has no {named(each.lacking)}")
-        # A table says itself why it is empty.
-        if form is not None and (why := each.panel.why_empty()):
+        if why_empty and (why := each.panel.why_empty()):
             print_error(f"asyncfin: {name}: {why}")
 
 

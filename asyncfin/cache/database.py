@@ -94,6 +94,7 @@ class Database:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
             connection.execute("PRAGMA journal_mode = WAL")
+            # A loss of power may cost the last puts, which are then asked for again, but not the file.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
             for statement in _SCHEMA.split(";"):

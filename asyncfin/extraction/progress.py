@@ -136,6 +136,7 @@ class Tracker:
 
     def _wait(self, entity_id: str, reason: str) -> None:
         self._waiting.pop(entity_id, None)
+        # Taken out first, so that it comes last: the wait that began last is the one shown.
         self._waiting[entity_id] = reason
         self._report()
 

@@ -220,11 +220,13 @@ class FolderStore:
     def _open(self, *, replace: bool) -> None:
         library("pyarrow.parquet", "arrow")
         folder = self._folder
+        # Before anything is made: a folder with files of somebody else's is left as it was.
         if not folder.journal.exists():
             self._refuse_strangers(folder.files())
         folder.make()
         # Before anything is read: what another run writes meanwhile would not be known here.
         self._resources.enter_context(folder.locked())
+        # Under the lock: no unfinished file is that of a run at work.
         folder.sweep()
         self._resources.callback(self._sweep_at_end)
         folder.try_out()
@@ -292,6 +294,7 @@ class FolderStore:
     ) -> list[Entry]:
         """Set a damaged journal aside and begin another one, to be filled from the files."""
         journal = original or path
+        # Then nothing shows that it ever was a journal, and not somebody's file of that name.
         if not any(map(self._own_footer, files)):
             raise ManifestMismatchError(
                 f"{journal} is damaged ({error}), or no journal of an extraction, and there is no file to"

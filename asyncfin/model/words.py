@@ -19,6 +19,7 @@ def lasting(seconds: float) -> str:
     """Return a duration: ``350 ms``, ``12 s``, ``2 min 5 s`` or ``1 h 10 min``; no more than a century."""
     if seconds > _CENTURY:  # infinity is a number of seconds too
         return "more than 100 years"
+    # Below what rounds to 1,000 ms.
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     minutes, second = divmod(round(seconds), 60)

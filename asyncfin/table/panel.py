@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     import polars
     import pyarrow
 
+# Of `str(panel)`: what fits a terminal, and an overview rather than the whole.
 _TEXT_WIDTH = 100
 _TEXT_SECTIONS = 4
 _TEXT_SERIES = 10

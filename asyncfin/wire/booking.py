@@ -298,6 +298,7 @@ class SharedBucket:
         error: BaseException | None = None
         try:
             while True:
+                # First of all: what goes back may be what the next one waits for.
                 while self._surplus:
                     await self._store.give_back(*self._surplus.popleft())
                 if (queue := self._lanes.next()) is None:
@@ -312,6 +313,7 @@ class SharedBucket:
                         return
                     continue
                 waiter = queue[0]
+                # The head has changed. A moment is booked for one weight, and is of no use to another.
                 if booking is not None and weight != waiter.weight:
                     left = booking
                     booking = None
@@ -330,6 +332,7 @@ class SharedBucket:
                 elif booking.granted:
                     granted, booking = booking, None
                     self._hand_over(granted, waiter, queue)
+                    # Only a grant that was waited for may raise the rate: see `AdaptiveRate.granted`.
                     if waited and self._learns and granted.rate is not None and not granted.stale:
                         await self._learn(_climb(weight))
                 else:

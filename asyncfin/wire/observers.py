@@ -52,6 +52,7 @@ class Announcer:
     def also(self, observer: Observer) -> Iterator[Self]:
         """Add an observer while the block lasts; the block gets this, to announce events of its own."""
         checks.plain_callable("observer", observer)
+        # A new tuple each time: an event that is being announced goes to the observers that were there.
         self._observers += (observer,)
         try:
             yield self

@@ -40,7 +40,7 @@ _log = logging.getLogger("asyncfin")
 _SCRIPT = """
 local key, learned_key = KEYS[1], KEYS[2]
 local op = ARGV[1]
-local DAY, SET_BACK = 86400000000, 1000000
+local DAY, SET_BACK = 86400000000, 1000000  -- all times are microseconds
 local EPSILON, LATE = tonumber(ARGV[2]), tonumber(ARGV[3])
 local function number(text) if text and text ~= '' then return tonumber(text) end end
 local function text(value)
@@ -87,6 +87,7 @@ if version < seen_version then  -- the server has lost its state, or is back fro
   version = seen_version
 end
 
+-- From here on as in DailyBudget, GCRA and Ledger, under their names.
 local function round(value) return math.floor(value + 0.5) end
 local function cost(weight) return round(weight / rate * 1000000) end
 local function today() return math.max(math.floor(wall / DAY), date) end
@@ -204,6 +205,7 @@ elseif op == 'learn' then
   end
 end
 
+-- The other operations only report the state, as to a request of weight 1.
 if op ~= 'reserve' and op ~= 'confirm' then resume = resume_at(1) end
 version = version + 1
 redis.call('HSET', key, 'given_rate', exact(given_rate), 'given_burst', exact(given_burst),
@@ -211,6 +213,7 @@ redis.call('HSET', key, 'given_rate', exact(given_rate), 'given_burst', exact(gi
   'paused_until', text(paused_until), 'epoch', text(epoch), 'date', text(date), 'began', text(began),
   'spent', exact(spent), 'exhausted_until', text(exhausted_until), 'version', text(version),
   'now', text(now))
+-- A bucket that nobody has used for a week is forgotten.
 redis.call('EXPIRE', key, 604800)
 return {text(granted), text(moment), text(finish or full_at), text(epoch), text(now), text(resume),
   exact(rate), exact(burst), exact(given_budget), exact(held(now)), text(paused_until), exact(spent_today()),
@@ -280,6 +283,7 @@ def connected(redis: object) -> tuple[Callable[[], Redis], bool]:
     if not isinstance(redis, str):
         raise ArgumentError(f"redis must be a URL or a redis.asyncio.Redis, not {type(redis).__name__}")
     try:
+        # Made for its checks alone: nothing connects before the first command.
         Client.from_url(redis)
     except ValueError:
         # Not shown: it may hold a password.
@@ -313,6 +317,7 @@ class RedisStore(Store):
         self._started = False
         self._version, self._date, self._spent, self._exhausted = "0", "0", "0", ""
         rate, burst, daily_budget = parameters
+        # Before the first reply: what the parameters say, and an epoch that no booking has.
         self._last = Booking(
             False, 0.0, 0.0, -1, 0.0, 0.0, None, rate, burst, daily_budget, burst, 0.0, 0.0, b""
         )  # fmt: skip

@@ -20,7 +20,7 @@ from attrs import fields
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
 from asyncfin.model.period import Period
-from asyncfin.table.block import Axis, Block, PageText
+from asyncfin.table.block import Axis, Block, PageText, packed
 
 _CATALOGUE = tuple[
     str, str, str, datetime, tuple[Period, ...], tuple[ScopeGroup, ...], tuple[ReportingGroup, ...]
@@ -55,9 +55,9 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
             block.starts,
             block.positions,
             block.numbers,
-            texts.setdefault(block.text.packed(), len(texts)),
+            texts.setdefault(block.text, len(texts)),
         )
-        for block in blocks
+        for block in packed(blocks)
     ]
     # One array of numbers: a list of objects would take several times as long to read.
     flat = [

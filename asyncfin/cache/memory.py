@@ -23,12 +23,14 @@ from asyncfin.cache.store import (
 from asyncfin.errors import ArgumentError
 from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue, is_same_publication, publication_id
-from asyncfin.table.block import Block, without
+from asyncfin.table.block import Block, nbytes, packed, without
 from asyncfin.wire.clock import utc_now
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.token import TokenSource
 
 MiB = 1024 * 1024
+# Blocks are kept as they come until this share of the memory is used, and compressed from then on.
+_AS_THEY_COME = 0.25
 
 # Of an entity of an account: its publication, and what of it (the catalogue, or a value version).
 Key: TypeAlias = tuple[bytes, str, str, str]
@@ -110,15 +112,20 @@ class Memory:
             self._bytes += size
             self._evict()
 
+    def is_short(self, blocks: Iterable[Block]) -> bool:
+        """Return whether blocks that are put should be compressed."""
+        return self._bytes + nbytes(blocks) > self._max_bytes * _AS_THEY_COME
+
     def put_blocks(self, key: Key, blocks: Iterable[Block], parts: Iterable[int] = ()) -> None:
         with self._lock:
             kept = self._kept.setdefault(key, _Kept())
             # Noted even where the blocks bring nothing new: a part that was read is not read again.
             kept.parts.update(parts)
-            for block in distinct(blocks, kept.series_ids):
-                kept.blocks += (block,)
-                kept.bytes += block.nbytes
-                self._bytes += block.nbytes
+            new = distinct(blocks, kept.series_ids)
+            size = nbytes(new)
+            kept.blocks += new
+            kept.bytes += size
+            self._bytes += size
             self._kept.move_to_end(key)
             self._evict()
 
@@ -157,7 +164,7 @@ class Memory:
             self._drop(key)
 
 
-def distinct(blocks: Iterable[Block], known: set[str]) -> list[Block]:
+def distinct(blocks: Iterable[Block], known: set[str]) -> tuple[Block, ...]:
     """Return the blocks without the series that are known, and make theirs known."""
     found = []
     for block in blocks:
@@ -166,7 +173,7 @@ def distinct(blocks: Iterable[Block], known: set[str]) -> list[Block]:
         elif rest := without(block, known):
             found.append(rest)
         known.update(block.series_ids)
-    return found
+    return tuple(found)
 
 
 class MemoryCache:
@@ -175,7 +182,8 @@ class MemoryCache:
     The clients of one process may share it, in any event loops and threads.
 
     Args:
-        max_bytes: the limit of what is kept; a value takes about 33 bytes. Publications that are no longer
+        max_bytes: the limit of what is kept. Pages are kept as they came until a quarter of it is used, and
+            compressed from then on; a value then takes about 33 bytes. Publications that are no longer
             current are evicted first, then what was used least recently.
         account: the name of the account: clients with the same base URL and account share what is read.
             None: clients with the same token, or the same token callable, share it. The cache keeps each
@@ -280,9 +288,12 @@ class _MemoryPartition:
     async def put_blocks(
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
     ) -> None:
-        # In a thread: compressing takes a millisecond a megabyte.
-        packed = await asyncio.to_thread(lambda: [block.packed() for block in blocks])
-        self._memory.put_blocks((self._key, entity_id, publication_id(dataset_id), value_version), packed)
+        put = tuple(blocks)
+        # Where there is room the blocks are those of the answer itself: that takes no time, and no memory
+        # while somebody has the answer. Compressing takes a millisecond a megabyte, hence the thread.
+        if self._memory.is_short(put):
+            put = await asyncio.to_thread(packed, put)
+        self._memory.put_blocks((self._key, entity_id, publication_id(dataset_id), value_version), put)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:

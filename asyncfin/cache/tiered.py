@@ -12,7 +12,7 @@ from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks,
 from asyncfin.cache.memory import CATALOGUE, Key, Memory, distinct
 from asyncfin.cache.store import Pointer
 from asyncfin.model.catalogue import Catalogue, publication_id
-from asyncfin.table.block import Block
+from asyncfin.table.block import Block, packed
 
 T = TypeVar("T")
 
@@ -145,16 +145,15 @@ class TieredPartition:
             new = distinct(await self._decoded(decode_blocks, key, part, body) or (), known)
             # Also where nothing is new: see `Memory.put_blocks`.
             self._memory.put_blocks(key, new, (part,))
-            found += tuple(new)
+            found += new
         return found
 
     async def put_blocks(
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
     ) -> None:
         key = self._key(entity_id, dataset_id, value_version)
-        packed = await asyncio.to_thread(lambda: [block.packed() for block in blocks])
-        if new := distinct(packed, self._memory.series_ids(key)):
-            part = None
+        if new := distinct(blocks, self._memory.series_ids(key)):
+            part, new = None, await asyncio.to_thread(packed, new)
             if (body := self._encoded(encode_blocks, new)) is not None:
                 series = sum(len(block.series_ids) for block in new)
                 part = await self._rows.put(key[1:], body, series, self._clock(), alone=False)

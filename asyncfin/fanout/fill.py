@@ -57,6 +57,9 @@ def _filled(batches: Sequence[Batch], catalogue: Catalogue, at_hand: Set[str]) -
     # First of all what the batches bring as they are: no batch is filled with what comes in the next one.
     for batch in batches:
         lacking -= batch.matched
+    # As where all series were asked for: each round below looks at all of the catalogue.
+    if not lacking:
+        return tuple(batches)
     wider = []
     for batch in batches:
         if batch.requests == 1:  # what follows a cursor has no room

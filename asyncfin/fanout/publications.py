@@ -135,7 +135,7 @@ class Flights:
 
     def __init__(self) -> None:
         self._calls: SingleFlight[_Flight, tuple[Block, ...]] = SingleFlight()
-        self._under_way: dict[Hashable, _Flight] = {}
+        self._under_way: dict[Hashable, dict[str, _Flight]] = {}
 
     async def gather(
         self,
@@ -148,26 +148,26 @@ class Flights:
         A caller that is cancelled leaves its flight to the others; a flight that fails fails for all of them.
         """
         # No await from here to the start of the jobs: nobody else can begin a flight for the same series.
-        keys = {each: (publication, each) for each in series_ids}
-        flights = dict.fromkeys(self._under_way[key] for key in keys.values() if key in self._under_way)
-        if own := [each for each, key in keys.items() if key not in self._under_way]:
-            flight = _Flight(lambda: self._fly(flight, [keys[each] for each in own], ask(own)))
-            self._under_way.update((keys[each], flight) for each in own)
+        under_way = self._under_way.setdefault(publication, {})
+        flights = dict.fromkeys(under_way[each] for each in series_ids if each in under_way)
+        if own := [each for each in series_ids if each not in under_way]:
+            flight = _Flight(lambda: self._fly(flight, publication, ask(own)))
+            under_way.update(dict.fromkeys(own, flight))
             flights[flight] = None
         jobs = [partial(self._calls.share, each, each.ask) for each in flights]
         async with bounded(jobs, len(jobs)) as results:
             return [blocks async for blocks in results]
 
     async def _fly(
-        self, flight: _Flight, keys: list[Hashable], asking: Coroutine[Any, Any, tuple[Block, ...]]
+        self, flight: _Flight, publication: Hashable, asking: Coroutine[Any, Any, tuple[Block, ...]]
     ) -> tuple[Block, ...]:
         try:
             return await asking
         finally:
             # From now on the series are in the cache, or have to be asked for: a failure is not kept.
-            for key in keys:
-                if self._under_way.get(key) is flight:
-                    del self._under_way[key]
+            under_way = self._under_way.pop(publication, {})
+            if rest := {each: other for each, other in under_way.items() if other is not flight}:
+                self._under_way[publication] = rest
 
 
 class Publications:

@@ -318,7 +318,7 @@ class Read:
         if self.cache is None:
             return ()
         dataset_id, version = plan.catalogue.dataset_id, plan.question.value_version
-        wanted = [series.series_id for series in plan.series]
+        wanted = (series.series_id for series in plan.series)
         return await self.cache.blocks(self.entity_id, dataset_id, version, wanted)
 
     async def confirm(self, publication: Publication) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 from attrs import evolve
@@ -14,6 +14,7 @@ from asyncfin.fanout.plan import Batch, Plan, batches_of
 from asyncfin.fanout.question import Question
 from asyncfin.fanout.read import Read
 from asyncfin.fanout.stitch import Arrival, Stitch
+from asyncfin.fanout.write import CacheWriter
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import FiscalRange, Trailing, resolve
 from asyncfin.table.block import Block
@@ -149,23 +150,38 @@ async def _ask(read: Read, asking: Stitch, series_ids: Collection[str]) -> tuple
     return tuple(block for arrival in arrivals for block in (*arrival.blocks, *arrival.foreign))
 
 
-def _arrivals(
+@asynccontextmanager
+async def _arrivals(
     read: Read, stitch: Stitch, batches: Sequence[Batch]
-) -> AbstractAsyncContextManager[AsyncIterator[Arrival]]:
-    """Give what each page of the batches brings, whichever comes first."""
-    return merged([partial(_read_batch, read, stitch, batch) for batch in batches], read.limit)
+) -> AsyncIterator[AsyncIterator[Arrival]]:
+    """Give what each page of the batches brings, whichever comes first, and put it into the cache."""
+    writer = None
+    if read.cache is not None and read.fills_cache:
+        plan = stitch.plan
+        version = plan.question.value_version
+        writer = CacheWriter(
+            partial(read.cache.put_blocks, read.entity_id, plan.catalogue.dataset_id, version)
+        )
+    try:
+        jobs = [partial(_read_batch, read, stitch, batch, writer) for batch in batches]
+        async with merged(jobs, read.limit) as arriving:
+            yield arriving
+    finally:
+        if writer is not None:
+            await writer.flush()
 
 
-async def _read_batch(read: Read, stitch: Stitch, batch: Batch) -> AsyncGenerator[Arrival, None]:
+async def _read_batch(
+    read: Read, stitch: Stitch, batch: Batch, writer: CacheWriter | None
+) -> AsyncGenerator[Arrival, None]:
     """Yield what each page of a batch brings, if it is anything at home in the batch."""
-    catalogue, cache = stitch.plan.catalogue, read.cache if read.fills_cache else None
     pages = planned_pages(
         read.send,
         read.entity_id,
         batch,
         wanted=batch.home,
         matched=batch.matched,
-        keep_foreign=cache is not None,
+        keep_foreign=writer is not None,
     )
     began = read.publications.clock()
     async with aclosing(pages):
@@ -175,9 +191,8 @@ async def _read_batch(read: Read, stitch: Stitch, batch: Batch) -> AsyncGenerato
             read.stats.answered_at = page.at
             with error_context("query", page.entity_id, page):
                 arrival = await stitch.add(page, home=batch.home, asked=batch.periods)
-            if cache is not None:
-                blocks = (*arrival.blocks, *arrival.foreign)
-                await cache.put_blocks(read.entity_id, catalogue.dataset_id, batch.value_version, blocks)
+            if writer is not None:
+                await writer.add((*arrival.blocks, *arrival.foreign))
             # A page may bring only series that nobody asked for, or none.
             if arrival.blocks:
                 yield arrival

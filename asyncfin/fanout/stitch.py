@@ -5,7 +5,7 @@ are placed by period, never by position.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from itertools import chain
 from operator import attrgetter, eq
 from weakref import WeakValueDictionary
@@ -17,7 +17,7 @@ from asyncfin.fanout.plan import Plan
 from asyncfin.fanout.publications import Publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, describe
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.block import Axis, Block, PageText, Store, block_of, without
+from asyncfin.table.block import Axis, Block, PageText, Store, block_of, packed, without
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
 from asyncfin.wire.values import PlannedPage, SeriesHead, series_path
@@ -51,8 +51,7 @@ class Arrival:
 
     def packed(self) -> "Arrival":
         """Return the same with the page's text compressed; other threads can run meanwhile."""
-        blocks, foreign = (tuple(block.packed() for block in each) for each in (self.blocks, self.foreign))
-        return Arrival(blocks, self.populated, foreign)
+        return Arrival(packed(self.blocks), self.populated, packed(self.foreign))
 
 
 class Stitch:
@@ -82,23 +81,28 @@ class Stitch:
     @property
     def absent(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that have not come."""
-        return tuple(each for each in self.plan.series if not self._has_come(each.series_id))
+        came, places = self._came, self.plan.catalogue.places
+        return tuple([each for each in self.plan.series if not came[places[each.series_id]]])
 
     @property
     def missing(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that have not come, apart from those that the service has left out twice."""
         return tuple(each for each in self.absent if each.series_id not in self.publication.left_out)
 
-    def take(self, blocks: Iterable[Block]) -> list[Arrival]:
+    def take(self, blocks: Collection[Block]) -> list[Arrival]:
         """Return what blocks of series with all their periods hold of what has not come."""
-        arrivals = []
+        arrivals: list[Arrival] = []
         places = self.plan.catalogue.places
-        absent = {series.series_id for series in self.absent}
+        absent = {series.series_id for series in self.absent} if blocks else set()
         for block in blocks:
-            # Two readers may have brought the same series; each must stand in the answer once.
-            came = set(filter(self._has_come, block.series_ids))
-            new = without(block, came) if came else block
-            if new is not None and (found := absent.intersection(new.series_ids)):
+            if not (found := absent.intersection(block.series_ids)):
+                continue
+            # Two readers may have brought the same series; each must stand in the answer once. Of a block
+            # that is absent as a whole, as nearly all are, nothing has come.
+            whole = len(found) == len(block.series_ids)
+            came = set() if whole else set(filter(self._has_come, block.series_ids))
+            if (new := without(block, came) if came else block) is not None:
+                absent -= found
                 arrivals.append(
                     self._arrive([places[each] for each in found], (new,), _populated(new, found))
                 )

@@ -18,6 +18,7 @@ from asyncfin.cache.redis import RedisCache
 from asyncfin.cache.store import Cache, Pointer
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.fanout.publications import Publications
+from asyncfin.table.block import nbytes, packed, without
 from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, Clock, blocks, catalogue, content
 
 MakeCache = Callable[..., Cache]
@@ -229,22 +230,22 @@ async def test_a_full_cache_lets_superseded_publications_go_first(
     make_cache: MakeCache, clock: Clock
 ) -> None:
     """Also where they were used last; then the least recently used."""
-    probe = make_cache()
-    await probe.partition(URL, "a-token").put_blocks(OTHER, DATASET, "original", blocks(*range(60)))
+    probe, page = make_cache(), packed(blocks(*range(60)))
+    await probe.partition(URL, "a-token").put_blocks(OTHER, DATASET, "original", page)
     size = probe.stats().bytes
     cache = make_cache(max_bytes=round(size * 2.8))
     part = cache.partition(URL, "a-token")
-    await part.put_blocks(OTHER, DATASET, "original", blocks(*range(60)))
+    await part.put_blocks(OTHER, DATASET, "original", page)
     clock.step(1)
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(60)))
+    await part.put_blocks(ENTITY, DATASET, "original", page)
     await part.put_pointer(ENTITY, Pointer(NEXT, AT))
     clock.step(1)
-    await part.put_blocks(ENTITY, NEXT, "original", blocks(*range(60)))
+    await part.put_blocks(ENTITY, NEXT, "original", page)
     assert await part.blocks(ENTITY, DATASET, "original") == ()
     assert len(content(await part.blocks(OTHER, DATASET, "original"))) == 60
     assert len(content(await part.blocks(ENTITY, NEXT, "original"))) == 60
     clock.step(1)
-    await part.put_blocks(OTHER, NEXT, "original", blocks(*range(60)))
+    await part.put_blocks(OTHER, NEXT, "original", page)
     assert await part.blocks(OTHER, DATASET, "original") == ()
     assert cache.stats().bytes <= size * 2.8
 
@@ -257,6 +258,40 @@ async def test_what_is_larger_than_the_cache_is_not_kept(make_cache: MakeCache) 
     await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(60)))
     assert await part.blocks(ENTITY, DATASET, "original") == ()
     assert cache.stats().bytes == 0
+
+
+async def test_memory_keeps_blocks_as_they_come_while_it_has_room() -> None:
+    """From a quarter of its bytes on they are compressed; which blocks are which makes no difference."""
+    page = blocks(*range(60))
+    cache = MemoryCache(max_bytes=5 * nbytes(page))
+    part = cache.partition(URL, "a-token")
+    await part.put_blocks(ENTITY, DATASET, "original", page)
+    await part.put_blocks(OTHER, DATASET, "original", page)
+    first, later = [await part.blocks(each, DATASET, "original") for each in (ENTITY, OTHER)]
+    assert first[0] is page[0]
+    assert later[0].text.compressed
+    assert content(first) == content(later)
+    assert cache.stats().bytes == nbytes(page) + nbytes(packed(page))
+
+
+async def test_memory_keeps_what_fits_only_when_it_is_compressed() -> None:
+    """It is compressed before it is put, not after it has been found too large."""
+    page = blocks(*range(60))
+    cache = MemoryCache(max_bytes=nbytes(packed(page)))
+    part = cache.partition(URL, "a-token")
+    await part.put_blocks(ENTITY, DATASET, "original", page)
+    assert content(await part.blocks(ENTITY, DATASET, "original")) == content(page)
+
+
+async def test_a_text_that_blocks_share_is_counted_once() -> None:
+    """As the wanted series of a page and those that came along share theirs."""
+    (page,) = blocks(*range(60))
+    halves = [without(page, {f"S-{number}" for number in range(at, at + 30)}) for at in (0, 30)]
+    cache = MemoryCache()
+    await cache.partition(URL, "a-token").put_blocks(ENTITY, DATASET, "original", filter(None, halves))
+    stats = cache.stats()
+    assert stats.series == 60
+    assert nbytes([page]) <= stats.bytes < nbytes([page]) + len(page.text.pieces[0])
 
 
 async def test_a_cache_can_be_cleared_while_another_thread_forgets() -> None:

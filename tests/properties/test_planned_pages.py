@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from attrs import evolve
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from asyncfin.errors import MalformedAnswerError
-from asyncfin.fanout.stitch import Arrival
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.value import Value
@@ -49,14 +47,10 @@ def panel(document: dict[str, Any], value_version: ValueVersion, *, packed: bool
         answer = Stitched(catalogue, wanted, EVER, value_version)
         await answer.add(encoded(document), home=frozenset(ids) - {FOREIGN}, asked=EVER)
         if packed:
-            answer.arrivals = [pack(arrival) for arrival in answer.arrivals]
+            answer.arrivals = [arrival.packed() for arrival in answer.arrivals]
         return answer.panel()
 
     return asyncio.run(run())
-
-
-def pack(arrival: Arrival) -> Arrival:
-    return evolve(arrival, blocks=tuple(block.packed() for block in arrival.blocks))
 
 
 def found(panel: Panel) -> dict[str, list[tuple[Period, Value]]]:

@@ -1,0 +1,140 @@
+"""How what pages bring gets into a cache: those of a moment together, and none is lost with its question."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from asyncfin import Client, FileCache, FiscalRange, MemoryCache, Retry, Select, ServerFailureError
+from asyncfin.fanout.write import CacheWriter
+from asyncfin.sandbox import Latency, Sandbox, Status
+from asyncfin.sandbox.generate import generate
+from tests.cache.conftest import blocks
+
+DATASET = generate(7, series=900, publications=1)
+ENTITY = DATASET.entity_id
+virtual = pytest.mark.virtual
+
+
+class Store:
+    """What was put, and when; a put takes a while."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.puts: list[tuple[float, list[str]]] = []
+
+    async def put(self, put: Iterable[Any]) -> None:
+        await asyncio.sleep(self.seconds)
+        ids = [series_id for block in put for series_id in block.series_ids]
+        self.puts.append((asyncio.get_running_loop().time(), ids))
+
+    @property
+    def ids(self) -> list[list[str]]:
+        return [ids for _, ids in self.puts]
+
+
+@virtual
+async def test_what_comes_within_a_moment_is_put_together() -> None:
+    """Every quarter of a second while pages come, and at the end; nothing is put twice."""
+    store = Store()
+    writer = CacheWriter(store.put)
+    for number in range(8):
+        await writer.add(blocks(number))
+        await asyncio.sleep(0.1)
+    await writer.flush()
+    await writer.flush()
+    assert store.ids == [["S-0", "S-1", "S-2", "S-3"], ["S-4", "S-5", "S-6"], ["S-7"]]
+
+
+@virtual
+async def test_pages_far_apart_are_put_as_they_come() -> None:
+    """A process that is killed while it waits for the next page has lost nothing."""
+    store = Store()
+    writer = CacheWriter(store.put)
+    for number in range(3):
+        await asyncio.sleep(1)
+        await writer.add(blocks(number))
+        assert store.ids[-1] == [f"S-{number}"]
+
+
+@virtual
+async def test_what_a_cancelled_reader_has_not_put_the_next_one_puts() -> None:
+    """With what has come since."""
+    store = Store(seconds=5)
+    writer = CacheWriter(store.put)
+    await asyncio.sleep(1)
+    adding = asyncio.ensure_future(writer.add(blocks(1)))
+    await asyncio.sleep(1)
+    adding.cancel()
+    await asyncio.wait([adding])
+    assert store.puts == []
+    await writer.add(blocks(2))
+    await writer.flush()
+    assert store.ids == [["S-1", "S-2"]]
+
+
+@virtual
+async def test_a_slow_store_holds_up_those_who_bring_more() -> None:
+    """So that what is gathered stays as little as the pages under way."""
+    store = Store(seconds=5)
+    writer = CacheWriter(store.put)
+    await asyncio.sleep(1)
+    adding = [asyncio.ensure_future(writer.add(blocks(number))) for number in range(3)]
+    await asyncio.sleep(4)
+    assert not any(task.done() for task in adding)
+    await asyncio.gather(*adding)
+    assert [ids for ids in store.ids if ids] == [["S-0"], ["S-1", "S-2"]]
+
+
+@pytest.mark.parametrize("end", ["fails", "is cancelled", "is left"])
+@virtual
+async def test_what_came_of_a_question_that_ends_early_is_kept(end: str) -> None:
+    """Asked again, it costs only what has not come."""
+    failing = Status(status=500, operation="query", nth=3)
+    late = Latency(operation="query", nth=3, seconds=60)
+    async with (
+        Sandbox(DATASET) as sandbox,
+        Client(
+            sandbox.base_url,
+            sandbox.token,
+            cache=MemoryCache(),
+            max_age=600,
+            max_in_flight=1,
+            retry=Retry(attempts=1),
+        ) as client,
+    ):
+        pages = (await client.plan(ENTITY, Select(), FiscalRange())).requests
+        assert pages > 3
+        sandbox.inject(failing if end == "fails" else late)
+        if end == "is left":
+            async with client.stream(ENTITY, Select(), FiscalRange()) as pieces:
+                assert len([await anext(pieces) for _ in range(2)]) == 2
+        else:
+            asking = asyncio.ensure_future(client.query(ENTITY, Select(), FiscalRange()))
+            await asyncio.sleep(30)
+            asking.cancel()
+            with pytest.raises((ServerFailureError, asyncio.CancelledError)):
+                await asking
+        sandbox.clear_faults()
+        assert (await client.query(ENTITY, Select(), FiscalRange())).requests == pages - 2
+
+
+async def test_the_pages_of_a_quick_question_are_one_part_of_the_file(tmp_path: Path) -> None:
+    """A transaction for each would take longer than all else that is done to keep them."""
+    cache = FileCache(tmp_path / "cache", account="desk")
+    async with Sandbox(DATASET) as sandbox, Client(sandbox.base_url, sandbox.token, cache=cache) as client:
+        catalogue = await client.catalogue(ENTITY)
+        began = perf_counter()
+        panel = await client.query(catalogue, Select(), FiscalRange())
+        seconds = perf_counter() - began
+    await cache.aclose()
+    (file,) = (tmp_path / "cache").glob("*.sqlite")
+    with sqlite3.connect(file) as database:
+        parts, series = database.execute("SELECT count(*), sum(series) FROM part WHERE series").fetchone()
+    database.close()
+    assert series == len(panel) == 900
+    assert parts <= 1 + seconds / 0.25

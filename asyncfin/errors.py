@@ -190,7 +190,7 @@ def own_version() -> str:
 
 
 class Origin(Protocol):
-    """What knows of a request what its errors should say: its response, a page read from it, its progress."""
+    """What completes the errors about a request: its response, a page read from it, or its progress."""
 
     @property
     def at(self) -> datetime | None: ...

@@ -123,7 +123,7 @@ class Database:
         folders.take_lock(self._lock, exclusive=False)
 
     def close(self) -> None:
-        """Close the connection, and give the lock up."""
+        """Close the connection and release the lock."""
         self._connection.close()
         os.close(self._lock)
 
@@ -298,7 +298,7 @@ class Database:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Return whether an error says that the file is not the database that it was."""
+    """Return whether an error says that the file is damaged, or is another database."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     # SQLITE_ERROR: tables or columns are not those of the schema. IOERR_SHORT_READ: the file is cut off.
     damaged = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)

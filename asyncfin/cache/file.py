@@ -207,7 +207,7 @@ class FileCache:
             thread.shutdown(wait=False)
 
     async def run(self, work: Callable[[Database], T], otherwise: T) -> T:
-        """Return what a piece of work with the database brings; `otherwise` if the cache can't do it.
+        """Return the result of a piece of work with the database; `otherwise` if the cache can't do it.
 
         Raises:
             ArgumentError: the folder is not one that may be used.

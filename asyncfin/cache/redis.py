@@ -133,7 +133,7 @@ class RedisCache:
         return self._partitions[digest]
 
     def stats(self) -> CacheStats:
-        """Return what this process has of it in memory, and what it has done."""
+        """Return what this process holds in memory, and what it has done."""
         return CacheStats(*self._memory.held(), self._hits, self._misses, self._broken)
 
     async def clear(self, entity_id: str | None = None) -> None:
@@ -169,7 +169,7 @@ class RedisCache:
             await opened[1].aclose()
 
     async def run(self, work: Callable[[Client], Awaitable[T]], otherwise: T) -> T:
-        """Return what a command of Redis, or a few, bring; `otherwise` if that fails, or has just failed."""
+        """Return the result of one or a few commands; `otherwise` if they fail, or Redis has just failed."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._silent_until.get(loop, 0.0):
             return otherwise

@@ -158,7 +158,7 @@ class Partition(Protocol):
 
 
 def partition_key(base_url: str, kind: str, account: bytes) -> bytes:
-    """Return what tells the data of one account from those of all others.
+    """Return the key of an account's data, which no other account has.
 
     Each part is preceded by its length, so no two combinations share a key. `kind` says what the account
     is: a name, or what was derived from a token.

@@ -1,4 +1,4 @@
-"""A partition whose rows are outside of the process, and which keeps in memory what it has read of them."""
+"""A partition whose rows are outside the process, and which keeps in memory what was read of them."""
 
 from __future__ import annotations
 

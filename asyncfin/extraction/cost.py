@@ -230,7 +230,7 @@ class _Estimate:
         return _Expected("new", round(sum(taken) / len(taken)) if taken else _GUESS, guessed=True)
 
     async def _expected(self, entity_id: str, last: Written | None) -> _Expected:
-        """Return what asking the service shows."""
+        """Return the expected cost of an entity, from its metadata and, if wanted, its catalogue."""
         dataset = await self._client.dataset(entity_id)
         if last is not None and not self._refresh and await self._store.is_current(dataset):
             return _Expected("unchanged", 1, lacking=last.lacking)

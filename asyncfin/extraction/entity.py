@@ -21,7 +21,7 @@ check_client = checks.instance_of(Client)
 
 @frozen
 class EntityAnswer:
-    """What one entity answers.
+    """The answer of one entity.
 
     Attributes:
         panel: the answer, of one publication.

@@ -37,7 +37,7 @@ _TRIAL = ".asyncfin-trial"
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an OSError that names no file name this one.
+    """Add this path to an OSError that names no file.
 
     Raises:
         OSError: the block failed.
@@ -106,7 +106,7 @@ class Folder:
         return self.data / f"{file_name(entity_id)}.parquet"
 
     def new_part(self) -> Path:
-        """Return where a file stands until it is whole: another name each time."""
+        """Return the path of a file until it is complete: another one each time."""
         return self.beside / f"{token_hex(16)}.part"
 
     def files(self) -> tuple[Path, ...]:
@@ -115,7 +115,7 @@ class Folder:
         return tuple(self.data.rglob("*.parquet"))
 
     def refuse(self, path: Path) -> None:
-        """Refuse a file of the data folder that is of no entity of an extraction.
+        """Refuse a file in the data folder that does not belong to an extraction.
 
         Raises:
             ManifestMismatchError: always, unless it has been deleted meanwhile.

@@ -285,7 +285,7 @@ def _stamps(path: Path) -> list[tuple[int, int] | None]:
 
 @contextmanager
 def _meaning(path: Path) -> Iterator[None]:
-    """Say which file a failure of SQLite is about, and what it means.
+    """Translate a failure of SQLite into an error that names the file.
 
     Raises:
         OSError: it can't be read or written, with the errno that says why.

@@ -73,7 +73,7 @@ class PrefixLock:
             )
 
     async def release(self) -> None:
-        """Delete the lock, unless it is another run's by now. What remains of it becomes stale by itself."""
+        """Delete the lock, unless another run has taken it over. One that can't be deleted becomes stale."""
         # In a task of its own, which ends properly however often the run is cancelled.
         await wait_for_all([asyncio.ensure_future(self._release())])
 

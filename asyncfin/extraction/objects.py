@@ -207,7 +207,7 @@ class ObjectStore:
         return found
 
     async def _footer(self, key: str, size: int) -> Footer | None:
-        """Return what the end of an object's file says of it."""
+        """Return the footer of an object's file, from the end of the object."""
         length = _TAIL
         # A second look where the footer is longer than the tail, as with thousands of series asked for by id.
         for _ in range(2):

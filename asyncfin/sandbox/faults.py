@@ -161,7 +161,7 @@ class Armed:
 
 
 async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) -> web.StreamResponse:
-    """Send the response, as wrongly as the faults want."""
+    """Send the response, with the faults that concern its delivery."""
     # The first fault that says how a response leaves decides; the others were dealt with before.
     for fault in faults:
         # A future that nobody resolves; the connection ends with the client or with the sandbox.

@@ -166,7 +166,7 @@ def _slots(rng: Random, count: int, publications: int) -> list[_Slot]:
 
 
 def _publication(rng: Random, number: int, entity_id: str, name: str, drafts: list[_Draft]) -> Publication:
-    """Return what the publication of this number has of everything."""
+    """Return the publication of this number."""
     present = [draft for draft in drafts if draft.since <= number]
     periods = sorted({c[0].period for d in present for c in d.cells if c[0].since <= number})
     index = {period: position for position, period in enumerate(periods)}

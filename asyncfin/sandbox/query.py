@@ -34,7 +34,7 @@ class Page:
 
 
 def read_query(request: Request) -> Query:
-    """Return the body of a query, right as far as that can be told without the dataset (spec 4.3, 8).
+    """Return the body of a query, checked as far as possible without the dataset (spec 4.3, 8).
 
     Raises:
         RefusedError: 400, with an issue for each wrong field.

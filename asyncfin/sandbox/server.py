@@ -234,7 +234,7 @@ class Sandbox:
         return runner
 
     async def aclose(self) -> None:
-        """Stop listening, cut off whatever still waits, and close the store. Again: nothing."""
+        """Stop listening, cut off what still waits, and close the store. A second call does nothing."""
         # First of all, so that a second call, even during the first, finds nothing to close.
         runner, self._runner = self._runner, None
         if runner is not None:
@@ -325,7 +325,7 @@ class Sandbox:
         return await deliver(http, reply, faults)
 
     def _answer(self, request: Request, faults: list[Fault]) -> Reply:
-        """Return the reply, counted and logged."""
+        """Return the reply to a request, after counting and logging it."""
         # Under the lock and without an await: what a request sees is one state of the service.
         service = Service(self._store, self._meter, self.dialect, self._base_url)
         try:

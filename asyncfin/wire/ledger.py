@@ -210,7 +210,7 @@ class Ledger:
             self.gcra.pause(self.now, until)
 
     def exhaust(self, seconds: float) -> None:
-        """Grant nothing that counts for `seconds`. Only ever lengthened too."""
+        """Grant nothing that counts for `seconds`. This is only ever lengthened."""
         self.budget.exhaust(wall_time(self.wall + seconds))
 
     def set_rate(self, rate: float | None, burst: float) -> None:

@@ -125,7 +125,7 @@ class Wait:
 def announced(
     request: Request, announce: Announcer, clock: Callable[[], datetime], bucket: Bucket
 ) -> Iterator[Wait]:
-    """Announce what a request waits for in the block while that is long, and that it has ended."""
+    """Announce the wait in the block while it is long, and its end."""
     wait, loop = Wait(), asyncio.get_running_loop()
     began_at = loop.time()
     timer: asyncio.TimerHandle

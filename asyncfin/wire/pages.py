@@ -55,7 +55,7 @@ class _Trail:
     empty_in_a_row: int = 0
 
     def follow(self, page: CataloguePage | QueryPage | PlannedPage, series_ids: list[str]) -> None:
-        """Take one more page.
+        """Check one more page, and remember what it shows.
 
         Raises:
             MalformedAnswerError: it is of another entity or publication than the ones before, or

@@ -75,7 +75,7 @@ _ENTITY_ID = r"O-[^\ud800-\udfff]{32}"
 
 
 def check_entity_id(entity_id: str) -> None:
-    """Refuse what is no entity id (spec 2.2).
+    """Refuse what is not an entity id (spec 2.2).
 
     Raises:
         SelectionError: it is not ``O-`` and 32 characters.

@@ -273,7 +273,7 @@ class RedisBucket(SharedBucket):
 
 
 def connected(redis: object) -> tuple[Callable[[], Redis], bool]:
-    """Return what makes the client, and whether it it is ours to close; else it is the caller's."""
+    """Return a function that makes the client, and whether the client is ours to close."""
     try:
         from redis.asyncio import Redis as Client
     except ImportError:

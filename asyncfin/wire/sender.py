@@ -46,9 +46,9 @@ _serials = count(1)
 
 @define
 class _Progress:
-    """How far one request has come. Errors, the response and the events take what they say from here.
+    """The state of one request, from which its errors, its response and its events are completed.
 
-    It is the `Origin` of the errors, hence `at` and `request_id`.
+    It is the errors' `Origin`, hence `at` and `request_id`.
 
     Attributes:
         clock: gives the wall time.
@@ -257,7 +257,7 @@ class Sender:
 
     @asynccontextmanager
     async def _permission(self, request: Request, progress: _Progress) -> AsyncIterator[Secret]:
-        """Wait for a token, a slot and the bucket's grant, and give the token; hold the slot meanwhile."""
+        """Wait for a token, a slot and the bucket's grant; yield the token, and hold the slot meanwhile."""
         async with AsyncExitStack() as held:  # the wait ends where sending begins, and the slot stays held
             with self._waiting(request) as wait:
                 # `current` is awaited only so that there is a token; which one is sent is decided last, since

@@ -1,4 +1,4 @@
-"""The access token: where it comes from, when it is asked for again, and that nothing ever shows it."""
+"""The access token: its source, when it is renewed, and that nothing ever shows it."""
 
 from __future__ import annotations
 

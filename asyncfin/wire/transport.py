@@ -203,7 +203,7 @@ class Transport:
             await state.closing.aclose()
 
     async def _opened(self) -> _LoopState:
-        """Return what is open in this loop, after opening it where nothing is."""
+        """Return what is open in this loop; open it first if nothing is."""
         loop = running_loop()
         await self._state_of_this_loop()
         if self._closed:
@@ -269,7 +269,7 @@ class Transport:
         return body.getvalue()
 
     def _failure(self, error: Exception) -> TransportError | MalformedAnswerError:
-        """Say in our own words what went wrong; the text of `error` may hold headers."""
+        """Return our own error for a failure, whose text may hold headers."""
         limits = self.timeouts
         match error:  # in this order: many of these are subclasses of later ones
             case OversizedError():

@@ -93,3 +93,20 @@ def test_the_readme_s_extraction_runs_again_and_with_another_question(tmp_path: 
         for each in (code, code, code.replace("last=3", "last=2"))
     ]
     assert said == ["3 entities, 13 requests", "3 entities, 3 requests", "3 entities, 13 requests"]
+
+
+def test_the_picture_of_a_query_names_what_is_there() -> None:
+    """Every call that CONTRIBUTING draws is a function or class of the module that it names."""
+    drawn = (ROOT / "CONTRIBUTING.md").read_text().partition("## How a query runs")[2].partition("\n## ")[0]
+    calls, module = [], ""
+    for line in re.findall(r"^    (.*)", drawn, re.MULTILINE):
+        name, *rest = line.split()
+        # A line without a module is of the one before it.
+        if (match := re.fullmatch(r"([\w/]+)\.py", rest[0])) is not None:
+            module = match[1].replace("/", ".")
+        calls.append((module, name))
+    assert len(calls) > 20
+    for module, name in calls:
+        found = importlib.import_module(f"asyncfin.{module}")
+        for part in name.split("."):
+            found = getattr(found, part)

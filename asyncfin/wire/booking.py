@@ -19,7 +19,8 @@ from asyncfin.events import BucketStats
 from asyncfin.model import checks
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.wire.bucket import Lanes, Waiter
-from asyncfin.wire.ledger import Booking, wall_time
+from asyncfin.wire.clock import wall_time
+from asyncfin.wire.ledger import Booking
 from asyncfin.wire.pace import AdaptiveRate, allowance_error
 from asyncfin.wire.tasks import cancel_and_wait
 

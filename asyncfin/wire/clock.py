@@ -5,11 +5,21 @@ from functools import partial
 
 # Every `clock` argument defaults to it, and a test gives another.
 utc_now = partial(datetime.now, UTC)
+# A service can ask for a wait that no calendar holds.
+LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def later(moment: datetime, seconds: float) -> datetime:
-    """Return the wall time `seconds` after `moment`; the calendar's last where there is none so late."""
+    """Return the wall time `seconds` after `moment`; at most `LAST`."""
     try:
         return moment + timedelta(seconds=seconds)
     except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
+        return LAST
+
+
+def wall_time(seconds: float) -> datetime:
+    """Return Unix time as a datetime; at most `LAST`."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError):
+        return LAST

@@ -11,12 +11,13 @@ This is arithmetic only, over `asyncfin.wire.pace`. A file or a server keeps the
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from math import inf
 from typing import NamedTuple
 
 import msgspec
 
+from asyncfin.wire.clock import wall_time
 from asyncfin.wire.pace import GCRA, DailyBudget
 
 # A confirmation may come this much early: what float arithmetic loses.
@@ -238,11 +239,3 @@ class Ledger:
     def _resume_at(self, weight: float) -> float | None:
         resume_at = self.budget.resume_at(weight, self._day)
         return None if resume_at is None else resume_at.timestamp()
-
-
-def wall_time(seconds: float) -> datetime:
-    """Return Unix time as a datetime; the calendar's last where there is none so late."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError):
-        return datetime.max.replace(tzinfo=UTC)

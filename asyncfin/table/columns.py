@@ -54,11 +54,11 @@ class OfPeriod:
 
 @frozen
 class OfValue:
-    """A column read from a field of the value, which is decoded as `kind`."""
+    """A column read from a field of values, which is decoded as `kind`: `read` takes many values at once."""
 
     field: str
     kind: Any
-    read: Callable[[Any], Any]
+    read: Callable[[list[Any]], list[Any]]
 
 
 class OfNumber:
@@ -68,8 +68,8 @@ class OfNumber:
 Origin: TypeAlias = OfSeries | OfPeriod | OfValue | OfNumber
 
 
-def _value(field: str, kind: Any = str, within: str | None = None) -> OfValue:
-    return OfValue(field, kind, attrgetter(f"{field}.{within}" if within else field))
+def _report_period(read: Callable[[list[Any]], list[int]]) -> OfValue:
+    return OfValue("report_period", _ReportPeriod, read)
 
 
 _by_id = attrgetter("series_id")
@@ -138,16 +138,40 @@ COLUMNS: tuple[Column, ...] = (
     Column("duration_months", "int32", _period("duration_months")),
     Column("period_label", "word", _period("label")),
     Column("number", "float64", OfNumber()),
-    Column("text", "string", _value("text")),
+    Column("text", "string", OfValue("text", str, lambda values: [each.text for each in values])),
     Column("series_number_format", "word", _series("number_format")),
-    Column("value_number_format", "word", _value("number_format")),
-    Column("fill_type", "word", _value("fill_type")),
-    Column("value_version", "word", _value("value_version")),
+    Column(
+        "value_number_format",
+        "word",
+        OfValue("number_format", str, lambda values: [each.number_format for each in values]),
+    ),
+    Column(
+        "fill_type", "word", OfValue("fill_type", str, lambda values: [each.fill_type for each in values])
+    ),
+    Column(
+        "value_version",
+        "word",
+        OfValue("value_version", str, lambda values: [each.value_version for each in values]),
+    ),
     Column("asked_version", "word", _same(attrgetter("value_version"))),
-    Column("report_year", "int32", _value("report_period", _ReportPeriod, "year")),
-    Column("report_end_month", "int32", _value("report_period", _ReportPeriod, "end_month")),
-    Column("report_duration_months", "int32", _value("report_period", _ReportPeriod, "duration_months")),
-    Column("sources", "sources", _value("sources", tuple[_Source, ...])),
+    Column(
+        "report_year", "int32", _report_period(lambda values: [each.report_period.year for each in values])
+    ),
+    Column(
+        "report_end_month",
+        "int32",
+        _report_period(lambda values: [each.report_period.end_month for each in values]),
+    ),
+    Column(
+        "report_duration_months",
+        "int32",
+        _report_period(lambda values: [each.report_period.duration_months for each in values]),
+    ),
+    Column(
+        "sources",
+        "sources",
+        OfValue("sources", tuple[_Source, ...], lambda values: [each.sources for each in values]),
+    ),
 )
 _BY_NAME = {column.name: column for column in COLUMNS}
 

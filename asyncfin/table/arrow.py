@@ -122,8 +122,8 @@ class _Rows:
                 chunks[column.name].append(_array(column.origin.read(values), column.type))
         pa = library("pyarrow", "arrow")
         ordered = {}
-        # The sources, which are the largest, are joined first, while there is little else. Popped, so that the
-        # chunks of a column are released as soon as they are joined.
+        # The sources, which are the largest, are joined first, while there is little else. Popped, so that
+        # the chunks of a column are released as soon as they are joined.
         for column in reversed(columns):
             joined = pa.chunked_array(chunks.pop(column.name), _type(column.type))
             entries = joined.unify_dictionaries().combine_chunks().take(self._order)

@@ -228,26 +228,25 @@ def _five() -> Stitched:
     return Stitched(catalogue, catalogue.series, EVER)
 
 
-async def _add_three_megabytes(answer: Stitched, series_id: str) -> None:
+async def _add_two_megabytes(answer: Stitched, series_id: str) -> None:
     document = page_json([FY23, FY24], {series_id: {FY23: 1, FY24: 2}})
     document["series"][0]["values"] = [
-        value(at, period, text="".join(_noise(series_id, 1_500_000)))
-        for at, period in enumerate([FY23, FY24])
+        value(at, period, text="".join(_noise(series_id, 900_000))) for at, period in enumerate([FY23, FY24])
     ]
     await answer.add(encoded(document), home=frozenset([series_id]), asked=EVER)
 
 
 async def test_an_answer_keeps_few_texts_whole_and_packs_the_others() -> None:
-    """8 MiB as they came; values look the same from either, also where an array lies in several pieces."""
+    """4 MiB as they came; values look the same from either, also where an array lies in several pieces."""
     answer = _five()
     for series_id in FIVE:
-        await _add_three_megabytes(answer, series_id)
+        await _add_two_megabytes(answer, series_id)
     blocks = [block for arrival in answer.arrivals for block in arrival.blocks]
     assert [block.text.compressed for block in blocks] == [False, False, True, True, True]
     assert all(len(block.text.pieces) > 10 for block in blocks[2:])
     for series in answer.panel():
         assert [each.text for _, each in series.observations()] == [
-            "".join(_noise(series.series_id, 1_500_000))
+            "".join(_noise(series.series_id, 900_000))
         ] * 2
 
 
@@ -255,11 +254,11 @@ async def test_a_stream_packs_only_what_it_holds_back() -> None:
     """The text of a piece that was given away makes room for the next one; a packed one makes none."""
     answer = _five()
     for series_id in FIVE[:3]:
-        await _add_three_megabytes(answer, series_id)
+        await _add_two_megabytes(answer, series_id)
     answer.stitch.release(answer.arrivals[2])
-    await _add_three_megabytes(answer, FIVE[3])
+    await _add_two_megabytes(answer, FIVE[3])
     answer.stitch.release(answer.arrivals[0])
-    await _add_three_megabytes(answer, FIVE[4])
+    await _add_two_megabytes(answer, FIVE[4])
     found = [arrival.blocks[0].text.compressed for arrival in answer.arrivals]
     assert found == [False, False, True, True, False]
     assert [arrival.whole_bytes > 0 for arrival in answer.arrivals] == [True, True, False, False, True]

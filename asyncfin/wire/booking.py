@@ -14,13 +14,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
-from asyncfin.errors import AllowanceExhaustedError, ArgumentError, BucketUnavailableError
+from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.events import BucketStats
-from asyncfin.model import checks
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.wire.bucket import Lanes, Waiter
+from asyncfin.wire.bucket import Lanes, Waiter, check_weight
 from asyncfin.wire.clock import wall_time
-from asyncfin.wire.ledger import Booking
+from asyncfin.wire.ledger import Booking, Ledger
 from asyncfin.wire.pace import AdaptiveRate, allowance_error
 from asyncfin.wire.tasks import cancel_and_wait
 
@@ -127,9 +126,7 @@ class SharedBucket:
             RuntimeError: the bucket is closed, or in use by another event loop, which is not closed.
         """
         check_lane(lane)
-        burst = self._burst if self._seen is None else self._seen.burst
-        if not checks.is_finite(weight) or not 0 < weight <= burst:
-            raise ArgumentError(f"weight must be above 0 and at most the burst, {burst:g}, not {weight!r}")
+        check_weight(weight, self._burst if self._seen is None else self._seen.burst)
         loop = self._bind()
         if self._driver is None and (booking := self._store.try_reserve(weight, counts)) is not None:
             self._seen = booking
@@ -145,13 +142,10 @@ class SharedBucket:
         if self._driver is None:
             self._start()
         try:
-            verdict = await waiter.verdict
+            return await waiter.granted()
         except BaseException:
             self._withdraw(waiter, queue)
             raise
-        if isinstance(verdict, BaseException):
-            raise verdict
-        return verdict
 
     async def give_back(self, weight: float = 1) -> None:
         """Undo a grant that counts and on which nothing was sent."""
@@ -207,20 +201,10 @@ class SharedBucket:
         """
         seen = self._seen = self._store.try_look() or self._seen
         waiting: dict[str, int] = {lane: len(queue) for lane, queue in self._lanes.queues.items()}
-        if seen is None:
-            return BucketStats(
-                rate=self._rate,
-                burst=self._burst,
-                learned=self._learns,
-                level=self._burst,
-                waiting=waiting,
-                granted=self._granted,
-                refused=self._refused,
-                paused_until=None,
-                exhausted_until=None,
-                spent_today=0.0,
-                daily_budget=self._daily_budget,
-            )
+        if seen is None:  # nothing is known yet but the parameters
+            unused = Ledger(self._rate, self._burst, self._daily_budget, epoch=0)
+            unused.at(0.0, 0.0)
+            seen = unused.look()
         paused = seen.paused_until - seen.now
         loop_time = self._loop.time() if self._loop is not None else 0.0
         resume_at = None if seen.resume_at is None else wall_time(seen.resume_at)

@@ -30,6 +30,16 @@ check_rate = checks.above(0).or_none("to learn it")
 check_size = checks.at_least(1)
 
 
+def check_weight(weight: float, burst: float) -> None:
+    """Refuse a weight that a bucket of this burst could never grant.
+
+    Raises:
+        ArgumentError: it is not above 0 and at most the burst.
+    """
+    if not checks.is_finite(weight) or not 0 < weight <= burst:
+        raise ArgumentError(f"weight must be above 0 and at most the burst, {burst:g}, not {weight!r}")
+
+
 @runtime_checkable
 class Bucket(Protocol):
     """What paces the requests of the clients that share it.
@@ -96,6 +106,18 @@ class Waiter:
     weight: float
     counts: bool
     verdict: asyncio.Future[float | BaseException]
+
+    async def granted(self) -> float:
+        """Return the loop time of the grant.
+
+        Raises:
+            BaseException: the error that refuses it.
+        """
+        verdict = await self.verdict
+        # A result and no exception of the future: nobody may ever look at it, and the loop would complain.
+        if isinstance(verdict, BaseException):
+            raise verdict
+        return verdict
 
 
 class Lanes:
@@ -208,9 +230,7 @@ class TokenBucket:
             RuntimeError: the bucket is in use by another event loop, which is not closed.
         """
         check_lane(lane)
-        burst = self._gcra.burst
-        if not isinstance(weight, (int, float)) or not 0 < weight <= burst:
-            raise ArgumentError(f"weight={weight!r}: must be above 0 and at most the burst, {burst:g}")
+        check_weight(weight, self._gcra.burst)
         loop = self._bind()
         now, today = loop.time(), self._clock()
         if counts and (resume_at := self._budget.resume_at(weight, today)):
@@ -225,14 +245,10 @@ class TokenBucket:
         queue.append(waiter)
         self._serve()
         try:
-            verdict = await waiter.verdict
+            return await waiter.granted()
         except BaseException:
             self._withdraw(waiter, queue)
             raise
-        # A result and no exception of the future: nobody may ever look at it, and the loop would complain.
-        if isinstance(verdict, BaseException):
-            raise verdict
-        return verdict
 
     async def give_back(self, weight: float = 1) -> None:
         """Undo a grant that counts and on which nothing was sent. A learned rate stays as it is."""

@@ -1,6 +1,7 @@
 """The token bucket: pace, order, lanes, pauses, allowance, cancellation, and which loop it lives in."""
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -82,11 +83,11 @@ async def test_a_heavy_request_is_not_overtaken_in_its_lane() -> None:
 
 
 @pytest.mark.parametrize("rate", [None, 10])
-@pytest.mark.parametrize("weight", [0, -1, 3, float("nan"), "1"])
+@pytest.mark.parametrize("weight", [0, -1, 3, float("nan"), "1", True])
 async def test_refuses_a_weight_that_can_never_be_granted(weight: float, rate: float | None) -> None:
     """The error names the field and the value, and nothing is spent."""
     bucket = TokenBucket(rate, 2)
-    with pytest.raises(SelectionError, match=rf"weight={weight!r}: .* at most the burst, 2"):
+    with pytest.raises(SelectionError, match=rf"^weight must .* the burst, 2, not {re.escape(repr(weight))}"):
         await bucket.acquire(weight)
     assert bucket.stats().granted == 0
 

@@ -64,8 +64,7 @@ async def catalogue(
     Args:
         entity_id: The entity, O- and 32 characters, or its name.
         descriptions: Show the descriptions too, where a unit stands if there is one.
-        csv: Print comma-separated values instead, a line for each series. A text
-            that a spreadsheet would take for a formula begins with an apostrophe.
+        csv: Print a comma-separated line for each series. Texts like formulas get a leading apostrophe.
         csv_raw: The same, with every text as it is.
     """
     choose_one({"--json": json, "--csv": csv, "--csv-raw": csv_raw})

@@ -116,18 +116,15 @@ def extract(
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or their names.
-        into: The folder for the files, or an address such as
-            s3://bucket/prefix; a journal or lock stands beside it.
+        into: The folder for the files, or a URL such as s3://bucket/prefix; a journal or lock is next to it.
         ids: A file of more entity ids or names, one a line; - for standard input.
         dry_run: Only say what it will cost.
         read_catalogues: With --dry-run: read the catalogues, so that nothing is a guess.
         refresh: Read unchanged entities again.
         replace: Delete the folder's files of another question first.
         wait: Sleep until a used-up allowance returns, instead of ending.
-        allow_unknown: Go on though the first three entities have nothing of
-            what is asked for.
-        no_lock: Take no lock in an object store: no other run is at work
-            there.
+        allow_unknown: Continue even if the first three entities have nothing of what is asked for.
+        no_lock: Take no lock in an object store; no other run may use the same prefix.
         restated: The latest restated values in place of those first reported.
         quiet: Show no progress.
     """

@@ -20,9 +20,9 @@ async def mcp(
 ) -> None:
     """Serve tools for an assistant (MCP) on standard input and output, until it closes them.
 
-    The assistant's host starts this command; it is told of the service as all
-    commands are. The tools list companies, find series, tell what a question
-    costs, and ask it. This needs the extra: pip install 'asyncfin[mcp]'.
+    The assistant's host starts this command, with the service and the token in
+    its environment. The tools list companies, find series, estimate what a
+    question costs, and ask it. It needs the extra: pip install 'asyncfin[mcp]'.
 
       asyncfin mcp --names names.csv
 

@@ -35,8 +35,7 @@ async def names(
     Args:
         entity_ids: The entities, O- and 32 characters each, or names that they have already.
         ids: A file of more entity ids, one a line; - for standard input.
-        from_cache: All entities whose catalogues are in the cache of ASYNCFIN_CACHE;
-            it costs no request.
+        from_cache: All entities whose catalogues are in the cache of ASYNCFIN_CACHE; no request is sent.
     """
     if from_cache:
         if entity_ids or ids:

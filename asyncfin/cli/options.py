@@ -195,7 +195,7 @@ class Selection:
     series: Annotated[
         Several, _option("series", "A series id, as `catalogue --csv` and answers have it.")
     ] = ()
-    label: Annotated[str | None, _option("label", "A part of the series' label, in whatever case.")] = None
+    label: Annotated[str | None, _option("label", "A part of the series' label, in any case.")] = None
 
     def select(self) -> Select:
         """Return the Select that the options describe."""

@@ -55,14 +55,12 @@ async def query(
       asyncfin query ENTITY_ID ENTITY_ID --metric Revenue --annual --plot two.pdf
 
     Args:
-        entity_ids: The entities, O- and 32 characters each, or their names.
-            Several are compared: each answers with what it has.
+        entity_ids: The entities, O- and 32 characters each, or their names. Several are compared.
         all: Show series without a value too, in the table and in CSV.
-        unit: What whole numbers of the table are divided by.
+        unit: Divide the whole numbers of the table.
         restated: The latest restated values in place of those first reported.
-        explain: Print how the question would be asked, and ask nothing but the catalogue.
-        csv: Print comma-separated values instead. A text that a spreadsheet would take for a formula
-            begins with an apostrophe.
+        explain: Print only the plan: series, batches, requests. Reads the catalogue, sends no query.
+        csv: Print a comma-separated line for each series. Texts like formulas get a leading apostrophe.
         csv_raw: The same, with every text as it is.
     """
     form = choose_one(

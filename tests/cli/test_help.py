@@ -44,6 +44,16 @@ def test_the_help_of_every_command_has_an_example(command: Command, name: str) -
     assert re.search(rf"^  asyncfin {name}\b", result.out, re.MULTILINE)
 
 
+# The sandbox's dialect is described by its docstring in the library, whose long lines are wrapped.
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"sandbox"}))
+def test_the_help_of_an_option_breaks_no_line_of_its_own(
+    command: Command, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal that is wide enough shows each description in one line."""
+    monkeypatch.setenv("COLUMNS", "400")
+    assert not re.findall(r"^│ {12,}\S.*", command(name, "--help").out, re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_help_refers_to_nothing_that_is_not_installed(command: Command, name: str) -> None:
     """The documentation is no part of the package."""

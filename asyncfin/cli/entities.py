@@ -73,7 +73,7 @@ class Names:
             raise UsageError(f"{where}{complaint}")
         if self.names is None:
             raise UsageError(f"{where}{complaint}; names stand in a file: --names FILE or ASYNCFIN_NAMES")
-        raise UsageError(f"{where}{self.names} has no name {quoted(text, self._ids)}, and it is no id")
+        raise UsageError(f"{where}{self.names} has no name {quoted(text, self._ids)}, and it is not an id")
 
     def offered(self, texts: Iterable[str], ids: Path | None) -> dict[str, str]:
         """Return the entities that arguments and a file of ids name, or else all that have a name.

@@ -172,7 +172,7 @@ def opened(path: Path, what: str, advice: str) -> Iterator[TextIO]:
         with open(source, encoding="utf-8-sig", closefd=source != 0) as file:
             yield file
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
     else:
         return
     raise UsageError(f"{what} can't be read ({reason}): {advice}")

@@ -177,7 +177,9 @@ def check_picture(file: Path) -> None:
 
     known = sorted(FigureCanvasBase.get_supported_filetypes())
     if file.suffix.lower()[1:] not in known:
-        raise UsageError(f"--plot {file} must end in one of .{', .'.join(known)}: that says what is drawn")
+        raise UsageError(
+            f"--plot {file} must end in one of .{', .'.join(known)}: the suffix chooses the format"
+        )
     if file.is_dir():
         raise UsageError(f"--plot {file} can't be written: it is a folder")
     if not (file.parent.is_dir() and os.access(file.parent, os.W_OK)):

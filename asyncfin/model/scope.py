@@ -78,8 +78,9 @@ def parse_path(text: str) -> ScopePath:
 def _parse_ref(part: str, whole: str) -> ScopeRef:
     group, equals, scope = part.partition("=")
     if not equals or "=" in scope:
+        wrong = f", and {part!r} is not" if part != whole else ""
         raise SelectionError(
-            f"scope path {whole!r} must be written group=scope|group=scope, e.g. product=iPhone; see {part!r}"
+            f"scope path {whole!r} must be written group=scope|group=scope, such as product=iPhone{wrong}"
         )
     return ScopeRef(_unescaped(group, whole), _unescaped(scope, whole))
 

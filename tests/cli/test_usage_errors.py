@@ -14,7 +14,10 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nonsense"], 'Unknown command "nonsense"'),
+        (["nonsense"], 'Unknown command "nonsense"; see --help'),
+        (["querry"], 'Unknown command "querry". Did you mean "query"? see --help'),
+        (["query", ENTITY, "--scope", "company"], "'company' must be written group=scope|group=scope"),
+        (["query", ENTITY, "--scope", "company=all|b"], "such as product=iPhone, and 'b' is not"),
         (["dataset"], "ENTITY_ID is missing; see --help"),
         (["extract", ENTITY], "asyncfin: --into is missing; see --help"),
         (["extract", ENTITY, "--into"], "requires an argument"),
@@ -172,7 +175,7 @@ def test_standard_input_that_is_no_text_is_refused_as_a_file_of_it_is(service: S
     process.stdin.buffer.write(b"\xff\n")
     result = finish(process)
     assert result.code == 2
-    assert "--token-file - can't be read (it is no text)" in result.line
+    assert "--token-file - can't be read (it is not text)" in result.line
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ async def measured(read: Read, question: Question) -> dict[str, Any]:
 
 async def _warm(name: str, question: Question) -> None:
     """Pay for imports and first-use work before anything is measured."""
-    if not hasattr(_ours, name):
+    if not hasattr(_ours, name) or len(question.chains) == 1:
         await _way(name)(evolve(question, chains=question.chains[-1:]))
         return
     from asyncfin import Client
@@ -240,8 +240,7 @@ def _way(name: str) -> Read:
 
 
 async def main(name: str, question: Question) -> None:
-    if len(question.chains) > 1:
-        await _warm(name, question)
+    await _warm(name, question)
     print(json.dumps(await measured(_way(name), question)))
 
 

@@ -112,30 +112,3 @@ async def streaming(question: Question) -> tuple[int, Held]:
             async for _ in panels:
                 pass
     return peak() - before, None
-
-
-async def prefetched(question: Question) -> tuple[int, Held]:
-    from asyncfin import Client, Query
-    from asyncfin.fanout.publications import Publication
-    from asyncfin.fanout.stitch import Stitch
-    from asyncfin.wire.pages import planned_pages
-
-    plan, chain = question.plan, question.chains[0]
-    assert plan.periods is not None
-    paths = [[tuple(ref.values()) for ref in path] for path in chain["scope_combinations"]]
-    query = Query(chain["metric_ids"], paths, plan.periods, expected_dataset_id=plan.catalogue.dataset_id)
-    stitch = Stitch(plan, Publication(plan.catalogue))
-    home = frozenset(series.series_id for series in plan.series)
-    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
-        pages = planned_pages(
-            client._sender.send, plan.catalogue.entity_id, query, wanted=home, matched=home, prefetch=True
-        )
-        async with aclosing(pages):
-            arrivals = [await stitch.add(page, home=home, asked=query.periods) async for page in pages]
-    panel = stitch.panel(arrivals, plan.series)
-    return panel.value_count, panel
-
-
-async def prefetched_values(question: Question) -> tuple[int, Held]:
-    _, panel = await prefetched(question)
-    return sum(1 for series in panel for _ in series.observations()), panel

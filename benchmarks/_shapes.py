@@ -241,14 +241,9 @@ def dense(pages: int = 24, periods: int = 120) -> Shape:
 
 
 def one_chain(pages: int = 40, periods: int = 120) -> Shape:
-    """Return one query of many pages: the metrics of a page on a path of its own, twice each."""
+    """Return one query of many pages: a single metric, path and group, which can only follow its cursor."""
     values = _Values(periods)
-    series = [
-        _series((page * 2 + twin) * 50 + metric, f"metric-{metric}", f"path-{page}")
-        for page in range(pages)
-        for twin in range(2)
-        for metric in range(50)
-    ]
+    series = [_series(at, "metric", "path") for at in range(100 * pages)]
     planned = _planned(_catalogue(series, values.periods))
     chain = query_body(planned.batches)
     answers = {}

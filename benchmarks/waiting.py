@@ -16,7 +16,7 @@ def _dense(folder: Path) -> list[Row]:
 
 
 def _chain(folder: Path) -> list[Row]:
-    names = ["floor", "prefetched", "prefetched_values"]
+    names = ["floor", "numbers", "every_value"]
     floor, numbers, values = (each["wall"] for each in rounds(names, one_chain(), folder).values())
     return [
         (

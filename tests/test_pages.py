@@ -13,6 +13,7 @@ from asyncfin.model.period import Trailing
 from asyncfin.model.query import Query
 from asyncfin.wire.pages import query_pages
 from asyncfin.wire.protocol import Request, Response
+from asyncfin.wire.tasks import decoding_lock
 from asyncfin.wire.values import QueryPage
 
 pytestmark = pytest.mark.virtual
@@ -35,8 +36,10 @@ SERIES = {
 class Service:
     """Answers each request after ten seconds; the last page is number `count`, all but `full` empty."""
 
-    def __init__(self, count: int, failing: int | None = None, full: int | None = None) -> None:
-        self.count, self.failing, self.full = count, failing, full
+    def __init__(
+        self, count: int, failing: int | None = None, full: int | None = None, cursor_first: bool = False
+    ) -> None:
+        self.count, self.failing, self.full, self.cursor_first = count, failing, full, cursor_first
         self.begun = self.ended = 0
 
     async def send(self, request: Request) -> Response:
@@ -57,6 +60,8 @@ class Service:
             "series": [SERIES] if number == self.full else [],
             "next_cursor": str(number) if number < self.count else None,
         }
+        if self.cursor_first:
+            body = {"next_cursor": body.pop("next_cursor"), **body}
         return Response(200, {}, json.dumps(body).encode(), datetime(2024, 1, 1, tzinfo=UTC))
 
     def pages(self, *, prefetch: bool) -> Any:
@@ -96,6 +101,24 @@ async def test_at_most_one_page_is_asked_for_ahead(prefetch: bool, begun: int) -
         assert isinstance(await anext(pages), QueryPage)
         await asyncio.sleep(1000)
         assert service.begun == begun
+
+
+@pytest.mark.parametrize(("cursor_first", "begun"), [(False, 2), (True, 1)])
+async def test_the_next_page_is_asked_for_before_this_one_is_decoded(cursor_first: bool, begun: int) -> None:
+    """Where the cursor ends the body, as it does for most services; wherever it stands, it is followed."""
+    service = Service(3, cursor_first=cursor_first)
+    async with aclosing(service.pages(prefetch=True)) as pages:
+        async with decoding_lock():
+            first = asyncio.ensure_future(anext(pages))
+            await asyncio.sleep(100)
+            assert service.begun == begun
+            assert not first.done()
+        found = [await first]
+        await asyncio.sleep(1)
+        assert service.begun == 2
+        found += [page async for page in pages]
+    assert [page.next_cursor for page in found] == ["1", "2", None]
+    assert service.begun == 3
 
 
 async def test_nothing_is_asked_for_before_the_first_step() -> None:

@@ -40,7 +40,7 @@ async def answer(read: Read, question: Question, plan: Plan | None = None) -> Pa
                     arrivals = await _gather(read, stitch)
                 else:
                     arrivals, batches = await _at_hand(read, stitch)
-                    async with _arrivals(read, stitch, batches) as arriving:
+                    async with _arrivals(read, stitch, batches, prefetch=True) as arriving:
                         arrivals += [arrival async for arrival in arriving]
                 arrivals += await _ask_again(read, stitch)
                 if publication.confirmed == confirmed:  # no page has come that was pinned to it
@@ -145,16 +145,21 @@ async def _ask(read: Read, asking: Stitch, series_ids: Collection[str]) -> tuple
         blocks = await read.blocks(plan)
         stitch = Stitch(await read.plan_missing(plan, blocks), asking.publication)
         arrivals = stitch.take(blocks)
-        async with _arrivals(read, stitch, stitch.plan.batches) as arriving:
+        async with _arrivals(read, stitch, stitch.plan.batches, prefetch=True) as arriving:
             arrivals += [arrival async for arrival in arriving]
     return tuple(block for arrival in arrivals for block in (*arrival.blocks, *arrival.foreign))
 
 
 @asynccontextmanager
 async def _arrivals(
-    read: Read, stitch: Stitch, batches: Sequence[Batch]
+    read: Read, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
 ) -> AsyncIterator[AsyncIterator[Arrival]]:
-    """Give what each page of the batches brings, whichever comes first, and put it into the cache."""
+    """Give what each page of the batches brings, whichever comes first, and put it into the cache.
+
+    Args:
+        prefetch: whether a batch's next page is asked for while one is read. It is not counted among those
+            under way until then, so a stream, which bounds what it holds, must not ask for it.
+    """
     writer = None
     if read.cache is not None and read.fills_cache:
         plan = stitch.plan
@@ -163,7 +168,7 @@ async def _arrivals(
             partial(read.cache.put_blocks, read.entity_id, plan.catalogue.dataset_id, version)
         )
     try:
-        jobs = [partial(_read_batch, read, stitch, batch, writer) for batch in batches]
+        jobs = [partial(_read_batch, read, stitch, batch, writer, prefetch=prefetch) for batch in batches]
         async with merged(jobs, read.limit) as arriving:
             yield arriving
     finally:
@@ -172,7 +177,7 @@ async def _arrivals(
 
 
 async def _read_batch(
-    read: Read, stitch: Stitch, batch: Batch, writer: CacheWriter | None
+    read: Read, stitch: Stitch, batch: Batch, writer: CacheWriter | None, *, prefetch: bool
 ) -> AsyncGenerator[Arrival, None]:
     """Yield what each page of a batch brings, if it is anything at home in the batch."""
     pages = planned_pages(
@@ -182,6 +187,7 @@ async def _read_batch(
         wanted=batch.home,
         matched=batch.matched,
         keep_foreign=writer is not None,
+        prefetch=prefetch,
     )
     began = read.publications.clock()
     async with aclosing(pages):
@@ -196,7 +202,8 @@ async def _read_batch(
             # A page may bring only series that nobody asked for, or none.
             if arrival.blocks:
                 yield arrival
-            began = read.publications.clock()
+            # With `prefetch` the next request may have left as soon as this page was there.
+            began = (page.at if prefetch else None) or read.publications.clock()
 
 
 async def _ask_again(read: Read, stitch: Stitch) -> list[Arrival]:

@@ -181,7 +181,6 @@ class Publications:
         reads: the catalogues being read, by entity, which all who need one share.
         answers: the questions being answered, which all who ask an equal one share.
         flights: the series being asked for, for the cache.
-        token_refused: whether the last response was a 401; then what is kept has to be confirmed.
     """
 
     def __init__(
@@ -196,7 +195,6 @@ class Publications:
         self.cache = cache
         self.max_age = max_age
         self.stale_if_error = stale_if_error
-        self.token_refused = False
         self.reads: SingleFlight[str, Publication] = SingleFlight()
         self.answers: SingleFlight[Hashable, Panel] = SingleFlight()
         # Of one client, also where several share a cache: their event loops and ends differ. So all who wait

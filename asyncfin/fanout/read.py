@@ -12,7 +12,6 @@ from attrs import define
 
 from asyncfin.cache.store import Pointer
 from asyncfin.errors import (
-    AuthenticationError,
     BucketUnavailableError,
     DatasetChangedError,
     NotFoundError,
@@ -107,18 +106,10 @@ class Read:
     async def send(self, request: Request) -> Response:
         """Send a request as a part of this read. Where the entity may not be read, its pointer is deleted."""
         try:
-            response = await self._sender.send(request, on_attempt=self.stats.count)
-        except AuthenticationError as error:
-            # A token callable that fails before anything was sent has refused nothing; after an attempt it
-            # fails to replace a token that the service refused.
-            if error.answered or error.attempts:
-                self.publications.token_refused = True
-            raise
+            return await self._sender.send(request, on_attempt=self.stats.count)
         except (NotFoundError, PermissionDeniedError):
             await self.publications.forget(self.entity_id)
             raise
-        self.publications.token_refused = False
-        return response
 
     @asynccontextmanager
     async def restarting(self) -> AsyncIterator[None]:
@@ -243,7 +234,8 @@ class Read:
         return None if catalogue is None else self.publications.keep(catalogue, pointer.confirmed)
 
     def _is_current(self, publication: Publication, max_age: float) -> bool:
-        if self.publications.token_refused:
+        # Those who have lost access must not go on reading what is kept.
+        if self._sender.tokens.refused:
             return False
         return publication.is_current(self._asked, max_age, self.publications.clock())
 

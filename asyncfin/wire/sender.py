@@ -212,7 +212,7 @@ class Sender:
 
         Raises:
             ServiceError: the response is an error; or no token can be had, or the bucket refuses.
-            TransportError, MalformedAnswerError: as `Transport.send`.
+            TransportError, MalformedAnswerError: `Transport.send` returned it.
         """
         async with self._permission(request, progress) as token:
             time = asyncio.get_running_loop().time
@@ -225,7 +225,7 @@ class Sender:
             try:
                 # The method itself: the transport calls it as it writes the headers.
                 response = await self._transport.send(request, {"Authorization": token.bearer})
-                if not isinstance(response, Response):
+                if not isinstance(response, Response):  # an error, whose traceback begins here
                     raise response
                 if ends_within_json(response):
                     raise TruncatedAnswerError("the response ended within its JSON")
@@ -249,6 +249,7 @@ class Sender:
             )
         )
         if error is None:
+            self.tokens.refused = False
             return response
         if response.status == 401:
             self.tokens.record_401(token)

@@ -78,6 +78,7 @@ class Tokens:
 
     Attributes:
         held: the token to send, if it is there without asking.
+        refused: whether the service refused the token last sent, and has accepted none since.
 
     Raises:
         ArgumentError: `token` is neither printable ASCII without spaces nor an async callable.
@@ -88,6 +89,7 @@ class Tokens:
         self._ask = None if isinstance(token, str) else token
         self._struck: deque[Secret] = deque(maxlen=_REMEMBERED)
         self.held: Secret | None = None
+        self.refused = False
         self._asking: SingleFlight[str, Secret | str] = SingleFlight()
         if isinstance(token, str):
             if not _is_token(token):
@@ -105,8 +107,9 @@ class Tokens:
     def record_401(self, token: Secret) -> None:
         """Record that the service refused `token`: ask for another one, unless that has been done."""
         # Only the token held now: a late 401 to the one before it says nothing about its successor.
-        if token is self.held and self.renewable:
-            self.held = None
+        if token is self.held:
+            self.refused = True
+            self.held = None if self.renewable else token
 
     async def current(self) -> Secret:
         """Return the token to send.

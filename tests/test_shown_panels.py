@@ -298,6 +298,14 @@ def test_pandas_takes_a_panel_for_its_numbers(panel: Panel) -> None:
     assert pandas.DataFrame(panel).shape == (4, 5)
 
 
+def test_a_series_without_a_label_goes_by_its_metric(panel: Panel) -> None:
+    """A blank name would leave its row, column or line without any."""
+    pytest.importorskip("pandas")
+    costs = relabelled(panel, costs=" ").where(lambda series: series.metric_id == "costs")
+    assert list(costs.to_pandas("wide", labels=True).columns) == ["costs"]
+    assert "\ncosts" in str(costs)
+
+
 def test_a_table_of_names_wraps_what_is_too_long_for_the_width() -> None:
     """Every line fits, wide characters count twice, controls are escaped, and no text is lost."""
     rows = [("short", "a name of several words"), ("日本語の長い名前です", "one\x1b[31mred"), ("x" * 30, "")]

@@ -88,7 +88,7 @@ def names_of(rows: Sequence[Row], *, group_names: bool = False) -> Names:
     columns = {
         "entity": _entities(rows),
         "values": [row.grid.value_version for row in rows],
-        "series": [row.series.label for row in rows],
+        "series": [row.series.label.strip() or row.series.metric_id for row in rows],
         "scopes": [row.grid.path_names(row.series) for row in rows],
         "group": [
             row.grid.catalogue.by_group[row.series.reporting_group_id].name

@@ -265,7 +265,7 @@ class Panel:
         Args:
             labels: for the wide layout, name the rows by period labels (FY2024), in one index, and the
                 columns by the label, scopes and reporting group of the series, as far as these tell
-                them apart. With it, `columns` takes series ids.
+                them apart; a single one by its label. With it, `columns` takes series ids.
 
         Raises:
             SelectionError: as for `to_arrow`, or labels are asked for in the long layout.

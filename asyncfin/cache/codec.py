@@ -20,7 +20,8 @@ from attrs import fields
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
 from asyncfin.model.period import Period
-from asyncfin.table.block import Axis, Block, PageText, packed
+from asyncfin.table.block import FAST, Axis, Block, PageText, packed
+from asyncfin.wire.zstd import zstd
 
 _CATALOGUE = tuple[
     str, str, str, datetime, tuple[Period, ...], tuple[ScopeGroup, ...], tuple[ReportingGroup, ...]
@@ -30,17 +31,20 @@ _FIELDS = [field.name for field in fields(Catalogue)]
 _BLOCK_FIELDS = [field.name for field in fields(Block)]
 # Part of the names under which bytes are kept, so that bytes of another form are never read: the number of
 # the form, the machine's byte order, in which arrays stand, and what the fields are.
-FORMAT = f"2{sys.byteorder[0]}{crc32(repr([_FIELDS, _BLOCK_FIELDS]).encode()):08x}"
+FORMAT = f"3{sys.byteorder[0]}{crc32(repr([_FIELDS, _BLOCK_FIELDS]).encode()):08x}"
 
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:
     """Return a catalogue as bytes; the indexes it has made for itself are left out."""
-    return msgspec.msgpack.encode([getattr(catalogue, name) for name in _FIELDS])
+    body = msgspec.msgpack.encode([getattr(catalogue, name) for name in _FIELDS])
+    # Names of fields and words repeat, so that a twentieth is left: a megabyte takes longer to store, and
+    # to read, than to compress.
+    return zstd.compress(body, FAST)
 
 
 def decode_catalogue(body: bytes) -> Catalogue:
     """Return the catalogue that bytes hold."""
-    return Catalogue(*_catalogue_decoder.decode(body))
+    return Catalogue(*_catalogue_decoder.decode(zstd.decompress(body)))
 
 
 def encode_blocks(blocks: Iterable[Block]) -> bytes:

@@ -6,7 +6,6 @@ stays in the text of the page, compressed where a panel is large, to 35 bytes a 
 would be ten times as large.
 """
 
-import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -32,15 +31,11 @@ from asyncfin.wire.values import (
     decode_entries,
     values_decoder,
 )
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from asyncfin.wire.zstd import zstd
 
 # Texts are compressed in pieces, so that reading one series does not decompress all; a piece takes 0.1 ms.
 PIECE_BYTES = 128 * 1024
-_FAST = 1
+FAST = 1
 # Pieces that are kept decompressed while a panel is read: 8 MiB.
 _KEPT_PIECES = 64
 # How much of an array is looked for before all of it is compared; it is nearly always found at once.
@@ -225,7 +220,7 @@ def without(block: Block, series_ids: Container[str]) -> Block | None:
 def packed(blocks: Iterable[Block]) -> tuple[Block, ...]:
     """Return blocks with their texts compressed: a millisecond a megabyte, in which other threads can run."""
     # One for all: making it takes a sixth of the time of a page.
-    compressor = zstd.ZstdCompressor(_FAST)
+    compressor = zstd.ZstdCompressor(FAST)
     return tuple(
         block if block.text.compressed else evolve(block, text=block.text.packed(compressor))
         for block in blocks

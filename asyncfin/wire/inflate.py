@@ -8,16 +8,12 @@ goes, and so is whether it is better done in a thread.
 from __future__ import annotations
 
 import asyncio
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Protocol
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from asyncfin.wire.zstd import zstd
 
 ACCEPTED = "gzip, zstd"
 # Bytes that a step takes and gives at most. A thread can be stopped between two steps, so it ends at once.

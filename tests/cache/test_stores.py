@@ -79,6 +79,18 @@ async def test_a_catalogue_that_was_looked_at_is_kept_whole(make_cache: MakeCach
     assert await part.catalogue(ENTITY, DATASET) == catalogue()
 
 
+async def test_a_catalogue_takes_few_bytes_in_a_file(tmp_path: Path) -> None:
+    """Its words repeat: stored as they are they take several hundred bytes a series, and time to read."""
+    cache = FileCache(tmp_path / "cache", account="desk")
+    part = cache.partition(URL, "a-token")
+    await part.put_catalogue(catalogue(1_000))
+    assert 0 < cache.stats().bytes < 30 * 1_000
+    await cache.aclose()
+    again = FileCache(tmp_path / "cache", account="desk")
+    assert await again.partition(URL, "a-token").catalogue(ENTITY, DATASET) == catalogue(1_000)
+    await again.aclose()
+
+
 async def test_what_cannot_be_stored_is_given_all_the_same(make_cache: MakeCache) -> None:
     """A text that has no bytes, say: it stays in memory."""
     part = make_cache(account="desk").partition(URL, "a-token")

@@ -37,6 +37,7 @@ def _ids(value: OneOf) -> tuple[str, ...]:
     return tuple(value) if isinstance(value, Iterable) else value
 
 
+# Not attrs' own `optional`, whose argument type checkers take for Any.
 def _ids_or_none(value: OneOf | None) -> tuple[str, ...] | None:
     return None if value is None else _ids(value)
 

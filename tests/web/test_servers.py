@@ -1,0 +1,68 @@
+"""The explorer under an ASGI server other than uvicorn."""
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from asyncfin import Client
+from asyncfin.sandbox import Hang, Sandbox
+from asyncfin.web import explorer
+from tests.web.conftest import OWN
+
+httpx = pytest.importorskip("httpx")
+hypercorn = pytest.importorskip("hypercorn.asyncio")
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[tuple[str, Sandbox]]:
+    """Serve the explorer of the demo companies with hypercorn, on a free port of this machine."""
+    stop = asyncio.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    config = hypercorn.Config()
+    config.bind = [f"fd://{listening.detach()}"]  # hypercorn closes it
+    config.errorlog = None
+    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        app = explorer(client, sandbox.entities)
+        serving = asyncio.ensure_future(hypercorn.serve(app, config, shutdown_trigger=stop.wait))
+        yield f"http://127.0.0.1:{port}", sandbox
+        stop.set()
+        await serving
+
+
+async def test_under_hypercorn_an_answer_spends_what_it_says(served: tuple[str, Sandbox]) -> None:
+    """The page and its files spend nothing; the answer spends what the service has counted."""
+    base_url, sandbox = served
+    path = f"/company/{sandbox.entities[0]}"
+    question = {"series": ["Revenue/annual", "EffectiveTaxRate/annual"], "rule": "annual", "last": "2"}
+    async with httpx.AsyncClient(base_url=base_url) as visitor:
+        for free in (path, "/static/explorer.js"):
+            assert (await visitor.get(free)).status_code == 200
+        assert not sandbox.log
+        tree = await visitor.post(f"{path}/series", data={"search": ""}, headers=OWN)
+        assert (tree.status_code, len(sandbox.log)) == (200, 4)
+        answer = await visitor.post(f"{path}/answer", data=question, headers=OWN)
+        assert (await visitor.post(f"{path}/answer", data=question)).status_code == 403
+    assert answer.text.count('class="chart"') == 2
+    (spent,) = re.findall(r"(\d+) requests? spent", answer.text)
+    assert int(spent) == len(sandbox.log) - 4 == 1
+
+
+async def test_under_hypercorn_a_visitor_who_leaves_ends_the_question(served: tuple[str, Sandbox]) -> None:
+    """Its request to the service is given up, and the next visitor is answered."""
+    base_url, sandbox = served
+    path = f"/company/{sandbox.entities[0]}"
+    question = {"series": ["Revenue/annual"], "rule": "annual", "last": "2"}
+    sandbox.inject(Hang(operation="query", nth=1))
+    async with httpx.AsyncClient(base_url=base_url) as visitor:
+        leaving = asyncio.ensure_future(visitor.post(f"{path}/answer", data=question, headers=OWN))
+        while not any(served.operation == "query" for served in sandbox.log):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        leaving.cancel()
+    async with httpx.AsyncClient(base_url=base_url) as visitor:
+        answer = await visitor.post(f"{path}/answer", data=question, headers=OWN)
+    assert answer.status_code == 200
+    assert [served.operation for served in sandbox.log].count("query") == 2

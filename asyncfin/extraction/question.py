@@ -1,4 +1,4 @@
-"""What an extraction asks, in one canonical form: equal questions have equal texts, however written."""
+"""The question of an extraction in one canonical form, so that equal questions have equal texts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SharedQuestion:
 
 
 def written_question(select: Select, periods: PeriodSelection, value_version: ValueVersion) -> SharedQuestion:
-    """Return the question of files, which say what was asked.
+    """Return a question that can be written into files.
 
     Raises:
         SelectionError: an argument is not as described, or a Select has a `where` and no `name`.

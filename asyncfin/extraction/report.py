@@ -116,7 +116,7 @@ class ExtractReport:
 
     @property
     def left(self) -> tuple[EntityReport, ...]:
-        """Those that the run did not come to; the next run goes on with them."""
+        """Those that the run did not reach; the next run continues with them."""
         return self._of("left")
 
     def _of(self, state: EntityState) -> tuple[EntityReport, ...]:
@@ -220,7 +220,7 @@ def named(lacking: Lacking) -> str:
 
 
 def lacking_in_all(each: Iterable[Lacking]) -> Lacking:
-    """Return the names that all of these lack, by field, in the order of the first; nothing for none."""
+    """Return the names that all of these lack, by field, in the order of the first; empty without any."""
     first, *others = [*each] or [{}]
     sets = [{field: set(names) for field, names in other.items()} for other in others]
     common = {

@@ -60,7 +60,7 @@ _LOOK_SECONDS = 10.0
 
 @frozen(kw_only=True)
 class Options:
-    """How a run goes; the fields mean what `extract` says.
+    """The options of a run, as `extract` describes them.
 
     Raises:
         ArgumentError: one is not as described.
@@ -189,7 +189,7 @@ class Run:
                 self._judge_first()
 
     def _judge_first(self) -> None:
-        """Tell which names the first entities all lack, and end the run if that leaves nothing to write."""
+        """Report the names that the first entities all lack; end the run if nothing is left to write."""
         unknown = lacking_in_all(lacking for lacking, _ in self._first)
         if not unknown or self._example is None:
             return
@@ -220,7 +220,7 @@ class Run:
 
 
 async def sleep_until(until: datetime, entity_id: str, tracker: Tracker, options: Options) -> None:
-    """Wait for the allowance on behalf of an entity, or for the order to stop."""
+    """Wait for the allowance on behalf of an entity, or until the run is to stop."""
     while True:
         tracker.sleeping(entity_id, until)
         seconds = (until - options.clock()).total_seconds()

@@ -152,7 +152,7 @@ class WorkerThread:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def finish(self, call: Callable[[], T]) -> T:
-        """Return the same, but wait for the end of the call however often this is cancelled."""
+        """Return what a call returns, and wait for its end however often this is cancelled."""
         future = asyncio.ensure_future(self.run(call))
         await wait_for_all([future])
         return future.result()

@@ -36,7 +36,7 @@ _MOST_BROKEN = 3
 
 @frozen
 class Chunk:
-    """What a worker is told: nothing in it is secret, since engines store and log what they send.
+    """The work of one call in a worker. Nothing in it is secret, since engines store and log what they send.
 
     Attributes:
         make_client: makes the client of the worker; it is sent by its name.
@@ -75,7 +75,7 @@ check_executor = checks.Check(
 
 
 def check_make_client(make_client: Any, select: Select) -> None:
-    """Refuse what would not reach a worker by its name alone.
+    """Refuse a function that a worker could not import by its name.
 
     Pickle sends a function of a module by its name. One of `__main__`, or within another function, is sent by
     value (cloudpickle), with all that it refers to: a token among it.
@@ -95,7 +95,7 @@ def check_make_client(make_client: Any, select: Select) -> None:
 
 
 def _is_importable(function: Any) -> bool:
-    """Return whether a name leads a worker to this very function."""
+    """Return whether a worker can import this very function by its name."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     if not (isroutine(function) or isinstance(function, type)) or checks.is_async(function):
         return False
@@ -139,7 +139,7 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
 
 @define
 class Driver:
-    """Cuts the entities into chunks, sends them to an executor, and gathers what becomes of them."""
+    """Cuts the entities into chunks, sends them to an executor, and gathers the results."""
 
     _make_client: MakeClient
     _question: SharedQuestion

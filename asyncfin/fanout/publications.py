@@ -143,7 +143,7 @@ class Flights:
         series_ids: Collection[str],
         ask: Callable[[Collection[str]], Coroutine[Any, Any, tuple[Block, ...]]],
     ) -> list[tuple[Block, ...]]:
-        """Return what brings these series: the flights under way for some, and one of its own for the rest.
+        """Return the blocks of these series: from flights under way, and from one of its own for the rest.
 
         A caller that is cancelled leaves its flight to the others; a flight that fails fails for all of them.
         """

@@ -314,7 +314,7 @@ class Read:
         return await self.cache.blocks(self.entity_id, dataset_id, version, wanted)
 
     async def confirm(self, publication: Publication) -> None:
-        """See to it that an answer made of cached values is of the current publication. At most one request.
+        """Make sure that an answer from the cache is of the current publication. At most one request.
 
         Raises:
             DatasetChangedError: another one is current.

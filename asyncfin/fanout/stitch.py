@@ -90,7 +90,7 @@ class Stitch:
         return tuple(each for each in self.absent if each.series_id not in self.publication.left_out)
 
     def take(self, blocks: Collection[Block]) -> list[Arrival]:
-        """Return what blocks of series with all their periods hold of what has not come."""
+        """Return the arrivals of series that have not come yet, from blocks with all their periods."""
         arrivals: list[Arrival] = []
         places = self.plan.catalogue.places
         absent = {series.series_id for series in self.absent} if blocks else set()

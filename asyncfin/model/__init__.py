@@ -1,1 +1,1 @@
-"""What is talked about: values only, no I/O and no JSON (spec 2 and the selections of spec 4.3)."""
+"""The data model: values only, no I/O and no JSON (spec 2 and the selections of spec 4.3)."""

@@ -277,7 +277,7 @@ class Catalogue(Dataset):
         return {field: names for field, names in missing.items() if names}
 
     def complaint(self, missing: Mapping[str, tuple[str, ...]]) -> str:
-        """Say what is missing here, given by field as `missing` returns it, and what would be right."""
+        """Return a message about what is missing here, given by field as `missing` returns it."""
         (field, first), *others = ((field, self._complaint(field, names)) for field, names in missing.items())
         rest = "".join(f"; {field}: {complaint}" for field, complaint in others)
         return f"{field}: {self._named} has {first}{rest}"
@@ -326,7 +326,7 @@ class Catalogue(Dataset):
         return picked
 
     def _exclusion(self, select: Select, conditions: Mapping[str, Fits]) -> str:
-        """Say which conditions leave nothing: one alone, the first two that exclude each other, or all."""
+        """Return a message naming the conditions that leave nothing: one, two that conflict, or all."""
         # Each condition by itself, to find the smallest set of them that is to blame.
         left = {field: tuple(filter(fits, self.series)) for field, fits in conditions.items()}
         for field, series in left.items():

@@ -1,4 +1,4 @@
-"""What an argument must be: tested, and said in words.
+"""Checks of arguments: a condition, and the error if it does not hold.
 
 A check is called with the argument's name and value, and returns the value. Its `field` validates a
 field of an attrs class:
@@ -105,7 +105,7 @@ def text(wanted: str = "a text that is not empty") -> Check:
 
 
 def shown(value: object) -> str:
-    """Return how an error shows a value that was given."""
+    """Return the text of a given value for an error."""
     return bounded(repr(value), 200)
 
 

@@ -1,4 +1,4 @@
-"""The service that comes along: `Sandbox` serves datasets by the service description, on this machine."""
+"""The local service: `Sandbox` serves datasets on this machine, by the service description."""
 
 from asyncfin.sandbox.accounts import Account
 from asyncfin.sandbox.dataset import DatasetFile, Publication, load

@@ -89,7 +89,7 @@ class Meter:
         return self.clock().astimezone(UTC)
 
     def check(self, account: Account) -> None:
-        """Return if the account may send another data request.
+        """Check that the account may send another data request.
 
         Raises:
             RefusedError: 429, with Retry-After in whole seconds: its allowance or its rate is used up.

@@ -254,7 +254,7 @@ def check_timestamp(timestamp: str, place: str) -> None:
 
 
 def check_ids(publication: _Publication, place: str) -> None:
-    """Refuse ids that stand twice, series in a foreign group, and references to scopes that are not there."""
+    """Refuse repeated ids, series in a foreign group, and references to unknown scopes."""
     scope_places = _places(f"{place}.scope_groups", publication.scope_groups)
     refuse_repeated(
         scope_places, [each.scope_group_id for each in publication.scope_groups], "scope_group_id"

@@ -1,4 +1,4 @@
-"""A bucket whose state other processes share: how one process takes its part in it.
+"""A bucket whose state other processes share: how one process uses it.
 
 Requests wait in lanes, as in a `TokenBucket`. While one does, one task books moments from
 the shared state, one at a time, and gives each to the head of the lanes when it comes: an interactive

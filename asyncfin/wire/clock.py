@@ -1,4 +1,4 @@
-"""The wall time. What waits goes by the event loop's clock; this one stamps, and reckons with days."""
+"""The wall time, for stamps and days. Everything that waits uses the event loop's clock."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial

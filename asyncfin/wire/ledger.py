@@ -1,4 +1,4 @@
-"""What the processes that share an allowance have in common: one state, and all that may be done to it.
+"""The state that processes sharing an allowance have in common, and the operations on it.
 
 Processes do not spend, they book: `reserve` takes the next free moment, the process sleeps until then, and
 `confirm` turns the booking into a grant. Every process has at most one booking at a time, which makes them

@@ -10,6 +10,6 @@ _FILES = ("apple.json.gz", "nvidia.json.gz", "alphabet.json.gz")
 
 
 def demo_datasets() -> tuple[DatasetFile, ...]:
-    """The datasets of Apple, NVIDIA and Alphabet, in this order; NVIDIA's has two publications."""
+    """Return the datasets of Apple, NVIDIA and Alphabet, in this order; NVIDIA's has two publications."""
     folder = resources.files(__name__)
     return tuple(load((folder / name).read_bytes()) for name in _FILES)

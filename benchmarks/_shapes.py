@@ -195,7 +195,7 @@ def _series(at: int, metric: str, path: str) -> CatalogueSeries:
 
 
 def full(queries: int = 24, pages: int = 2, periods: int = 120) -> Shape:
-    """Return pages of 100 series by so many periods, 60 % filled, some to a query."""
+    """Return pages of 100 series by `periods` periods, 60 % filled, some to a query."""
     values = _Values(periods)
     series = [
         _series((page * 2 + path) * 50 + metric, f"metric-{page}-{metric}", f"path-{page}-{path}")

@@ -126,7 +126,7 @@ class Outcome:
 
     @property
     def bound(self) -> int:
-        """How many requests may be lost: all of the entities in progress, each begun anew at most once."""
+        """How many requests may be lost: all of the entities in progress, each restarted at most once."""
         return (self.kills * IN_PROGRESS + self.changes) * self.most
 
     def check(self) -> None:
@@ -195,7 +195,7 @@ class _Course:
         return set(chosen)
 
     async def run(self, *, queries: int = sys.maxsize, moments: int = 0, changing: bool = True) -> bool:
-        """Run until so many queries are answered, or moments have passed; return whether it was killed.
+        """Run until some queries are answered, or moments have passed; return whether it was killed.
 
         One entity publishes at the first answer, unless `changing` is False.
         """

@@ -112,7 +112,7 @@ async def crash(kind: str, kills: int, seed: int, place: Path) -> str:
 
 
 async def _run(program: Path, kind: str, ids: list[str], sandbox: Sandbox, queries: int | None) -> bool:
-    """Run a driver, and kill it when so many queries are served; return whether it was killed."""
+    """Run a driver, and kill it after a number of queries; return whether it was killed."""
     since = len(sandbox.log)
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(program), kind, TO, *ids, cwd=ROOT, start_new_session=True

@@ -68,7 +68,7 @@ def hanging(raw: bytes = b"") -> Step:
 
 
 def trickling(raw: bytes, seconds: float) -> Step:
-    """Write one byte after the other, each so many seconds after the last."""
+    """Write one byte after the other, each some seconds after the last."""
 
     async def step(writer: asyncio.StreamWriter) -> bool:
         for at in range(len(raw)):
@@ -106,7 +106,7 @@ class Scripted:
     news: asyncio.Event = field(factory=asyncio.Event)
 
     async def arrived(self, count: int) -> None:
-        """Wait until so many requests have come."""
+        """Wait until that number of requests has come."""
         while len(self.requests) < count:
             self.news.clear()
             await self.news.wait()

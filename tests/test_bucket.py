@@ -456,7 +456,7 @@ async def test_a_repr_shows_the_settings() -> None:
 
 
 async def test_the_daily_budget_refuses_before_the_service_does() -> None:
-    """Waiters without a place in the budget are told when it is used up; at midnight UTC it is anew."""
+    """Waiters without a place in the budget are told when it is used up; at midnight UTC it starts again."""
     log = Log(TokenBucket(10, daily_budget=3, clock=Wall(MIDNIGHT - timedelta(seconds=100))))
     await asyncio.gather(*await log.start(5))
     assert (log.names, len(log.errors)) == (["0", "1", "2"], 2)

@@ -99,7 +99,7 @@ async def test_a_smaller_question_after_a_larger_one_sends_nothing_within_max_ag
 
 @virtual
 async def test_without_max_age_one_metadata_request_confirms_what_is_cached() -> None:
-    """That is all a question costs whose values are at hand; `max_age` can be given with the question too."""
+    """A question whose values are cached costs no more; `max_age` can also be given with the question."""
     async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
         await cached.query(ENTITY, Select(), FiscalRange())
         spent = len(sandbox.log)
@@ -115,7 +115,7 @@ async def test_without_max_age_one_metadata_request_confirms_what_is_cached() ->
 
 @virtual
 async def test_a_stream_of_cached_values_is_confirmed_before_its_first_piece() -> None:
-    """All is at hand, but another publication is current: the pieces are of that one."""
+    """Everything is cached, but another publication is current: the pieces are of that one."""
     async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
         old = await cached.query(ENTITY, Select(), FiscalRange())
         sandbox.publish(NEW)
@@ -313,7 +313,7 @@ async def test_any_read_shows_that_an_entity_may_not_be_read_any_more(
 
 @virtual
 async def test_metadata_that_name_another_publication_end_the_belief_in_the_old_one() -> None:
-    """Whoever asked for them: within max_age the new one is asked for."""
+    """Whichever client asked for them: within max_age the new one is requested."""
     async with service() as sandbox, client(sandbox, MemoryCache(), max_age=1e9) as cached:
         old = await cached.query(ENTITY, Select(), FiscalRange())
         sandbox.publish(NEW)
@@ -460,7 +460,7 @@ async def test_filling_up_from_a_large_catalogue_does_not_hold_the_loop_up(
 
 @virtual
 async def test_run_asks_again_for_what_was_evicted_since_it_was_planned() -> None:
-    """The plan named series as at hand that are gone when it runs."""
+    """The plan named cached series that are gone when it runs."""
     cache = MemoryCache()
     async with service() as sandbox, client(sandbox, cache, max_age=60) as cached:
         whole = await cached.query(ENTITY, Select(), FiscalRange())
@@ -475,7 +475,7 @@ async def test_run_asks_again_for_what_was_evicted_since_it_was_planned() -> Non
 @virtual
 @pytest.mark.parametrize("with_cache", [False, True])
 async def test_equal_questions_at_the_same_time_share_their_requests(with_cache: bool) -> None:
-    """They count for the one who asked first; whoever leaves does not spoil it for the others."""
+    """They count for the one who asked first; one that leaves does not spoil it for the others."""
     cache = MemoryCache() if with_cache else None
     slow = Latency(seconds=1)
     async with service(faults=[slow]) as sandbox, client(sandbox, cache) as one:
@@ -611,7 +611,7 @@ async def test_a_broken_neighbour_fails_no_question_and_is_not_kept() -> None:
 
 
 def test_batches_are_filled_up_within_the_caps_and_always_alike() -> None:
-    """At most 100 series, 50 metrics and 50 paths; what is at hand does not count as won."""
+    """At most 100 series, 50 metrics and 50 paths; what is already cached does not count."""
     from tests.test_plan import catalogue as catalogue_of
 
     triples = [(f"M{m}", f"p{p}", f"g{g}") for m in range(60) for p in range(4) for g in range(2)]

@@ -84,7 +84,7 @@ async def test_cold_processes_ask_together_hardly_more_than_one(kind: str, tmp_p
     """Four processes begin at the same moment: their claims let one ask, and the others find it."""
 
     async def spent(count: int, place: str) -> tuple[int, list[list[str]]]:
-        """Return the requests of so many cold processes, and the panels that each has printed."""
+        """Return the requests of several cold processes, and the panels that each has printed."""
         async with Sandbox(DATASET) as sandbox:
             workers = [
                 await asyncio.create_subprocess_exec(

@@ -237,7 +237,7 @@ def test_a_timestamp_without_an_offset_is_taken_as_utc(text: str) -> None:
 
 
 def test_a_timestamp_of_another_zone_is_the_same_moment_in_utc() -> None:
-    """Spec 2.2: so whoever prints it prints UTC."""
+    """Spec 2.2: so it is printed as UTC."""
     found = decode_dataset(replaced(METADATA, ("created_timestamp",), "2024-05-01T01:00:00+02:00"))
     assert found.created_timestamp.isoformat() == "2024-04-30T23:00:00+00:00"
 

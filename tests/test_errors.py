@@ -88,7 +88,7 @@ def test_the_tree_holds_exactly_the_named_errors() -> None:
 
 @pytest.mark.parametrize("kind", TREE)
 def test_an_error_hangs_below_its_parent(kind: type[AsyncfinError]) -> None:
-    """Whoever catches a branch catches what the design hangs on it, and nothing of another branch."""
+    """Catching a branch catches the errors of that branch, and none of another."""
     public = [each for each in kind.__mro__[1:] if not each.__name__.startswith("_")]
     assert public[0] is TREE[kind]
     assert issubclass(kind, ValueError) == issubclass(kind, SelectionError)

@@ -109,7 +109,7 @@ def test_two_learners_share_a_limit(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(STRICT))
 def test_others_on_a_service_without_burst_slow_it_down_no_further_than_its_waits(kind: str) -> None:
-    """It refuses whoever comes just after another, at whatever rate; when they leave, that passes."""
+    """It refuses a request that comes just after another, at any rate; when the others leave, that ends."""
     service = SERVICES[kind](5)
     client = Client(service, 8, 0.1, 0.1)
     chance = random.Random(1)
@@ -245,7 +245,7 @@ async def test_an_event_lowers_the_rate_once_and_not_below_85_percent() -> None:
 
 @pytest.mark.virtual
 async def test_an_exhausted_allowance_teaches_no_rate() -> None:
-    """A wait too long to sit out tells of a day's allowance, not of a pace."""
+    """A wait too long to sit out means a day's allowance, not of a pace."""
     bucket = TokenBucket()
     await bucket.acquire()
     await bucket.exhaust(1e9)

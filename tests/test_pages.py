@@ -151,7 +151,7 @@ async def test_a_failure_ahead_comes_at_its_turn() -> None:
 
 
 async def test_a_failure_ahead_that_nobody_waits_for_is_not_noise() -> None:
-    """Whoever leaves before its turn does not hear of it."""
+    """A caller that leaves before its turn is not told of it."""
     async with aclosing(Service(3, failing=2).pages(prefetch=True)) as pages:
         await anext(pages)
         await asyncio.sleep(100)

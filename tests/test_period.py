@@ -145,7 +145,7 @@ def test_the_repr_of_a_period_is_short_and_can_be_pasted() -> None:
     ],
 )
 def test_periods_given_without_a_mode_are_told_the_one_that_takes_them(given: object, told: str) -> None:
-    """Whoever writes a label where a selection belongs means exactly that period."""
+    """A label in the place of a selection means exactly that period."""
     with pytest.raises(SelectionError, match=told):
         check_period_selection(given)
 

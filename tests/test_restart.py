@@ -121,7 +121,7 @@ async def test_changes_during_the_queries_end_in_the_error_after_three_restarts(
 
 
 async def test_with_a_catalogue_a_change_is_an_error_at_once() -> None:
-    """A Catalogue stands for its publication: nothing is read anew."""
+    """A Catalogue stands for its publication: nothing is read again."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         catalogue = await client.catalogue(BOTH.entity_id)
         plan = await client.plan(catalogue, Select(), FiscalRange())

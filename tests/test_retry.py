@@ -1029,7 +1029,7 @@ async def test_an_answer_that_is_whole_and_wrong_is_not_asked_for_again(raw: byt
 
 @pytest.mark.virtual
 async def test_an_answer_that_breaks_the_spec_tells_how_often_it_was_asked_for() -> None:
-    """The error of whoever reads a response says how often it was asked for."""
+    """The error of a caller that reads a response says how often it was requested."""
     async with sending(answer(503), answer(body=b"[]")) as (_, sender, _events):
         got = await sender.send(READ)
     with pytest.raises(MalformedAnswerError) as caught:
@@ -1158,7 +1158,7 @@ async def test_closing_turns_away_who_waits_for_a_token_and_ends_the_asking() ->
 
 
 def test_a_client_that_had_to_wait_in_one_loop_waits_in_the_next() -> None:
-    """Its slots and its waits before a retry belong to one loop, and are made anew in another."""
+    """Its slots and its waits before a retry belong to one loop, and are made again in another."""
     transport = Transport("http://127.0.0.1:1", max_in_flight=1)
     sender = Sender(transport, "t", bucket=TokenBucket(rate=1e6, burst=9), retry=Retry(wait_initial=1))
 

@@ -156,7 +156,7 @@ def test_what_is_no_written_select_is_refused(text: str, told: str) -> None:
 
 
 def test_metrics_given_one_by_one_are_told_to_be_a_collection() -> None:
-    """The second argument is scope paths; whoever writes two metrics means a list."""
+    """The second argument is scope paths; two metrics were meant as a list."""
     with pytest.raises(SelectionError, match=r"not 'NetIncome'; several metrics are one collection"):
         Select("Revenue", "NetIncome")
 

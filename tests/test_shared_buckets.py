@@ -80,7 +80,7 @@ async def test_interactive_takes_the_moment_that_was_booked_for_bulk(make: Calla
 
 
 async def test_a_pause_is_seen_by_all_and_is_followed_by_no_herd(make: Callable[..., Any]) -> None:
-    """What was booked before it is booked anew."""
+    """What was booked before it is booked again."""
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         buckets = [await stack.enter_async_context(aclosing(make(rate=20))) for _ in range(4)]
@@ -171,7 +171,7 @@ async def test_a_cancelled_wait_returns_all_of_its_weight(make: Callable[..., An
 
 
 async def test_four_hundred_waiters_with_random_time_limits(make: Callable[..., Any]) -> None:
-    """Whoever is not granted in time leaves nothing behind; the pace holds for the others."""
+    """A request that is not granted in time leaves nothing behind, and the others keep the pace."""
     chance = random.Random(4)
     async with aclosing(make(rate=150, burst=3)) as one, aclosing(make(rate=150, burst=3)) as other:
 
@@ -192,7 +192,7 @@ async def test_four_hundred_waiters_with_random_time_limits(make: Callable[..., 
 
 
 async def test_bursts_of_waiters_with_short_gaps_all_wake_up(make: Callable[..., Any]) -> None:
-    """Whoever comes just as the one before has been served is served too."""
+    """A request that arrives just as the one before has been served is served too."""
     chance = random.Random(5)
     async with aclosing(make(rate=2000, burst=50)) as bucket, asyncio.timeout(60):
         for _ in range(150):
@@ -410,7 +410,7 @@ def placed(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[s
 async def test_a_process_that_is_stopped_with_a_booking_holds_up_nobody(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Its moment is lost, the others go on at the pace; when it goes on itself, it books anew."""
+    """Its moment is lost, the others go on at the pace; when it continues, it books again."""
     place, make = placed(kind, tmp_path, request)
     loop = asyncio.get_running_loop()
     async with (
@@ -542,7 +542,7 @@ async def test_a_process_killed_at_any_time_holds_up_nobody(
 
 
 async def test_a_reboot_forgets_the_level_and_keeps_the_day(tmp_path: Path) -> None:
-    """A stamp from the future is of a clock that has begun anew."""
+    """A stamp from the future is from before the clock was restarted."""
     uptime = [90_000.0]
     settings: dict[str, Any] = {"rate": 0.001, "daily_budget": 3}
     options: dict[str, Any] = {"clock": lambda: NOON, "monotonic": lambda: uptime[0]}

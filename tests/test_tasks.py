@@ -514,7 +514,7 @@ async def test_a_caller_cancelled_twice_still_waits_for_the_end(calls: SingleFli
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=6))
 def test_callers_that_come_and_go_share_one_call_at_a_time(visits: list[tuple[int, int]]) -> None:
-    """Whoever stays ten seconds gets a result; never do two calls run at once, nor one for nobody."""
+    """A caller that stays ten seconds gets a result; never do two calls run at once, nor one for nobody."""
 
     async def visit(calls: SingleFlight[str, int], call: Call, come: int, stay: int) -> bool:
         await asyncio.sleep(come)

@@ -311,7 +311,7 @@ async def test_speaking_tls_to_a_plain_port_is_a_failed_connection() -> None:
 async def test_a_server_that_speaks_first_is_a_failed_connection(
     early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that greets whoever connects, before the request is sent too, is not tried for long."""
+    """A server that sends a greeting to each connection, even before the request, is not tried for long."""
     greeted: set[asyncio.Task[Any]] = set()
     connect = aiohttp.TCPConnector.connect
 

@@ -27,7 +27,7 @@ OLD, NEW = (dataset(SMALL, dataset_id=each) for each in (FIRST, SECOND))
 
 
 def large(entity_id: str, series: int) -> Catalogue:
-    """Return a catalogue that counts so many series, one and the same again and again."""
+    """Return a catalogue that holds the same series many times, `series` in all."""
     (group,) = catalogue_of(["m.annual"]).groups
     small = catalogue_of(["m.annual"])
     whole = type(group)(*(getattr(group, name) for name in GROUP_FIELDS), series=group.series * series)

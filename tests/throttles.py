@@ -40,7 +40,7 @@ class Refilling(Service):
 
 @define
 class FixedWindow(Service):
-    """So many requests between two strokes of the clock."""
+    """Up to `count` requests in each window of the clock."""
 
     count: int
     seconds: float = 1.0
@@ -58,7 +58,7 @@ class FixedWindow(Service):
 
 @define
 class SlidingWindow(Service):
-    """So many requests in any stretch of so many seconds."""
+    """Up to `count` requests in any span of `seconds`."""
 
     count: int
     seconds: float = 1.0

@@ -29,7 +29,7 @@ def series(number: int) -> CatalogueSeries:
 
 
 def catalogue(count: int = 5, *, entity_id: str = ENTITY, dataset_id: str = DATASET) -> Catalogue:
-    """Return a catalogue of so many series."""
+    """Return a catalogue of `count` series."""
     group = ReportingGroup("annual", "Annual", "", "b", "annual", tuple(map(series, range(count))))
     scopes = (Scope("Größe|=%", "Size", "", "r", ("a",), Period(2020, 1, 0)),)
     groups = (ScopeGroup("segment", "Segment", "", scopes),)

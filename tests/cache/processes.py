@@ -35,7 +35,7 @@ def file_of(path: Path) -> Path:
 
 
 def kill_writers(path: Path, times: int) -> None:
-    """Kill a process at a random moment of its puts, and look at what it leaves, so many times."""
+    """Kill a process at a random moment of its puts, and look at what it leaves; repeat."""
     source, found = random.Random(times), 0
     for _ in range(times):
         with start("fill_for_ever", path) as writer:

@@ -30,7 +30,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 
 async def test_machines_share_what_one_has_read(redis: Redis, redis_url: str) -> None:
-    """By a URL or a client; each series is kept once, whoever stored it."""
+    """By a URL or a client; each series is kept once, whichever client stored it."""
     one, other = RedisCache(redis_url, account="desk"), RedisCache(redis, account="desk")
     mine, theirs = one.partition(URL, "a-token"), other.partition(URL, "b-token")
     await mine.put_pointer(ENTITY, Pointer(DATASET, AT))
@@ -79,7 +79,7 @@ async def test_a_confirmation_moves_forward_whichever_machine_stores_it(redis: R
 
 
 async def test_what_is_not_used_expires(redis: Redis) -> None:
-    """Each key has the time that was asked for; reading begins it anew."""
+    """Each key has the time that was asked for; reading starts it again."""
     part = RedisCache(redis, account="desk", keep=timedelta(hours=1)).partition(URL, "t")
     await part.put_pointer(ENTITY, Pointer(DATASET, AT))
     await part.put_catalogue(catalogue())
@@ -202,7 +202,7 @@ async def test_many_parts_of_a_publication_are_read_a_few_at_a_time(redis: Redis
 
 
 class SlowRedis(Redis):
-    """Keys of a server that takes so many seconds for a command."""
+    """Keys of a server that takes `seconds` for a command."""
 
     def __init__(self, names: int, *, seconds: float) -> None:
         super().__init__()

@@ -154,7 +154,7 @@ def test_wrong_options_of_the_sandbox_are_one_line(command: Command, options: li
 
 
 def test_the_help_has_every_kind_of_fault_and_every_name(command: Command) -> None:
-    """Who has installed the package has no other description at hand."""
+    """The installed package has no other description."""
     out = command("sandbox", "--help").out
     for kind in (Latency, Status, Drop, Truncate, Slow, Hang, Switch):
         line = re.search(rf"^  {kind.__name__.lower()} .*$", out, re.MULTILINE)

@@ -140,7 +140,7 @@ async def test_an_estimate_does_not_guess_from_another_question(client: Client, 
 async def test_a_publication_that_changes_during_an_estimate_is_counted_anew(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """As the run reads it anew: it is no failure."""
+    """The run reads it again, so it is not a failure."""
     sandbox.inject(Switch(operation="catalogue", nth=1, publication=COMPANIES[0]))
     cost = await extract_cost(client, IDS[:1], Select(), Annual(), to=folder, read_catalogues=True)
     report = await extract(client, IDS[:1], Select(), Annual(), to=folder)

@@ -213,7 +213,7 @@ async def test_a_journal_that_has_lost_what_it_knew_is_completed_from_the_files(
 async def test_a_file_that_the_journal_does_not_know_is_refused(
     client: Client, folder: Path, stranger: str
 ) -> None:
-    """Whoever has put it there would read it as part of the table."""
+    """The user who has put it there would read it as part of the table."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     (folder / stranger).parent.mkdir(parents=True, exist_ok=True)
     (folder / stranger).write_bytes((folder / f"{IDS[0]}.parquet").read_bytes())

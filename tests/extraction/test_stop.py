@@ -64,7 +64,7 @@ async def test_a_stop_before_the_beginning_spends_nothing(
 
 @pytest.mark.virtual
 async def test_a_stop_ends_the_sleep_for_the_allowance(tmp_path: Path) -> None:
-    """Whoever stops a run need not wait for midnight."""
+    """A run that is stopped does not wait for midnight first."""
     stop = asyncio.Event()
 
     def watch(progress: ExtractProgress) -> None:

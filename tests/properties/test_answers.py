@@ -198,7 +198,7 @@ def test_series_picked_by_hand_come_alone(question: tuple[int, list[int], Period
 
 
 def doubled(dataset: DatasetFile, count: int) -> DatasetFile:
-    """Give one triple of the last publication so many more series, each with the values of the first."""
+    """Give one triple of the last publication more series, each with the values of the first."""
     publication = dataset.publications[-1]
     group = publication.groups[0]
     first = group["series"][0]

@@ -93,7 +93,7 @@ def test_a_cursor_that_was_tampered_with_is_400(desk: Desk) -> None:
 
 @pytest.mark.parametrize("pin", [None, SECOND])
 def test_a_cursor_of_another_entity_is_400(desk: Desk, later: Publication, pin: str | None) -> None:
-    """Nothing has changed, so there is nothing to read anew: the request is wrong."""
+    """Nothing has changed, so reading again would not help: the request is wrong."""
     other = evolve(later, entity_id="O-" + "2" * 32)
     desk.store.publish(other)
     cursors = [next(pages(desk, limit=2))["next_cursor"], next(catalogue_pages(desk, 2))["next_cursor"]]

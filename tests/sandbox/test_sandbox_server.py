@@ -286,7 +286,7 @@ def test_a_public_url_that_no_request_can_be_sent_to_is_refused(wrong: str) -> N
 async def test_nothing_that_is_served_changes_the_service(
     sandbox: Sandbox, session: aiohttp.ClientSession
 ) -> None:
-    """Whoever reaches the port can only read; a test changes the service in its own process."""
+    """Over the port one can only read; a test changes the service in its own process."""
     headers = {"Authorization": f"Bearer {sandbox.token}"}
     for path in ("", "/", "/publish", "/v1", "/v1/publish", "/v1/faults", "/v1/tokens", "/admin", "/control"):
         for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):

@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> str:
 
 @pytest.fixture
 def reopened(file: str) -> Iterator[Any]:
-    """Opens the store file anew; what was opened before is closed."""
+    """Opens the store file again, after closing the store that was open."""
     stores: list[Store] = []
 
     def reopen() -> Store:

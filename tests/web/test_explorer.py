@@ -33,7 +33,7 @@ def texts(html: str) -> list[list[str]]:
 
 
 async def test_the_page_itself_spends_no_request_and_names_the_companies(page: Page) -> None:
-    """Whoever looks at the list, or follows a link to a company, costs nothing."""
+    """Looking at the list, or following a link to a company, costs nothing."""
     start = await page.http.get("/")
     assert start.status_code == 200
     assert all(entity_id in start.text for entity_id in page.entities)

@@ -260,6 +260,10 @@ class _Open:
         # The cache may be used from several threads, or while it is being closed.
         self.lock = RLock()
 
+    @property
+    def is_open(self) -> bool:
+        return self._pid == os.getpid() and self._database is not None
+
     def database(self, folder: Path, max_bytes: int) -> Database:
         if self._database is None:
             self._database = Database(folder, max_bytes)
@@ -356,24 +360,28 @@ class _FileRows:
         )
 
     async def put(
-        self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
+        self,
+        key: tuple[str, str, str],
+        encode: Callable[[], bytes],
+        series: int,
+        now: datetime,
+        *,
+        alone: bool,
     ) -> int | None:
         return await self._cache.run(
-            lambda database: database.put((self._account, *key), body, series, now, alone=alone), None
+            lambda database: database.put((self._account, *key), encode(), series, now, alone=alone), None
         )
 
     async def drop(self, key: tuple[str, str, str], part: int) -> None:
         await self._cache.run(lambda database: database.drop(part), None)
-
-    def failed(self, error: Exception) -> None:
-        self._cache.failed(error)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
         # By the entity alone: two accounts that ask for one at the same time wait a little for each other.
         claim = folders.Claim(self._cache._folder, crc32(entity_id.encode()))
         # Opened first: that makes the folder, and nothing may be written to one that may not be used.
-        await self._cache.run(lambda database: None, None)
+        if not self._cache._open.is_open:
+            await self._cache.run(lambda database: None, None)
         loop = asyncio.get_running_loop()
         until = loop.time() + _CLAIM_SECONDS
         try:

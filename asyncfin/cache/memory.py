@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from hashlib import blake2b
@@ -112,9 +112,13 @@ class Memory:
             self._bytes += size
             self._evict()
 
-    def is_short(self, blocks: Iterable[Block]) -> bool:
-        """Return whether blocks that are put should be compressed."""
-        return self._bytes + nbytes(blocks) > self._max_bytes * _AS_THEY_COME
+    async def fitting(self, blocks: Collection[Block]) -> Collection[Block]:
+        """Return blocks as they are while there is room for them, and compressed from then on."""
+        # While somebody has the answer, its own blocks take no memory and no time. Compressing them takes a
+        # millisecond a megabyte, hence the thread.
+        if self._bytes + nbytes(blocks) <= self._max_bytes * _AS_THEY_COME:
+            return blocks
+        return await asyncio.to_thread(packed, blocks)
 
     def put_blocks(self, key: Key, blocks: Iterable[Block], parts: Iterable[int] = ()) -> None:
         with self._lock:
@@ -288,12 +292,8 @@ class _MemoryPartition:
     async def put_blocks(
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
     ) -> None:
-        put = tuple(blocks)
-        # Where there is room the blocks are those of the answer itself: that takes no time, and no memory
-        # while somebody has the answer. Compressing takes a millisecond a megabyte, hence the thread.
-        if self._memory.is_short(put):
-            put = await asyncio.to_thread(packed, put)
-        self._memory.put_blocks((self._key, entity_id, publication_id(dataset_id), value_version), put)
+        key = self._key, entity_id, publication_id(dataset_id), value_version
+        self._memory.put_blocks(key, await self._memory.fitting(tuple(blocks)))
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:

@@ -287,8 +287,20 @@ class _RedisRows:
         return found
 
     async def put(
-        self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
+        self,
+        key: tuple[str, str, str],
+        encode: Callable[[], bytes],
+        series: int,
+        now: datetime,
+        *,
+        alone: bool,
     ) -> int | None:
+        # Before it is Redis' turn: what can't be encoded is no fault of the server.
+        try:
+            body = await asyncio.to_thread(encode)
+        except Exception as error:  # noqa: BLE001  an answer is never lost because it can't be stored
+            self._cache.failed(error)
+            return None
         part = secrets.randbits(63)
         name = self._name(key[0], *key[1:])
 
@@ -308,9 +320,6 @@ class _RedisRows:
         self._cache.count_damage()
         name = self._name(key[0], *key[1:])
         await self._cache.run(lambda redis: redis.hdel(name, str(part)), None)
-
-    def failed(self, error: Exception) -> None:
-        self._cache.failed(error)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:

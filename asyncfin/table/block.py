@@ -87,6 +87,11 @@ class PageText:
     _spans: "array[int] | None" = field(default=None, init=False, repr=False)
     _packed: "PageText | None" = field(default=None, init=False, repr=False)
 
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes, as it came and compressed."""
+        return sum(map(len, self.pieces)) + (self._packed.nbytes if self._packed else 0)
+
     def packed(self, compressor: zstd.ZstdCompressor) -> "PageText":
         """Return the text compressed in pieces. Blocks share a text, so it is compressed once."""
         if self.compressed:
@@ -235,7 +240,7 @@ def nbytes(blocks: Iterable[Block]) -> int:
         size += 1_000 + sum(len(each) * each.itemsize for each in arrays)
         size += 100 * (len(block.series_ids) + len(block.axis.periods))
         texts.add(block.text)
-    return size + sum(len(piece) for text in texts for piece in text.pieces)
+    return size + sum(text.nbytes for text in texts)
 
 
 def _ranked(rank: tuple[int, ...], found: Numbers) -> Numbers:

@@ -274,16 +274,16 @@ async def test_what_is_larger_than_the_cache_is_not_kept(make_cache: MakeCache) 
 
 async def test_memory_keeps_blocks_as_they_come_while_it_has_room() -> None:
     """From a quarter of its bytes on they are compressed; which blocks are which makes no difference."""
-    page = blocks(*range(60))
-    cache = MemoryCache(max_bytes=5 * nbytes(page))
+    pages = [blocks(*range(60)) for _ in range(2)]
+    cache = MemoryCache(max_bytes=5 * nbytes(pages[0]))
     part = cache.partition(URL, "a-token")
-    await part.put_blocks(ENTITY, DATASET, "original", page)
-    await part.put_blocks(OTHER, DATASET, "original", page)
+    await part.put_blocks(ENTITY, DATASET, "original", pages[0])
+    await part.put_blocks(OTHER, DATASET, "original", pages[1])
     first, later = [await part.blocks(each, DATASET, "original") for each in (ENTITY, OTHER)]
-    assert first[0] is page[0]
+    assert first[0] is pages[0][0]
     assert later[0].text.compressed
     assert content(first) == content(later)
-    assert cache.stats().bytes == nbytes(page) + nbytes(packed(page))
+    assert cache.stats().bytes == nbytes(first) + nbytes(later)
 
 
 async def test_memory_keeps_what_fits_only_when_it_is_compressed() -> None:
@@ -293,6 +293,15 @@ async def test_memory_keeps_what_fits_only_when_it_is_compressed() -> None:
     part = cache.partition(URL, "a-token")
     await part.put_blocks(ENTITY, DATASET, "original", page)
     assert content(await part.blocks(ENTITY, DATASET, "original")) == content(page)
+
+
+async def test_a_text_is_counted_as_it_came_and_compressed() -> None:
+    """What was compressed for a file is held beside the answer's own blocks."""
+    page = blocks(*range(60))
+    came = nbytes(page)
+    zipped = packed(page)[0].text
+    assert nbytes(page) == came + sum(map(len, zipped.pieces))
+    assert nbytes(page) - nbytes(packed(page)) == len(page[0].text.pieces[0])
 
 
 async def test_a_text_that_blocks_share_is_counted_once() -> None:

@@ -13,6 +13,7 @@ from asyncfin.client import Client
 from asyncfin.errors import AsyncfinError, SelectionError, printable
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel
@@ -294,18 +295,18 @@ def _charts(panel: Panel) -> tuple[list[dict[str, object]], int]:
     """Return a chart for each number format, and how many lines are left out of them.
 
     A chart has a line for each series and duration, by fiscal end. Amounts and ratios do not share a scale. A
-    gap is None. A fiscal end at which the panel has no period of a line's duration is "", which is no gap.
+    gap is None. A fiscal end at which there is no period of a line's duration is "", which is no gap.
     """
-    ends = sorted({period.fiscal_end for period in panel.periods})
+    periods = _with_gaps(panel)
+    ends = sorted({period.fiscal_end for period in periods})
     # Of periods with the same end the longest gives its label: FY2021, not 2021-Q4.
-    labels = {
-        period.fiscal_end: period.label for period in sorted(panel.periods, key=lambda p: p.duration_months)
-    }
+    labels = {period.fiscal_end: period.label for period in sorted(periods, key=lambda p: p.duration_months)}
     lines: list[tuple[str, dict[str, object]]] = []
     for series in panel:
         by_duration: dict[int, dict[int, float | None]] = {}
-        for period, value in zip(panel.periods, series.values, strict=True):
-            number = None if value is None else value.number
+        values = dict(series.observations())
+        for period in periods:
+            number = values[period].number if period in values else None
             by_duration.setdefault(period.duration_months, {})[period.fiscal_end] = number
         filled = {
             months: line for months, line in by_duration.items() if any(n is not None for n in line.values())
@@ -322,3 +323,18 @@ def _charts(panel: Panel) -> tuple[list[dict[str, object]], int]:
         by_format.setdefault(number_format, []).append(drawn)
     axis = {"ends": ends, "labels": [labels[end] for end in ends]}
     return [{**axis, "lines": each} for each in by_format.values()], max(0, len(lines) - MAX_LINES)
+
+
+def _with_gaps(panel: Panel) -> list[Period]:
+    """Return the panel's periods, and those that the catalogue has between them of the same durations.
+
+    A panel of a range lists only periods with a value, so a line would lead over a quarter without one.
+    """
+    durations = {period.duration_months for period in panel.periods}
+    ends = [period.fiscal_end for period in panel.periods]
+    between = (
+        period
+        for period in panel.catalogue.periods
+        if period.duration_months in durations and min(ends) <= period.fiscal_end <= max(ends)
+    )
+    return sorted({*panel.periods, *between})

@@ -16,6 +16,7 @@ from attrs import evolve
 
 import asyncfin
 from asyncfin import Annual, Client, Select
+from asyncfin.model.period import Period
 from asyncfin.sandbox import Sandbox, Status
 from asyncfin.sandbox.generate import generate
 from asyncfin.web import explorer
@@ -114,6 +115,18 @@ async def test_number_formats_have_charts_of_their_own(page: Page) -> None:
     labels = [sorted(line["label"].partition(" /")[0] for line in chart["lines"]) for chart in charts]
     assert sorted(labels) == [["Cash", "Revenue"], ["Effective tax rate"]]
     assert all(chart["labels"] == charts[0]["labels"] for chart in charts)
+
+
+async def test_a_quarter_without_a_value_is_a_gap_in_the_chart(page: Page) -> None:
+    """The panel does not list it, since no chosen series has a value in it; the catalogue does."""
+    answer = await page.post("answer", series=["Revenue/quarterly"], rule="trailing", last="24")
+    (chart,) = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
+    assert "2026-Q2" not in answer.text.partition("<table>")[2]
+    (quarters,) = [line["numbers"] for line in chart["lines"] if line["label"].endswith("3 months")]
+    assert Period(2026, 6, 3) in (await page.client.catalogue(page.entities[0])).periods
+    at = chart["ends"].index(2026 * 12 + 6)
+    assert quarters[at] is None
+    assert None not in (quarters[at - 1], quarters[at + 1])
 
 
 async def test_columns_of_several_durations_name_them(page: Page) -> None:

@@ -1,4 +1,4 @@
-"""One way of reading answers, in a process of its own: ``python -m benchmarks._contenders NAME FILE URL``.
+"""One way of reading answers, in a process of its own: ``benchmarks._contenders NAME FILE URL TOKEN``.
 
 It prints one JSON object: values, CPU and wall seconds, the longest stop of the loop, and the memory
 above what was there before: at its peak, and with the result held.
@@ -18,7 +18,7 @@ from attrs import evolve
 
 from benchmarks import _ours
 from benchmarks._gauges import Heartbeat, memory, peak, reset_peak
-from benchmarks._ours import IN_FLIGHT, TOKEN, Held, Question
+from benchmarks._ours import IN_FLIGHT, Held, Question
 
 Read = Callable[[Question], Awaitable[tuple[int, Held]]]
 
@@ -37,10 +37,12 @@ async def _gathered(question: Question, read: Callable[[dict[str, Any]], Awaitab
 async def _bodies(session: Any, question: Question, chain: dict[str, Any]) -> AsyncIterator[bytes]:
     """Yield the bodies of a chain by aiohttp; the cursor is found without parsing."""
     cursor = None
+    headers = {"Authorization": f"Bearer {question.token}"}
     while True:
         async with session.post(
-            question.path, json={**chain, "cursor": cursor} if cursor else chain
+            question.path, json={**chain, "cursor": cursor} if cursor else chain, headers=headers
         ) as answer:
+            answer.raise_for_status()
             body = await answer.read()
         yield body
         _, found, tail = body[-100:].rpartition(b'"next_cursor":"')
@@ -189,7 +191,7 @@ async def generated(question: Question) -> tuple[int, Held]:
             if not isinstance(cursor, str):
                 return pages
 
-    async with AuthenticatedClient(base_url=question.url, token=TOKEN, timeout=60) as client:
+    async with AuthenticatedClient(base_url=question.url, token=question.token, timeout=60) as client:
         chains = await _gathered(question, read)
     pages = [page for chain in chains for page in chain]
     return sum(v is not None for page in pages for s in page.series for v in s.values), pages
@@ -228,7 +230,7 @@ async def _warm(name: str, question: Question) -> None:
 
     last = question.plan.batches[-1]
     series = tuple(each for each in question.plan.series if each.series_id in last.home)
-    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
+    async with Client(question.url, question.token, max_in_flight=IN_FLIGHT) as client:
         panel = await client.run(evolve(question.plan, batches=(last,), series=series))
     if name == "arrow":
         panel.to_arrow()
@@ -245,5 +247,5 @@ async def main(name: str, question: Question) -> None:
 
 
 if __name__ == "__main__":
-    name, file, url = sys.argv[1:]
-    asyncio.run(main(name, Question(url, *pickle.loads(Path(file).read_bytes()))))
+    name, file, url, token = sys.argv[1:]
+    asyncio.run(main(name, Question(url, token, *pickle.loads(Path(file).read_bytes()))))

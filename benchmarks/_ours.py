@@ -10,7 +10,6 @@ from asyncfin.fanout.plan import Plan
 from benchmarks._gauges import memory, peak, reset_peak
 
 IN_FLIGHT = 8
-TOKEN = "not-checked-but-as-long-as-access-tokens-are"
 
 
 @frozen
@@ -18,6 +17,7 @@ class Question:
     """What every contender is asked."""
 
     url: str
+    token: str
     plan: Plan
     chains: list[dict[str, Any]]
 
@@ -32,7 +32,7 @@ Held = Any
 async def numbers(question: Question) -> tuple[int, Held]:
     from asyncfin import Client
 
-    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
+    async with Client(question.url, question.token, max_in_flight=IN_FLIGHT) as client:
         panel = await client.run(question.plan)
     return panel.value_count, panel
 
@@ -52,7 +52,7 @@ async def traced(question: Question) -> tuple[int, Held]:
 async def planned(question: Question) -> tuple[int, Held]:
     from asyncfin import Client, Select
 
-    async with Client(question.url, TOKEN) as client:
+    async with Client(question.url, question.token) as client:
         plan = await client.plan(question.plan.catalogue, Select(), question.plan.question.periods)
     return len(plan.series), plan
 
@@ -79,7 +79,7 @@ async def asked(question: Question) -> tuple[int, Held]:
     from asyncfin import Client, Select
 
     plan = question.plan
-    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
+    async with Client(question.url, question.token, max_in_flight=IN_FLIGHT) as client:
         panel = await client.query(plan.catalogue, Select(), plan.question.periods)
     return panel.value_count, panel
 
@@ -89,7 +89,7 @@ async def stream(question: Question) -> tuple[int, Held]:
 
     plan, count = question.plan, 0
     async with (
-        Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client,
+        Client(question.url, question.token, max_in_flight=IN_FLIGHT) as client,
         client.stream(plan.catalogue, Select(), plan.question.periods) as pieces,
     ):
         async for piece in pieces:
@@ -104,7 +104,7 @@ async def streaming(question: Question) -> tuple[int, Held]:
 
     plan = question.plan
     assert plan.catalogue.places  # planning has made this index, and a pickle does not carry it
-    async with Client(question.url, TOKEN, max_in_flight=IN_FLIGHT) as client:
+    async with Client(question.url, question.token, max_in_flight=IN_FLIGHT) as client:
         gc.collect()
         reset_peak()
         before = memory()

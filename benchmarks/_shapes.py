@@ -21,6 +21,7 @@ from asyncfin.model.period import FiscalRange, Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.sandbox import Publication
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "johnson-johnson-200406.json.gz"
 ENTITY_ID = "O-" + "0" * 31 + "1"
@@ -68,15 +69,14 @@ def key(body: Body) -> str:
 def query_body(batches: Iterable[Any]) -> Body:
     """Return the body that asks for what several planned batches ask for."""
     each = list(batches)
+    groups = list(dict.fromkeys(name for batch in each for name in batch.reporting_group_ids or ()))
     return {
         "metric_ids": list(dict.fromkeys(name for batch in each for name in batch.metric_ids)),
         "scope_combinations": [
             [{"scope_group_id": ref.scope_group_id, "scope_id": ref.scope_id} for ref in path]
             for path in dict.fromkeys(path for batch in each for path in batch.scope_combinations)
         ],
-        "reporting_group_ids": list(
-            dict.fromkeys(name for batch in each for name in batch.reporting_group_ids or ())
-        ),
+        **({"reporting_group_ids": groups} if groups else {}),
         "periods": {
             "mode": "fiscal_range",
             "from": {"year": 1900, "end_month": 1, "duration_months": 0},
@@ -257,6 +257,29 @@ def one_chain(pages: int = 40, periods: int = 120) -> Shape:
         )
     count = sum(map(values.count, range(len(series))))
     return Shape("one chain", planned, [chain], answers, count, count, pages)
+
+
+def publication(shape: Shape) -> Publication:
+    """Return what a sandbox holds that gives a shape's answers; all its pages list the same periods."""
+    catalogue, rows = shape.plan.catalogue, {}
+    for answer in shape.answers.values():
+        for series in json.loads(answer)["series"]:
+            found = enumerate(series["values"])
+            rows[series["series_id"]] = [
+                (at, {name: each for name, each in value.items() if name != "value_version"}, None)
+                for at, value in found
+                if value
+            ]
+    groups = (
+        {
+            **{name: getattr(group, name) for name in ("name", "description", "basis", "cadence")},
+            "reporting_group_id": group.reporting_group_id,
+            "series": [_head(each) | {"description": each.description} for each in group.series],
+        }
+        for group in catalogue.groups
+    )
+    periods = tuple((each.year, each.end_month, each.duration_months) for each in catalogue.periods)
+    return Publication(ENTITY_ID, catalogue.name, DATASET_ID, CREATED, periods, (), tuple(groups), rows)
 
 
 def real() -> Shape:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from asyncfin.sandbox.openapi import openapi_document
-from benchmarks._shapes import REAL, Shape, full, real
+from benchmarks._shapes import REAL, Shape, full, publication, real
 
 ROUNDS = 2
 ROUNDS_OF_REAL = 4  # they are short
@@ -34,23 +34,23 @@ CONTENDERS = {
 
 
 @contextmanager
-def _replayed(shape: Shape, folder: Path) -> Iterator[tuple[str, str]]:
-    """Serve a shape's answers in a process of its own, and give its address and the file of the question."""
+def _served(shape: Shape, folder: Path, *, sandbox: bool) -> Iterator[list[str]]:
+    """Serve a shape in a process of its own, and give the file of the question, its address and a token."""
     answers, question = folder / "answers", folder / "question"
-    answers.write_bytes(pickle.dumps(shape.answers))
+    answers.write_bytes(pickle.dumps(publication(shape) if sandbox else shape.answers))
     question.write_bytes(pickle.dumps((shape.plan, shape.chains)))
     command = [sys.executable, "-m", "benchmarks._replay", str(answers)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert server.stdin is not None
         try:
-            yield f"http://127.0.0.1:{server.stdout.readline().strip()}", str(question)
+            yield [str(question), *server.stdout.readline().split()]
         finally:
             server.stdin.close()
 
 
-def _measure(name: str, question: str, url: str, folder: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks._contenders", name, question, url]
+def _measure(name: str, served: list[str], folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks._contenders", name, *served]
     path = f"{folder}:{environ.get('PYTHONPATH', '')}"
     done = subprocess.run(
         command, stdout=subprocess.PIPE, check=True, text=True, env={**environ, "PYTHONPATH": path}
@@ -59,13 +59,20 @@ def _measure(name: str, question: str, url: str, folder: Path) -> dict[str, Any]
     return found
 
 
-def rounds(names: Sequence[str], shape: Shape, folder: Path, rounds: int = ROUNDS) -> dict[str, Figures]:
-    """Return the least of each figure of each contender; they take turns."""
+def rounds(
+    names: Sequence[str], shape: Shape, folder: Path, rounds: int = ROUNDS, *, sandbox: bool = False
+) -> dict[str, Figures]:
+    """Return the least of each figure of each contender; they take turns.
+
+    Args:
+        sandbox: whether the sandbox serves the shape. It renders its pages one after the other, where the
+            replay of prepared ones only waits.
+    """
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    with _replayed(shape, folder) as (url, question):
+    with _served(shape, folder, sandbox=sandbox) as served:
         for _ in range(rounds):
             for name in names:
-                figures = _measure(name, question, url, folder)
+                figures = _measure(name, served, folder)
                 if name in CONTENDERS and figures["values"] not in _counts(name, shape):
                     raise AssertionError(f"{name} read {figures['values']} of {shape.values} values")
                 found[name].append(figures)

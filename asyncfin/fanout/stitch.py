@@ -65,6 +65,7 @@ class Stitch:
         self.publication = publication
         # A byte for each series of the catalogue: a stream must not grow with what it has given away.
         self._came = bytearray(len(plan.catalogue))
+        self._left = len(plan.series)
         # One object for each period, however many pages list it; and for each axis, while a block has it.
         self._known: dict[Period, Period] = {}
         self._axes: WeakValueDictionary[tuple[Period, ...], Axis] = WeakValueDictionary()
@@ -81,8 +82,12 @@ class Stitch:
     @property
     def absent(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that have not come."""
+        return self._absent_of(self.plan.series)
+
+    def _absent_of(self, series: tuple[CatalogueSeries, ...]) -> tuple[CatalogueSeries, ...]:
+        # At the end there is nearly always none, and a look at all series takes milliseconds.
         came, places = self._came, self.plan.catalogue.places
-        return tuple([each for each in self.plan.series if not came[places[each.series_id]]])
+        return tuple([each for each in series if not came[places[each.series_id]]]) if self._left else ()
 
     @property
     def missing(self) -> tuple[CatalogueSeries, ...]:
@@ -154,13 +159,14 @@ class Stitch:
 
     def _arrive(
         self,
-        places: Iterable[int],
+        places: Collection[int],
         blocks: tuple[Block, ...],
         populated: Set[Period],
         foreign: tuple[Block, ...] = (),
     ) -> Arrival:
         """Make the blocks of wanted series a part of the answer."""
         arrival = Arrival(blocks, populated, foreign)
+        self._left -= len(places)
         for place in places:
             self._came[place] = True
         if isinstance(self.plan.periods, Trailing) and populated:
@@ -225,7 +231,7 @@ class Stitch:
         return Panel(
             Grid(plan.catalogue, plan.question.value_version, series, tuple(sorted(periods)), Store(blocks)),
             plan.question.select,
-            tuple(each.series_id for each in series if not self._has_come(each.series_id)) if asked else (),
+            tuple(each.series_id for each in self._absent_of(series)) if asked else (),
             self.anchor,
             requests,
             self.publication.confirmed,

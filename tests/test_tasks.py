@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import sys
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from asyncfin.client import Client
 from asyncfin.model.period import Annual
 from asyncfin.model.select import Select
-from asyncfin.wire.tasks import SingleFlight, bounded, merged, resumable
+from asyncfin.wire.tasks import PerLoop, SingleFlight, bounded, merged, resumable
 from tests.conftest import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual
@@ -575,3 +576,18 @@ def test_without_an_asyncio_loop_a_client_says_that_it_needs_one(use: Callable[[
     with suppress(StopIteration):
         _step(client.aclose())
     gc.collect()
+
+
+def test_each_loop_has_a_value_of_its_own_which_goes_with_it() -> None:
+    """Within a loop it is the same each time; what a closed loop had is dropped when the next one asks."""
+    held = PerLoop(asyncio.Lock)
+
+    async def asked() -> "list[weakref.ref[asyncio.Lock]]":
+        return [weakref.ref(held.get()) for _ in range(2)]
+
+    first, again = asyncio.run(asked())
+    assert first() is not None
+    assert first() is again()
+    second, _ = asyncio.run(asked())
+    assert second() is not None
+    assert first() is None

@@ -37,6 +37,7 @@ from asyncfin.wire.clock import later
 from asyncfin.wire.observers import Announcer, Tally, announced, log
 from asyncfin.wire.protocol import Request, Response, ends_within_json, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
+from asyncfin.wire.tasks import PerLoop
 from asyncfin.wire.token import Secret, Tokens, TokenSource
 from asyncfin.wire.transport import CLOSED, Transport
 
@@ -81,8 +82,7 @@ class _Progress:
 class _Shared:
     """What the requests of one event loop share."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, max_in_flight: int) -> None:
-        self.loop = loop
+    def __init__(self, max_in_flight: int) -> None:
         self.slots = asyncio.Semaphore(max_in_flight)
         # Set, and replaced, when the allowance is used up: it ends the waits of those who back off.
         self.exhausted = asyncio.Event()
@@ -124,7 +124,7 @@ class Sender:
         self._lane = lane
         self._source = source or random.Random()  # noqa: S311  it spreads waits, it guards nothing
         self._quota = Quota()
-        self._shared: _Shared | None = None
+        self._shared = PerLoop(partial(_Shared, transport.max_in_flight))
         self._tally = Tally()
         self.announce = Announcer(self._tally, log, *observers)
         self._waiting = partial(announced, announce=self.announce, clock=transport.clock, bucket=bucket)
@@ -267,7 +267,7 @@ class Sender:
                 wait.reason = "token"
                 await self.tokens.current()
                 wait.reason = "connection"
-                await held.enter_async_context(self._loop_shared().slots)
+                await held.enter_async_context(self._shared.get().slots)
                 while True:
                     # The grant comes last, so that what is granted is sent at once: the pace is that of the
                     # requests, not only of the grants.
@@ -309,7 +309,7 @@ class Sender:
         assert seconds is not None  # only a time that the service named is too long to wait for
         if request.counts:  # usage and limits say nothing about the allowance of the others (spec 8)
             await self._bucket.exhaust(seconds)
-            shared = self._loop_shared()
+            shared = self._shared.get()
             shared.exhausted.set()
             shared.exhausted = asyncio.Event()
         return AllowanceExhaustedError(
@@ -326,18 +326,11 @@ class Sender:
     async def _back_off(self, request: Request, seconds: float) -> None:
         """Wait, but no longer than until the allowance is used up: then the next attempt says so."""
         # A used-up allowance does not concern usage and limits (spec 8): their event is never set.
-        exhausted = self._loop_shared().exhausted if request.counts else asyncio.Event()
+        exhausted = self._shared.get().exhausted if request.counts else asyncio.Event()
         with self._waiting(request) as wait, suppress(TimeoutError):
             wait.reason, wait.ends_at = "retry", asyncio.get_running_loop().time() + seconds
             async with asyncio.timeout_at(wait.ends_at):
                 await exhausted.wait()
-
-    def _loop_shared(self) -> _Shared:
-        """Return what the requests of the running loop share; each loop has its own."""
-        loop = asyncio.get_running_loop()
-        if self._shared is None or self._shared.loop is not loop:
-            self._shared = _Shared(loop, self._transport.max_in_flight)
-        return self._shared
 
     def _announce_retry(
         self, request: Request, progress: _Progress, error: ServiceError | TransportError, wait: float

@@ -226,19 +226,29 @@ class _Resumable(Generic[T]):
         return await anext(self._generator)
 
 
-_decoding: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+class PerLoop(Generic[T]):
+    """A value for each event loop: asyncio's own locks and events belong to the loop that first uses them.
 
-
-def decoding_lock() -> asyncio.Lock:
-    """Return the running loop's lock for decoding a response; hold it, and yield to the loop between slices.
-
-    msgspec holds the GIL, so decoding in threads would stop the loop just the same. Instead one response at a
-    time is decoded in slices on the loop, and other tasks run in between.
+    Args:
+        make: makes the value of a loop, when it is first asked for.
     """
-    loop = asyncio.get_running_loop()
-    if loop not in _decoding:
-        for each in list(_decoding):  # a copy made in one step: loops of other threads come and go
-            if each.is_closed():
-                _decoding.pop(each, None)
-        _decoding[loop] = asyncio.Lock()
-    return _decoding[loop]
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._values: dict[asyncio.AbstractEventLoop, T] = {}
+
+    def get(self) -> T:
+        """Return the value of the running loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._values:
+            for each in list(self._values):  # a copy made in one step: loops of other threads come and go
+                if each.is_closed():
+                    self._values.pop(each, None)
+            self._values[loop] = self._make()
+        return self._values[loop]
+
+
+# The lock for decoding a response: hold it, and yield to the loop between slices. msgspec holds the GIL, so
+# decoding in threads would stop the loop just the same. Instead one response at a time is decoded in slices
+# on the loop, and other tasks run in between.
+decoding_lock = PerLoop(asyncio.Lock).get

@@ -95,7 +95,7 @@ class Period(Struct, frozen=True, order=True, gc=False):
         if period is None or period.label != label:
             raise SelectionError(
                 "period must be a label such as FY2024, 2024-Q3, 2024-H1, 2024-9M or 2024-11-05M,"
-                f" not {label!r}" + (f"; this one is written {period.label}" if period else "")
+                f" not {label!r}" + (f"; this one is written {period.label}" if period else _year_hint(label))
             )
         return period
 
@@ -169,7 +169,9 @@ def _check_order(start: Period | None, end: Period | None) -> None:
 
 
 def _year_hint(value: object) -> str:
-    return f'; write "FY{value}"' if type(value) is int and value in range(_LEAST_BARE_YEAR, 10_000) else ""
+    """Return how a bare year is written as a label; "" for anything else."""
+    year = re.fullmatch(r"[1-9]\d{3}", str(value), re.ASCII) if isinstance(value, (int, str)) else None
+    return f'; write "FY{value}"' if year else ""
 
 
 def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:

@@ -155,7 +155,7 @@ def _content(source: Path | str | bytes, name: str) -> bytes:
         problem = f"inflates to more than {_MAX_INFLATED >> 20} MiB; give a file of fewer publications"
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         problem = f"is a broken gzip stream ({error}); write the file again"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         reason = getattr(error, "strerror", None) or error
         problem = f"cannot be read ({reason}); give the path of a .json or .json.gz file"
     raise BrokenDatasetError(name, "$", problem)

@@ -51,6 +51,7 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
             ["query", ENTITY, "--from", "FY2024", "--to", "2024-Q3"],
             "--to must not be before --from: 2024-Q3 is",
         ),
+        (["query", ENTITY, "--exact", "2024"], "not '2024'; write \"FY2024\""),
         (["query", ENTITY, "--exact", "Q3"], "--exact: period must be a label such as FY2024"),
         (["query", ENTITY, "--exact", "FY2024", "--exact", "FY2024"], "--exact: periods must be distinct"),
         (

@@ -583,11 +583,13 @@ def test_a_file_that_inflates_beyond_all_bounds_is_refused(monkeypatch: pytest.M
 
 
 def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
-    """A missing file, a folder and an impossible name are reported with the path given."""
+    """A missing file, a folder, an impossible name and a wrong type: the error begins with what was given."""
     for path in (tmp_path / "missing.json", tmp_path, "a\0b"):
         with pytest.raises(BrokenDatasetError, match="cannot be read") as caught:
             load(path)
         assert str(caught.value).startswith(f"{path}: $: ")
+    with pytest.raises(BrokenDatasetError, match=r"^<list>: \$: cannot be read .* not list"):
+        load(["a.json", "b.json"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", ["00000000000040008000000000000001", "latest", "", None])

@@ -221,6 +221,7 @@ class Client:
                 series or a cursor.
         """
         send = self.whole_read(entity_id, "catalogue").send
+        # Checked here: the generator would not begin before its first step.
         check_dataset_id(expected_dataset_id)
         check_page_size(page_size)
         return catalogue_pages(send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size)
@@ -384,6 +385,7 @@ class Client:
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
         read = self._read(question, "stream")
+        # Planned out here, so that a wrong question is an error of `async with`, and not of the first step.
         async with resumable(pieces(read, question, await self._planned(read, question))) as panels:
             yield panels
 
@@ -442,6 +444,7 @@ class Client:
         # other.
         jobs = [partial(self._usage_window, *window) for window in usage_windows(start, end)]
         async with bounded(jobs, self.max_in_flight) as windows:
+            # They come as they complete.
             return tuple(sorted([window async for window in windows], key=lambda window: window.start_date))
 
     async def _usage_window(self, start_date: date, end_date: date) -> UsageWindow:

@@ -223,6 +223,7 @@ class TransportError(AsyncfinError):
         retryable: whether a retry can help.
     """
 
+    # Until the sender says otherwise: an error that is raised elsewhere is of one attempt.
     attempts = 1
 
     def __init__(
@@ -296,6 +297,7 @@ class ServiceError(AsyncfinError):
 
     @details.setter
     def details(self, details: Mapping[str, Any]) -> None:
+        # Each entry has a bound of its own; this one is for all of them together.
         self._details = _Bounded(room=50 * MAX_TEXT).mapping(details)
 
     def __str__(self) -> str:

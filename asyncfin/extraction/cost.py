@@ -214,10 +214,12 @@ class _Estimate:
                 while True:  # again where the publication changes meanwhile, as the run does
                     async with read.restarting():
                         return await self._expected(entity_id, last)
+            # It would fail all the others too.
             except AuthenticationError:
                 raise
             except AllowanceExhaustedError:
                 left = self._left()
+                # Only our own budget makes the rest a guess; a refusal of the service ends the estimate.
                 if left is None or left >= 1:
                     raise
             except FAILURES as error:

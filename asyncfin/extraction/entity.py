@@ -96,6 +96,7 @@ async def read(
             if fill_cache:
                 current: Dataset = await client.catalogue(entity_id)
             else:
+                # The given metadata serve once: after a restart they are those of the old publication.
                 current, dataset = dataset or await client.dataset(entity_id), None
             async with whole_read.pinned_to(current.dataset_id):
                 # A catalogue that is read for a Dataset is not kept: a night's run would evict what the

@@ -173,6 +173,7 @@ class Objects:
 
     def _meant(self, error: Exception) -> OSError:
         text, place = str(error), str(self._prefix)
+        # obstore has one class for both, and the user must do something else about a bucket.
         if "NoSuchBucket" in text or "ContainerNotFound" in text:
             return FileNotFoundError(errno.ENOENT, "there is no such bucket", place)
         if isinstance(error, (FileNotFoundError, self._errors.NotFoundError)):

@@ -53,6 +53,7 @@ def is_truncated(body: bytes) -> bool:
     try:
         msgspec.json.decode(json_text(body), type=msgspec.Raw)
     except msgspec.DecodeError as error:
+        # msgspec has no class of its own for it.
         return str(error) == "Input data was truncated"
     except (ValueError, RecursionError):
         return False

@@ -92,16 +92,19 @@ class PageText:
         """How much memory it takes, as it came and compressed."""
         return sum(map(len, self.pieces)) + (self._packed.nbytes if self._packed else 0)
 
+    def frames(self, compressor: zstd.ZstdCompressor) -> Iterator[bytes]:
+        """Yield the pieces of a text that came whole, compressed: a frame each, to be read alone."""
+        body = memoryview(self.pieces[0])  # so that no piece is copied
+        for start in range(0, len(body), PIECE_BYTES):
+            piece = body[start : start + PIECE_BYTES]
+            yield compressor.compress(piece, zstd.ZstdCompressor.FLUSH_FRAME)
+
     def packed(self, compressor: zstd.ZstdCompressor) -> "PageText":
         """Return the text compressed in pieces. Blocks share a text, so it is compressed once."""
         if self.compressed:
             return self
         if self._packed is None:
-            body = memoryview(self.pieces[0])  # so that no piece is copied
-            pieces = (body[start : start + PIECE_BYTES] for start in range(0, len(body), PIECE_BYTES))
-            # A frame each, so that each can be decompressed alone.
-            frames = [compressor.compress(piece, zstd.ZstdCompressor.FLUSH_FRAME) for piece in pieces]
-            self._packed = PageText(tuple(frames), compressed=True)
+            self._packed = PageText(tuple(self.frames(compressor)), compressed=True)
         return self._packed
 
     def piece(self, index: int) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.value import Value
+from asyncfin.table.block import packed as packed_blocks
 from asyncfin.table.panel import Panel
 from asyncfin.wire.values import PlannedPage, RawSeries, read_planned_page
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, value
@@ -47,7 +49,9 @@ def panel(document: dict[str, Any], value_version: ValueVersion, *, packed: bool
         answer = Stitched(catalogue, wanted, EVER, value_version)
         await answer.add(encoded(document), home=frozenset(ids) - {FOREIGN}, asked=EVER)
         if packed:
-            answer.arrivals = [arrival.packed() for arrival in answer.arrivals]
+            answer.arrivals = [
+                evolve(arrival, blocks=packed_blocks(arrival.blocks)) for arrival in answer.arrivals
+            ]
         return answer.panel()
 
     return asyncio.run(run())
@@ -228,12 +232,15 @@ def _five() -> Stitched:
     return Stitched(catalogue, catalogue.series, EVER)
 
 
-async def _add_two_megabytes(answer: Stitched, series_id: str) -> None:
+def _two_megabytes(series_id: str) -> bytes:
     document = page_json([FY23, FY24], {series_id: {FY23: 1, FY24: 2}})
-    document["series"][0]["values"] = [
-        value(at, period, text="".join(_noise(series_id, 900_000))) for at, period in enumerate([FY23, FY24])
-    ]
-    await answer.add(encoded(document), home=frozenset([series_id]), asked=EVER)
+    text = "".join(_noise(series_id, 900_000))
+    document["series"][0]["values"] = [value(at, period, text=text) for at, period in enumerate([FY23, FY24])]
+    return encoded(document)
+
+
+async def _add_two_megabytes(answer: Stitched, series_id: str) -> None:
+    await answer.add(_two_megabytes(series_id), home=frozenset([series_id]), asked=EVER)
 
 
 async def test_an_answer_keeps_few_texts_whole_and_packs_the_others() -> None:
@@ -248,6 +255,17 @@ async def test_an_answer_keeps_few_texts_whole_and_packs_the_others() -> None:
         assert [each.text for _, each in series.observations()] == [
             "".join(_noise(series.series_id, 900_000))
         ] * 2
+
+
+async def test_the_loop_goes_on_while_a_text_is_packed() -> None:
+    """Packing two megabytes takes several milliseconds; what is kept as it came takes none."""
+    answer, turns = _five(), list[int]()
+    for at, series_id in enumerate(FIVE[:3]):
+        page = await read_planned_page(_two_megabytes(series_id), {series_id}, "original")
+        asyncio.get_running_loop().call_soon(turns.append, at)
+        await answer.stitch.add(page, home=frozenset([series_id]), asked=EVER)
+        assert (at in turns) == (at == 2)
+        await asyncio.sleep(0)
 
 
 async def test_a_stream_packs_only_what_it_holds_back() -> None:

@@ -209,7 +209,7 @@ async def _read_batch(
 async def _ask_again(read: Read, stitch: Stitch) -> list[Arrival]:
     """Ask for the series that did not come once more, together, over all periods of the catalogue.
 
-    The spec does not say whether a series without values is listed, so one response that leaves a series
+    The spec leaves open whether a series without values is listed, so one response that leaves a series
     out proves nothing. Two do, and such a series is not asked for a third time, unless it comes after all.
 
     Raises:

@@ -177,11 +177,8 @@ class Sender:
                 wait = self._retry.wait(progress.counted_attempts, progress.retry_after, self._source)
 
                 # 2. The failure concerns all who share the bucket, whether or not this request is sent again.
-                try:
-                    with completing():
-                        await self._tell_bucket(request, progress, error, wait)
-                except BucketUnavailableError as unavailable:
-                    raise unavailable from error
+                with completing():
+                    await self._tell_bucket(request, progress, error, wait)
 
                 # 3. It would fail again, or `Retry` allows no more.
                 if wait is None or self._retry.gives_up(
@@ -290,16 +287,20 @@ class Sender:
 
         Raises:
             AllowanceExhaustedError: the service asks for too long a wait.
+            BucketUnavailableError: the bucket can't be told; the cause is the failure of the attempt.
         """
-        if isinstance(error, RateLimitedError):
-            # After a long wait the allowance is used up (spec 8), and they have nothing to wait for; else the
-            # bucket holds them back until the wait is over.
-            if wait is None:
-                raise await self._exhaust(request, progress, error)
-            await self._bucket.refused(sent_at=progress.sent_at, retry_after=wait)
-        elif isinstance(error, TransportError) and not error.sent and request.counts:
-            # It never reached the service, so it costs nothing of the day's allowance.
-            await self._bucket.unspend(sent_at=progress.sent_at)
+        try:
+            if isinstance(error, RateLimitedError):
+                # After a long wait the allowance is used up (spec 8), and they have nothing to wait for; else
+                # the bucket holds them back until the wait is over.
+                if wait is None:
+                    raise await self._exhaust(request, progress, error)
+                await self._bucket.refused(sent_at=progress.sent_at, retry_after=wait)
+            elif isinstance(error, TransportError) and not error.sent and request.counts:
+                # It never reached the service, so it costs nothing of the day's allowance.
+                await self._bucket.unspend(sent_at=progress.sent_at)
+        except BucketUnavailableError as unavailable:
+            raise unavailable from error
 
     async def _exhaust(
         self, request: Request, progress: _Progress, error: RateLimitedError

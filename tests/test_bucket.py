@@ -268,7 +268,7 @@ async def test_a_grant_cancelled_in_the_same_turn_is_given_back() -> None:
 
 
 async def test_a_grant_given_back_is_the_next_one_s_at_once() -> None:
-    """And it is as if it had not been, of the day too."""
+    """A grant given back goes to the next one at once, and is taken off the day's spending."""
     bucket = TokenBucket(1, daily_budget=10, clock=Wall(MIDNIGHT))
     log = Log(bucket)
     await bucket.acquire()
@@ -298,7 +298,7 @@ async def test_grants_given_back_in_a_pause_do_not_go_at_once_after_it(rate: flo
 
 
 async def test_a_grant_given_back_after_the_rate_was_lowered_empties_nothing() -> None:
-    """Nor does a pause that was over long before."""
+    """A grant that is returned after the rate was lowered, or after a pause long over, empties nothing."""
     bucket = TokenBucket(1000, 100)
     bucket.pause_until(asyncio.get_running_loop().time() + 1)
     await asyncio.sleep(50)
@@ -324,7 +324,7 @@ async def test_a_restart_is_no_faster_for_grants_given_back_in_it() -> None:
 
 
 async def test_what_never_reached_the_service_is_taken_off_the_day_it_was_granted_on() -> None:
-    """Not off the next, whose budget would grow by it."""
+    """What never reached the service is taken off the day of its grant, not off the next."""
     wall = Wall(MIDNIGHT - timedelta(seconds=10))
     bucket = TokenBucket(100, 10, daily_budget=10, clock=wall)
     before = [await bucket.acquire() for _ in range(8)]
@@ -412,7 +412,7 @@ async def test_a_waiter_that_does_not_count_is_not_turned_away_by_an_exhaustion(
 
 
 async def test_a_cancelled_grant_that_does_not_count_leaves_the_day_alone() -> None:
-    """Its place in the pace is given back, but nothing is taken off the day's spending."""
+    """A cancelled grant that does not count gives its place back, and leaves the day's spending alone."""
     log = Log(TokenBucket(1, daily_budget=5, clock=Wall(MIDNIGHT)))
     await log.bucket.acquire()
     leaving = asyncio.create_task(log.bucket.acquire(counts=False))

@@ -63,7 +63,7 @@ async def test_pages_far_apart_are_put_as_they_come() -> None:
 
 @virtual
 async def test_what_a_cancelled_reader_has_not_put_the_next_one_puts() -> None:
-    """With what has come since."""
+    """What a cancelled reader has not written, the next one writes with what has come since."""
     store = Store(seconds=5)
     writer = CacheWriter(store.put)
     await asyncio.sleep(1)
@@ -79,7 +79,7 @@ async def test_what_a_cancelled_reader_has_not_put_the_next_one_puts() -> None:
 
 @virtual
 async def test_a_slow_store_holds_up_those_who_bring_more() -> None:
-    """So that what is gathered stays as little as the pages under way."""
+    """A slow store holds up those who bring more, so that little is gathered at a time."""
     store = Store(seconds=5)
     writer = CacheWriter(store.put)
     await asyncio.sleep(1)

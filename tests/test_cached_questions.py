@@ -207,7 +207,7 @@ async def test_a_new_publication_is_never_mixed_with_what_is_cached(
 
 @virtual
 async def test_a_given_catalogue_is_answered_from_the_cache_though_it_is_no_longer_current() -> None:
-    """What is cached of a publication stays true of it, and no request is sent."""
+    """A given catalogue that is no longer current is answered from the cache without a request."""
     async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
         whole = await cached.query(ENTITY, Select(), FiscalRange())
         sandbox.publish(NEW)
@@ -229,7 +229,7 @@ async def test_a_given_catalogue_is_answered_from_the_cache_though_it_is_no_long
 async def test_what_may_not_be_read_any_more_is_not_given_from_the_cache(
     status: int, error: type[Exception]
 ) -> None:
-    """Neither at once, nor for errors' sake, nor afterwards within max_age."""
+    """What may not be read any more is withheld at once, in spite of stale_if_error, and within max_age."""
     async with service() as sandbox, client(sandbox, MemoryCache(), stale_if_error=1e9) as cached:
         await cached.query(ENTITY, Select(), FiscalRange())
         sandbox.inject(Status(status=status, code="no"))
@@ -341,7 +341,7 @@ async def test_a_confirmation_is_as_old_as_its_request() -> None:
 
 @virtual
 async def test_cached_values_are_given_for_a_while_when_the_metadata_cannot_be_had() -> None:
-    """Only with `stale_if_error`, and only where nothing else is needed."""
+    """Without the metadata, cached values are given only with `stale_if_error`, if nothing else is needed."""
     cache = MemoryCache()
     async with (
         service() as sandbox,
@@ -510,7 +510,7 @@ async def test_a_plan_made_without_a_cache_fills_one_with_all_periods(periods: A
 @virtual
 @pytest.mark.parametrize("with_cache", [False, True])
 async def test_equal_plans_at_the_same_time_share_their_requests(with_cache: bool) -> None:
-    """With one another, and with the question that they are for."""
+    """Equal plans at the same time share their requests with one another and with their question."""
     cache = MemoryCache() if with_cache else None
     slow = Latency(operation="query", seconds=1)
     async with service(faults=[slow]) as sandbox, client(sandbox, cache) as shared:

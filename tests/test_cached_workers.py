@@ -168,7 +168,7 @@ async def test_a_new_publication_is_read_though_the_cache_cannot_be_written(
 async def test_what_may_not_be_read_any_more_is_not_given_though_it_cannot_be_deleted(
     tmp_path: Path, refuse_writes: Callable[[], None]
 ) -> None:
-    """By this process: the next one confirms it, unless it believes for longer."""
+    """This process withholds what may not be read any more even if it cannot be deleted."""
     async with Sandbox(DATASET) as sandbox, worker(sandbox, tmp_path / "cache", max_age=600) as client:
         await client.query(ENTITY, Select(), FiscalRange())
         refuse_writes()

@@ -86,7 +86,7 @@ def _serving(task: asyncio.Task[Any]) -> bool:
 @pytest.mark.parametrize("rate", [None, 5.0])
 @pytest.mark.parametrize("leave", ["break", "error", "cancel"])
 async def test_a_stream_left_early_leaves_nothing_behind(leave: str, rate: float | None) -> None:
-    """By break, by the consumer's own error, by cancellation; with batches waiting in the bucket or not."""
+    """Leaving a stream by break, by an error or by cancellation leaves nothing behind, waiting or not."""
     async with session(rate=rate) as (sandbox, client, bucket):
         await client.catalogue(ENTITY)
         before = asyncio.all_tasks()

@@ -153,7 +153,7 @@ def test_a_picked_series_survives_a_new_id() -> None:
 
 
 def test_a_picked_one_of_several_is_not_guessed() -> None:
-    """Where the new ids do not tell which one it was, the error names them."""
+    """Where new ids do not tell which of several series was picked, the error names them."""
     twins = [replace(CASH, series_id="x1"), replace(CASH, series_id="x2")]
     with pytest.raises(SelectionError, match=r"'s4' is one of several .* x1, x2"):
         catalogue(*twins).select(Select.of(CASH))
@@ -302,7 +302,7 @@ def test_every_unknown_id_is_named_but_only_some_are_explained() -> None:
 
 
 def test_an_error_over_unknown_names_has_them_by_field() -> None:
-    """So that a program need not read its text; other errors have none."""
+    """An error over unknown names has them by field, so that a program need not read its text."""
     select = Select(["Cash", "Revenu"], basis="segments")
     with pytest.raises(SelectionError) as caught:
         EXAMPLE.select(select)
@@ -358,7 +358,7 @@ def test_picked_series_are_lacking_by_id_and_those_of_one_id_by_what_they_are() 
 
 
 def test_a_catalogue_can_be_explored() -> None:
-    """By iterating, by series id, by metric, path and group."""
+    """A catalogue can be explored by iterating, by series id, by metric, path and group."""
     assert list(EXAMPLE) == list(EXAMPLE.series) == [REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN]
     assert (len(EXAMPLE), EXAMPLE["s4"]) == (5, CASH)
     assert ("s4" in EXAMPLE, "s9" in EXAMPLE) == (True, False)
@@ -389,7 +389,7 @@ def test_scopes_are_named_along_a_path() -> None:
 
 
 def test_a_catalogue_shows_what_it_holds() -> None:
-    """Its head and its groups, in a few lines."""
+    """A catalogue's text is its head and its groups, in a few lines."""
     assert str(EXAMPLE).splitlines() == [
         f"Example ({EXAMPLE.entity_id})",
         "publication d1 of 2024-05-01 06:30 UTC",
@@ -427,7 +427,7 @@ def test_nothing_of_the_service_is_taken_for_html() -> None:
 
 
 def test_a_catalogue_can_be_a_key() -> None:
-    """It is a frozen value."""
+    """A catalogue is a frozen value, so it can be a key."""
     assert catalogue(*EXAMPLE.series) == EXAMPLE
     assert hash(EXAMPLE) == hash(catalogue(*EXAMPLE.series))
 

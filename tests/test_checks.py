@@ -70,7 +70,7 @@ def test_a_wrong_argument_is_named_with_what_it_must_be_and_what_it_was(
     ],
 )
 def test_a_right_argument_is_returned(check: checks.Check, value: object) -> None:
-    """So that it can be checked where it is assigned."""
+    """A right argument is returned, so that it can be checked where it is assigned."""
     assert check("name", value) is value
 
 

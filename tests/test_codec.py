@@ -222,7 +222,7 @@ def test_what_is_no_timestamp_is_refused(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", READERS)
 @given(moment=st.datetimes(timezones=st.just(UTC)))
 def test_a_timestamp_keeps_its_moment(name: str, moment: datetime) -> None:
-    """Both ways to write UTC, to the microsecond."""
+    """A timestamp keeps its moment to the microsecond, in both ways to write UTC."""
     document, decode = READERS[name]
     for text in (moment.isoformat(), moment.isoformat().replace("+00:00", "Z")):
         assert decode(replaced(document, ("created_timestamp",), text)).created_timestamp == moment
@@ -251,7 +251,7 @@ def test_a_moment_that_utc_has_no_year_for_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("token", [b"NaN", b"Infinity", b"-Infinity", b"01", b"'x'"])
 def test_what_is_no_json_is_refused(token: bytes) -> None:
-    """Also where only an unknown field holds it."""
+    """What is not JSON is refused, even if only an unknown field holds it."""
     for document, decode in READERS.values():
         body = json.dumps(document | {"x": 0}).encode().replace(b'"x": 0', b'"x": ' + token)
         with pytest.raises(MalformedAnswerError):
@@ -276,7 +276,7 @@ def test_what_is_no_json_is_refused(token: bytes) -> None:
     ids=lambda body: repr(body[:6]),
 )
 def test_what_is_no_object_is_refused(body: bytes) -> None:
-    """By each reader, as a malformed answer and nothing else."""
+    """Each reader refuses what is not an object as a malformed answer."""
     for decode in (decode_dataset, decode_catalogue_page):
         with pytest.raises(MalformedAnswerError):
             decode(body)
@@ -339,7 +339,7 @@ def test_a_catalogue_page_becomes_the_models_classes() -> None:
 
 @pytest.mark.parametrize("body", [removed(PAGE, ("next_cursor",)), replaced(PAGE, ("next_cursor",), None)])
 def test_a_cursor_that_is_absent_or_null_is_none(body: bytes) -> None:
-    """Both mean the last page."""
+    """A cursor that is absent or null means the last page."""
     assert decode_catalogue_page(body).next_cursor is None
 
 

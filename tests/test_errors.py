@@ -110,7 +110,7 @@ def test_an_error_survives_pickling_and_copying(kind: type[AsyncfinError], again
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_every_pickle_protocol_takes_an_error(protocol: int) -> None:
-    """Also the oldest protocols keep the keyword-only fields."""
+    """Every pickle protocol, the oldest too, keeps the keyword-only fields of an error."""
     error = example(AllowanceExhaustedError)
     assert vars(pickle.loads(pickle.dumps(error, protocol))) == vars(error)
 
@@ -231,7 +231,7 @@ ISSUES = {
 
 
 def test_the_details_of_a_refusal_are_kept_as_they_came_and_cannot_be_changed() -> None:
-    """Also after pickling; their first few stand in the text, their number in the report."""
+    """Details stay as they came, after pickling too; the text has the first few and their number."""
     error = ValidationFailedError(status=400, message="no", details=ISSUES)
     for each in (error, pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
         assert each.details == ISSUES
@@ -297,7 +297,7 @@ def test_a_text_made_printable_holds_nothing_that_acts_on_a_terminal(text: str) 
 
 
 def test_what_the_service_says_does_nothing_to_a_terminal_or_a_log() -> None:
-    """It stays in one line, and control characters are shown as such; the attributes have it as it came."""
+    """A service's text stays in one line, with controls escaped; the attributes have it as it came."""
     code, message = "for\x1b[31mbidden", "\x1b[2J\nr\u00e9sum\u00e9"
     error = PermissionDeniedError(status=403, code=code, message=message, request_id="r\r1", attempts=1)
     assert str(error) == "403 for\\x1b[31mbidden (request r\\r1): \\x1b[2J\\nr\u00e9sum\u00e9"

@@ -68,7 +68,7 @@ def read(table: Any) -> list[tuple[Any, ...]]:
 
 
 def test_the_process_pool_writes_one_file_a_company(service: Sandbox, tmp_path: Path) -> None:
-    """And finds nothing changed the second time."""
+    """The process pool writes one file a company, and finds nothing changed the second time."""
     module, parquet = example("process_pool", "pyarrow"), pytest.importorskip("pyarrow.parquet")
     for state in ("done", "unchanged"):
         report = asyncio.run(module.night(str(tmp_path / "night"), list(service.entities)))
@@ -131,7 +131,7 @@ def test_the_dask_cluster_writes_to_the_bucket(service: Sandbox, tmp_path: Path)
 
 
 def test_no_token_goes_through_dask(service: Sandbox, tmp_path: Path) -> None:
-    """Neither in the graph as its scheduler gets it, nor in results, nor in any log of the cluster."""
+    """The token is neither in Dask's graph, nor in results, nor in any log of the cluster."""
     module, cloudpickle = example("dask_cluster", "distributed"), pytest.importorskip("cloudpickle")
     plugins = importlib.import_module("distributed.diagnostics.plugin")
     seen: list[bytes] = []

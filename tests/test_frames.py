@@ -195,7 +195,7 @@ async def test_wide_refuses_a_series_named_like_a_period_column() -> None:
 
 
 def test_wide_columns_can_be_chosen(panel: Panel) -> None:
-    """By period field or series id."""
+    """Wide columns can be chosen by period field or series id."""
     assert panel.to_arrow("wide", columns=["sales.annual", "year"]).column_names == ["sales.annual", "year"]
     with pytest.raises(SelectionError, match="not 'sales'"):
         panel.to_arrow("wide", columns=["sales"])

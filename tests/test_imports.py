@@ -56,7 +56,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 
 def test_public_modules_are_attributes_of_the_package() -> None:
-    """Without an import of their own."""
+    """Public modules are attributes of the package, without an import of their own."""
     assert child("import asyncfin; print(asyncfin.errors.SelectionError.__name__)") == "SelectionError\n"
     assert child("import asyncfin; print(asyncfin.sandbox.Sandbox.__name__)") == "Sandbox\n"
 
@@ -85,7 +85,7 @@ def test_the_public_names_are_sorted_and_complete() -> None:
 
 @pytest.mark.parametrize("module", ["asyncfin", "asyncfin.typing", "asyncfin.events", "asyncfin.errors"])
 def test_help_renders(module: str) -> None:
-    """Of the package with all its public classes, on every Python."""
+    """help() of the package renders all its public classes, on every Python."""
     text = pydoc.render_doc(importlib.import_module(module), renderer=pydoc.plaintext)
     assert module in text
     for name in getattr(importlib.import_module(module), "__all__", ()):

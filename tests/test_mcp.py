@@ -132,7 +132,7 @@ async def test_companies_not_on_offer_are_refused(
     ],
 )
 async def test_failures_say_what_an_assistant_can_do(fault: Status, error: str, wait: bool) -> None:
-    """As structured content, since the SDK hides the text of exceptions."""
+    """A failure is structured content that says what to do, since the SDK hides the text of exceptions."""
     async with (
         Sandbox.demo(faults=[fault]) as sandbox,
         Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=1)) as client,

@@ -160,7 +160,7 @@ async def test_a_failure_ahead_that_nobody_waits_for_is_not_noise() -> None:
 @pytest.mark.parametrize("moment", [1, 11, 15, 21, 25])
 @pytest.mark.parametrize("prefetch", [False, True])
 async def test_cancellation_at_any_moment_leaves_nothing(prefetch: bool, moment: float) -> None:
-    """Also between two pages."""
+    """Cancellation at any moment, also between two pages, leaves nothing behind."""
     service = Service(9)
 
     async def consume() -> None:

@@ -72,7 +72,7 @@ async def test_a_range_has_only_the_periods_with_a_value() -> None:
 
 
 async def test_exact_has_every_period_asked_for() -> None:
-    """Also the ones that no page lists."""
+    """A panel of Exact has every period asked for, also those that no page lists."""
     panel = await panel_of({"sales.annual": {FY24: 1}}, [FY24], asked=Exact([FY24, Q1]))
     assert panel.periods == (Q1, FY24)
 

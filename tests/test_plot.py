@@ -57,7 +57,7 @@ async def test_each_series_has_a_line_for_each_duration() -> None:
 
 
 async def test_what_all_lines_share_is_in_the_title() -> None:
-    """And periods of one duration go by their labels."""
+    """What all lines share is in the title, and periods of one duration go by their labels."""
     panel = await panel_of({"sales.annual": NUMBERS["sales.annual"]}, [FY23, FY24])
     axes = panel.during(Annual()).plot()
     assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, annual"

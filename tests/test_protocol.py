@@ -308,7 +308,7 @@ def test_a_wait_is_given_in_seconds(seconds: int) -> None:
     st.datetimes(datetime(2000, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)),
 )
 def test_a_wait_until_a_date_is_counted_from_the_answers_own_date(seconds: int, sent: datetime) -> None:
-    """So a wrong local clock does no harm; a date gone by is no wait."""
+    """A wait until a date is counted from the answer's own Date; a date gone by is no wait."""
     sent = sent.replace(microsecond=0)
     until = format_datetime(sent + timedelta(seconds=seconds), usegmt=True)
     assert retry_after(answer(429, {}, retry_after=until, date=format_datetime(sent, usegmt=True))) == max(
@@ -406,7 +406,7 @@ def test_a_body_that_is_not_shown_stays_as_it_came(body: Any) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"NaN", b'{"a": NaN}', b'{"a": 1} 2'])
 def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
-    """With the operation, so that a report can be written."""
+    """A body that is not JSON is refused with its operation, for a report."""
     with pytest.raises(MalformedAnswerError) as caught:
         read_json(limits_request(), answer(200, body))
     assert caught.value.operation == "limits"

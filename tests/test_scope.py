@@ -16,7 +16,7 @@ SEGMENT, REGION = ScopeRef("segment", "cloud"), ScopeRef("region", "emea")
 
 @given(paths)
 def test_the_text_form_of_a_path_parses_back(path: ScopePath) -> None:
-    """Whatever characters the ids hold."""
+    """The text form of a path parses back whatever characters the ids hold."""
     assert parse_path(format_path(path)) == path
 
 

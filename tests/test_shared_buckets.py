@@ -159,7 +159,7 @@ async def test_a_cancelled_wait_loses_no_moment(make: Callable[..., Any]) -> Non
 
 
 async def test_a_cancelled_wait_returns_all_of_its_weight(make: Callable[..., Any]) -> None:
-    """And books no more than it while it waits."""
+    """A cancelled wait returns all of its weight, and books no more than it while it waits."""
     async with aclosing(make(rate=0.01, burst=4)) as bucket:
         await bucket.acquire(4)
         waiting = asyncio.ensure_future(bucket.acquire(2))
@@ -239,7 +239,7 @@ async def test_the_last_to_start_sets_the_parameters_and_a_warning_names_both(
 
 
 async def test_a_closed_bucket_turns_away_who_waits_and_who_comes(make: Callable[..., Any]) -> None:
-    """And leaves no task behind."""
+    """A closed bucket turns away those who wait and those who come, and leaves no task behind."""
     before = asyncio.all_tasks()
     bucket = make(rate=0.1)
     await bucket.acquire()
@@ -264,7 +264,7 @@ def test_moves_to_a_new_loop_once_the_old_one_is_closed(make: Callable[..., Any]
     "settings", [{"rate": 0}, {"rate": "5"}, {"burst": 0.5}, {"daily_budget": 0}, {"daily_budget": True}]
 )
 def test_impossible_settings_are_refused_by_name(make: Callable[..., Any], settings: dict[str, Any]) -> None:
-    """As by a TokenBucket."""
+    """Impossible settings are refused by name, as by a TokenBucket."""
     with pytest.raises(ArgumentError, match=next(iter(settings))):
         make(**settings)
 
@@ -314,7 +314,7 @@ def test_a_bucket_made_before_a_fork_is_opened_anew_in_the_child(make: Callable[
 
 
 def test_parent_and_child_of_a_fork_spend_one_budget_at_the_same_time(make: Callable[..., Any]) -> None:
-    """Neither goes through the other's lock or connection."""
+    """Parent and child of a fork share one budget, and no lock or connection."""
     # Paced, so that neither can spend it all before the other has begun.
     bucket = make(rate=2000, burst=1, daily_budget=800)
     asyncio.run(bucket.acquire())
@@ -439,7 +439,7 @@ async def test_a_process_that_is_stopped_with_a_booking_holds_up_nobody(
 async def test_processes_see_a_pause_and_a_used_up_allowance_at_their_next_moment(
     event: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Within 50 ms: none of them is granted anything afterwards, until it is over."""
+    """A pause or used-up allowance stops all processes within 50 ms, until it is over."""
     place, make = placed(kind, tmp_path, request)
     loop = asyncio.get_running_loop()
     async with (
@@ -484,7 +484,7 @@ async def test_wall_clocks_a_day_apart_change_neither_pace_nor_pauses(tmp_path: 
 
 
 def test_processes_whose_wall_clocks_are_a_day_apart_keep_one_pace(tmp_path: Path) -> None:
-    """By the clock of the system, which they share."""
+    """Processes whose wall clocks are a day apart keep one pace by the monotonic clock that they share."""
     make = partial(make_bucket, "file", str(tmp_path / "bucket"), rate=40, burst=5)
     grants = grants_of_processes(make, [4, 4, 4], 2.5, partial(make, clock=_a_day_ahead))
     together = [at for each in grants for at in each]
@@ -555,7 +555,7 @@ async def test_a_reboot_forgets_the_level_and_keeps_the_day(tmp_path: Path) -> N
 
 
 async def test_a_wall_clock_set_back_over_midnight_brings_no_new_budget(tmp_path: Path) -> None:
-    """As in one process."""
+    """A wall clock set back over midnight brings no new budget, as in one process."""
     wall = [datetime(2024, 5, 8, 0, 0, 5, tzinfo=UTC)]
     async with aclosing(FileBucket(tmp_path / "b", 1000, 5, daily_budget=2, clock=lambda: wall[0])) as bucket:
         await bucket.acquire()
@@ -571,7 +571,7 @@ async def test_a_wall_clock_set_back_over_midnight_brings_no_new_budget(tmp_path
 async def test_a_damaged_file_begins_anew_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever stands in it, no other error comes out."""
+    """A damaged file starts over with a warning, and raises no other error, whatever stands in it."""
     chance, path = random.Random(3), tmp_path / "bucket"
     async with aclosing(FileBucket(path, 1000, 100)) as bucket:
         await bucket.acquire()
@@ -728,7 +728,7 @@ async def test_those_who_wait_for_a_learned_rate_go_on_with_the_fallback(tmp_pat
 
 
 async def test_an_allowance_used_up_while_the_server_is_away_turns_away_who_waits(tmp_path: Path) -> None:
-    """With the fallback's error, whose wait is the one that the service asked for."""
+    """Those who wait when the fallback's allowance is used up get its error, with the service's wait."""
     with redis_server(tmp_path) as server:
         fallback = TokenBucket(0.1)
         async with aclosing(RedisBucket(server.url, account="us", burst=5, fallback=fallback)) as bucket:

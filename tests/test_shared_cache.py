@@ -63,7 +63,7 @@ async def test_an_address_written_in_another_way_is_the_same_part_of_a_cache() -
 
 
 async def test_a_stream_counts_what_was_at_hand() -> None:
-    """As a query does."""
+    """A stream counts what was at hand, as a query does."""
     cache = MemoryCache()
     async with Sandbox(DATASET) as sandbox, Client(sandbox.base_url, sandbox.token, cache=cache) as client:
         await client.query(ENTITY, Select(), FiscalRange())

@@ -41,7 +41,7 @@ async def test_foreign_series_leave_no_trace() -> None:
 
 
 async def test_a_foreign_series_need_not_be_sound() -> None:
-    """Its values are not decoded."""
+    """A foreign series need not be sound, since its values are not decoded."""
     document = page_json([FY24], {"a.annual": {FY24: 1}, "b.annual": {FY24: 2}})
     document["series"][1]["values"] = ["nonsense"]
     answer = stitch()

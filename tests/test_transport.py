@@ -565,7 +565,7 @@ async def test_an_answer_that_stops_coming_ends_the_attempt_at_the_read_timeout(
 
 @pytest.mark.virtual
 async def test_an_answer_that_only_trickles_ends_the_attempt_at_the_total_timeout() -> None:
-    """Where each byte comes in time for `read`, the total timeout ends the attempt."""
+    """An answer that trickles in time for `read` is ended by the total timeout."""
     loop = asyncio.get_running_loop()
     async with wired(trickling(answer(body=b"x" * 100), 5.0), timeouts=Timeouts(total=42.25)) as transport:
         began = loop.time()

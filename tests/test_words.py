@@ -45,5 +45,5 @@ def test_durations_are_said_in_two_units_at_most(seconds: float, said: str) -> N
     ("ordered", "said"), [([], ""), (["a"], "a"), (["a", "b", "c"], "a to c"), (["a", "a"], "a")]
 )
 def test_a_span_names_its_ends(ordered: list[str], said: str) -> None:
-    """Once, where they are one."""
+    """A span of one thing names it once."""
     assert spanned(ordered) == said

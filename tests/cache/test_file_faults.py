@@ -93,7 +93,7 @@ async def test_a_folder_that_is_not_ours_alone_is_refused_and_left_alone(
 
 
 async def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
-    """It could never be made."""
+    """The cache's folder is refused where a part of its path is a file."""
     (tmp_path / "note").write_text("")
     with pytest.raises(ArgumentError, match="a part of the path is a file"):
         await FileCache(tmp_path / "note" / "cache").partition(URL, TOKEN).pointer(ENTITY)
@@ -125,7 +125,7 @@ async def test_a_file_of_the_folder_that_is_not_ours_alone_is_refused(
 
 
 async def test_folder_and_files_are_closed_to_other_users(tmp_path: Path) -> None:
-    """Whatever the umask allows, the write-ahead log included."""
+    """The folder and its files are private whatever the umask allows, the write-ahead log included."""
     before = os.umask(0)
     try:
         cache = FileCache(tmp_path / "some" / "cache")
@@ -168,7 +168,7 @@ async def test_another_token_is_another_account_also_later(tmp_path: Path) -> No
 
 
 async def test_a_token_callable_needs_a_named_account(tmp_path: Path) -> None:
-    """Its tokens may change from call to call, so they can't say whose the data is."""
+    """A callable's tokens may change from call to call, so they can't say whose the data is."""
 
     async def ask() -> str:
         return TOKEN
@@ -392,7 +392,7 @@ async def test_a_locked_file_is_read_and_not_waited_for_for_ever(
 async def test_clearing_that_fails_is_an_error_and_deletes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where another program holds the file for writing."""
+    """Clearing raises OSError, and deletes nothing, while another program holds the file for writing."""
     monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
     await filled(tmp_path / "cache")
     cache = FileCache(tmp_path / "cache")
@@ -410,7 +410,7 @@ async def test_clearing_that_fails_is_an_error_and_deletes_nothing(
 
 @pytest.mark.virtual
 async def test_a_claim_holds_off_another_process_for_ten_seconds_at_most(tmp_path: Path) -> None:
-    """Then both ask: a claim saves requests, and is no lock."""
+    """A claim saves requests and is no lock: after ten seconds both processes ask."""
     one, other = (FileCache(tmp_path / "cache").partition(URL, TOKEN) for _ in range(2))
     await one.pointer(ENTITY)
     loop = asyncio.get_running_loop()
@@ -424,7 +424,7 @@ async def test_a_claim_holds_off_another_process_for_ten_seconds_at_most(tmp_pat
 
 @pytest.mark.virtual
 async def test_claims_on_many_entities_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    """Neither within a cache nor between two of them."""
+    """Claims on different entities wait for each other neither within a cache nor between two of them."""
     one, other = (FileCache(tmp_path / "cache").partition(URL, TOKEN) for _ in range(2))
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -437,7 +437,7 @@ async def test_claims_on_many_entities_do_not_wait_for_each_other(tmp_path: Path
 async def test_what_could_not_be_forgotten_on_disk_is_not_given_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until it could be deleted; a process remembers nothing else of what it has forgotten."""
+    """What was forgotten is withheld until it could be deleted on disk, and nothing else is remembered."""
     monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
     await filled(tmp_path / "cache")
     cache = FileCache(tmp_path / "cache")
@@ -456,7 +456,7 @@ async def test_what_could_not_be_forgotten_on_disk_is_not_given_again(
 
 
 async def test_pointers_without_parts_are_evicted_after_months(tmp_path: Path, clock: Clock) -> None:
-    """With the parts that no longer fit; else each entity and token would leave a row for ever."""
+    """Old pointers go with the evicted parts: otherwise each entity and token would leave a row behind."""
     path = tmp_path / "cache"
     cache = FileCache(path, max_bytes=2_000, account="desk", clock=clock)
     part = cache.partition(URL, TOKEN)
@@ -473,7 +473,7 @@ async def test_pointers_without_parts_are_evicted_after_months(tmp_path: Path, c
 
 
 async def test_a_claim_passes_to_the_next_when_it_is_given_up(tmp_path: Path) -> None:
-    """By leaving the block, by cancellation, and by the end of the process, however it ends."""
+    """A claim is given up by leaving the block, by cancellation, and by the end of the process."""
     part = FileCache(tmp_path / "cache").partition(URL, TOKEN)
     await part.pointer(ENTITY)
     with start("claim", tmp_path / "cache") as holder:

@@ -30,7 +30,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 
 async def test_machines_share_what_one_has_read(redis: Redis, redis_url: str) -> None:
-    """By a URL or a client; each series is kept once, whichever client stored it."""
+    """Machines that share a Redis by URL or client keep each series once, whichever client stored it."""
     one, other = RedisCache(redis_url, account="desk"), RedisCache(redis, account="desk")
     mine, theirs = one.partition(URL, "a-token"), other.partition(URL, "b-token")
     await mine.put_pointer(ENTITY, Pointer(DATASET, AT))
@@ -49,7 +49,7 @@ async def test_machines_share_what_one_has_read(redis: Redis, redis_url: str) ->
 
 
 async def test_accounts_share_nothing_and_clear_only_their_own(redis: Redis) -> None:
-    """Of one Redis."""
+    """Accounts of one Redis share nothing, and each clears only its own data."""
     caches = [RedisCache(redis, account=account) for account in ("desk", "other", "des")]
     for cache in caches:
         part = cache.partition(URL, "t")
@@ -118,7 +118,7 @@ async def test_a_damaged_row_is_dropped(redis: Redis) -> None:
 
 
 async def test_a_claim_holds_off_another_machine(redis: Redis) -> None:
-    """It passes on when it is given up, and nobody gives up another's."""
+    """A claim passes on when it is given up, and nobody gives up another's."""
     one, other = (RedisCache(redis, account="desk").partition(URL, "t") for _ in range(2))
     async with one.claim(ENTITY):
         waiting = asyncio.ensure_future(_claimed(other))
@@ -159,7 +159,7 @@ async def test_a_redis_that_is_not_there_is_passed_over(caplog: pytest.LogCaptur
 
 @pytest.mark.virtual
 async def test_clearing_takes_as_long_as_it_takes() -> None:
-    """Only a command that is not answered ends it; it does not matter what failed before."""
+    """Clearing ends early only at a command that is not answered, whatever has failed before."""
     server = SlowRedis(5_500, seconds=1.5)
     cache = RedisCache(server, account="desk")
     server.fails = True
@@ -258,7 +258,7 @@ async def test_event_loops_of_threads_share_a_cache_without_connecting_again(red
 
 
 async def test_it_can_be_used_from_one_event_loop_after_another(redis_url: str) -> None:
-    """Where it makes its connections itself."""
+    """A cache that makes its own connections can be used in one event loop after another."""
     cache = RedisCache(redis_url, account="loops")
 
     async def stored() -> bool:
@@ -294,7 +294,7 @@ def test_a_wrong_setting_is_refused_by_name(options: dict[str, Any], told: str) 
 
 
 async def test_a_client_that_decodes_responses_is_refused(redis_url: str) -> None:
-    """What is kept is bytes."""
+    """A client that decodes responses is refused, since what is kept is bytes."""
     client = Redis.from_url(redis_url, decode_responses=True)
     with pytest.raises(ArgumentError, match="must not decode responses"):
         RedisCache(client, account="desk")

@@ -140,7 +140,7 @@ async def test_accounts_do_not_see_each_other(make_cache: MakeCache) -> None:
 
 
 async def test_clients_of_one_named_account_share_what_is_read(make_cache: MakeCache) -> None:
-    """Also where their tokens differ, or are asked for."""
+    """Clients of one named account share what is read even if their tokens differ or are asked for."""
 
     async def token() -> str:
         return "c-token"
@@ -164,7 +164,7 @@ async def test_a_confirmation_only_moves_forward(make_cache: MakeCache, clock: C
 
 
 async def test_a_refused_publication_is_forgotten_and_a_newer_one_stays(make_cache: MakeCache) -> None:
-    """Also where a client that has read neither forgets it: another one may have stored the newer pointer."""
+    """A refused publication is forgotten by any client of the cache; a newer one that was stored stays."""
     part = make_cache().partition(URL, "a-token")
     newer = Pointer(NEXT, AT)
     await part.put_pointer(ENTITY, newer)
@@ -186,7 +186,7 @@ async def test_a_confirmation_of_the_future_is_replaced(make_cache: MakeCache, c
 
 
 def test_the_age_of_a_confirmation_that_lies_in_the_future_is_unknown() -> None:
-    """So no question believes it."""
+    """A confirmation of the future has no known age, so no question believes it."""
     pointer = Pointer(DATASET, AT)
     assert pointer.age(AT + timedelta(seconds=90)) == 90
     assert pointer.age(AT - timedelta(seconds=1)) == float("inf")
@@ -194,7 +194,7 @@ def test_the_age_of_a_confirmation_that_lies_in_the_future_is_unknown() -> None:
 
 @no_redis
 async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None:
-    """Of every account."""
+    """Clearing deletes one entity or everything, of every account."""
     cache = make_cache()
     for token in ("a-token", "b-token"):
         part = cache.partition(URL, token)
@@ -241,7 +241,7 @@ async def test_hits_and_misses_are_counted_for_all_clients(make_cache: MakeCache
 async def test_a_full_cache_lets_superseded_publications_go_first(
     make_cache: MakeCache, clock: Clock
 ) -> None:
-    """Also where they were used last; then the least recently used."""
+    """Superseded publications go first even if used last; then the least recently used."""
     probe, page = make_cache(), packed(blocks(*range(60)))
     await probe.partition(URL, "a-token").put_blocks(OTHER, DATASET, "original", page)
     size = probe.stats().bytes
@@ -264,7 +264,7 @@ async def test_a_full_cache_lets_superseded_publications_go_first(
 
 @no_redis
 async def test_what_is_larger_than_the_cache_is_not_kept(make_cache: MakeCache) -> None:
-    """And harms nothing."""
+    """What is larger than the cache is not kept, and pushes nothing else out."""
     cache = make_cache(max_bytes=1_000)
     part = cache.partition(URL, "a-token")
     await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(60)))
@@ -305,7 +305,7 @@ async def test_a_text_is_counted_as_it_came_and_compressed() -> None:
 
 
 async def test_a_text_that_blocks_share_is_counted_once() -> None:
-    """As the wanted series of a page and those that came along share theirs."""
+    """A text that wanted and foreign series of a page share is counted once."""
     (page,) = blocks(*range(60))
     halves = [without(page, {f"S-{number}" for number in range(at, at + 30)}) for at in (0, 30)]
     cache = MemoryCache()
@@ -345,7 +345,7 @@ async def test_a_cache_can_be_cleared_while_another_thread_forgets() -> None:
 
 
 async def test_a_claim_lets_its_holder_through(make_cache: MakeCache) -> None:
-    """Also where it is held for several entities at once."""
+    """A claim lets its holder through, even one that holds claims on several entities."""
     part = make_cache().partition(URL, "a-token")
     async with part.claim(ENTITY), part.claim(OTHER):
         pass
@@ -354,7 +354,7 @@ async def test_a_claim_lets_its_holder_through(make_cache: MakeCache) -> None:
 @no_redis
 @pytest.mark.parametrize("options", [{"max_bytes": 0}, {"max_bytes": 1.5}, {"account": ""}, {"account": 5}])
 async def test_a_wrong_setting_is_refused(make_cache: MakeCache, options: dict[str, Any]) -> None:
-    """By name, when the cache is made."""
+    """A wrong setting is refused by name when the cache is made."""
     with pytest.raises(ArgumentError, match=next(iter(options))):
         make_cache(**options)
 

@@ -56,7 +56,7 @@ def test_it_empties_the_folder_or_deletes_an_entity(
 def test_a_folder_that_cannot_be_emptied_is_an_error(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where another program holds the file for writing; a damaged file is replaced by an empty one."""
+    """A folder held by another program is an error; a damaged file is replaced by an empty one."""
     monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(file_of(folder), isolation_level=None)) as locking:
         locking.execute("BEGIN IMMEDIATE")
@@ -100,7 +100,7 @@ def test_a_question_to_several_entities_is_kept_too(
 def test_a_second_command_asks_only_whether_the_publication_is_current(
     command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With ASYNCFIN_CACHE; --no-cache asks for everything again."""
+    """With ASYNCFIN_CACHE the second command sends one request; with --no-cache it asks for everything."""
     monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path / "cache"))
     sent = []
     for options in ([], [], ["--no-cache"]):

@@ -30,7 +30,7 @@ from tests.cli.conftest import ENTITY, NOBODY, Command, Terminal, environment, f
 def test_a_refused_token_is_told_from_a_missing_permission(
     command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both end with 3, each with its own advice, and neither line shows the token."""
+    """A refused token and a missing permission both end with 3, with different advice and no token shown."""
     monkeypatch.setenv("ASYNCFIN_TOKEN", "not-a-token-of-this-service")
     refused = command("limits")
     monkeypatch.setenv("ASYNCFIN_TOKEN", service.issue_token(permissions=("datasets:read",)))

@@ -321,7 +321,7 @@ def test_a_used_up_allowance_is_waited_for_if_asked(service: Sandbox, night: str
 
 
 def test_unchanged_entities_are_read_again_if_asked(command: Command, night: str) -> None:
-    """With --refresh, for what the first time took."""
+    """With --refresh unchanged entities are read again, for as many requests as the first time."""
     arguments = ("extract", ENTITY, "--into", night, "--annual", "--json")
     command(*arguments)
     asked = [json.loads(command(*arguments, *options).out) for options in ([], ["--refresh"])]

@@ -111,7 +111,7 @@ def test_a_file_that_is_none_is_named_with_its_line(
 
 
 def test_names_writes_a_file_that_it_reads(command: Command, tmp_path: Path) -> None:
-    """As the service names the entities, with room for aliases; each entity costs one request."""
+    """The file has the service's names and room for aliases, and each entity costs one request."""
     out = command("names", ENTITY, RATIOS_ENTITY, ENTITY).out
     assert [list(row.values()) for row in csv.DictReader(io.StringIO(out))] == [
         [ENTITY, "Example [AG]", ""],
@@ -127,7 +127,7 @@ def test_names_writes_a_file_that_it_reads(command: Command, tmp_path: Path) -> 
 async def test_names_come_from_the_cache_without_a_request(
     command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the token's own account, and of every entity whose catalogue was read."""
+    """Names come from the cache for the token's own account and every entity whose catalogue was read."""
     folder = tmp_path / "cache"
     async with Client(service.base_url, service.token, cache=FileCache(folder)) as client:
         await client.catalogue(RATIOS_ENTITY)
@@ -142,7 +142,7 @@ async def test_names_come_from_the_cache_without_a_request(
 
 
 def test_names_from_the_cache_need_one(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no entities beside it."""
+    """--from-cache needs a cache, and takes no entities beside it."""
     monkeypatch.delenv("ASYNCFIN_CACHE", raising=False)
     assert "set ASYNCFIN_CACHE" in command("names", "--from-cache").line
     assert "name none beside it" in command("names", "--from-cache", ENTITY).line

@@ -59,7 +59,7 @@ def test_series_of_one_label_are_told_apart_by_scopes_and_group(command: Command
 
 
 def test_a_label_that_all_series_share_stands_above_the_table(command: Command) -> None:
-    """It is not repeated in each row."""
+    """A label that all series share stands above the table, and not in each row."""
     out = command("query", ENTITY, "--label", "sales of", "--annual").out
     assert "Sales of one kind" in out.split("\n\n")[1]
     shared = command("query", RATIOS_ENTITY, "--annual", "--metric", "Revenue", "--all").out
@@ -68,7 +68,7 @@ def test_a_label_that_all_series_share_stands_above_the_table(command: Command) 
 
 
 def test_series_without_a_value_are_left_out_of_the_table(command: Command) -> None:
-    """So they are out of CSV; a line counts them, --all shows them, and JSON has them anyway."""
+    """Series without a value are counted in a line, not in the table or CSV; --all and JSON have them."""
     asked = ("query", ENTITY, "--group", "years", "--exact", "FY2023")
     result = command(*asked)
     assert [row[0] for row in table_rows(result.out)] == ["series", "Sales of all kinds"]
@@ -147,7 +147,7 @@ def test_of_many_periods_that_nobody_named_the_latest_are_shown(command: Command
 
 @pytest.mark.parametrize("options", [["--annual"], ["--from", "2010"], ["--from", "0500"]])
 def test_periods_that_were_named_are_all_shown(command: Command, options: list[str]) -> None:
-    """What was asked for is never cut."""
+    """Periods that were named are all shown, in as many tables as it takes."""
     out = command("query", LONG_ENTITY, *options).out
     assert len(table_rows(out)[0]) == 16
     assert " are shown" not in out
@@ -156,7 +156,7 @@ def test_periods_that_were_named_are_all_shown(command: Command, options: list[s
 async def test_on_a_terminal_the_latest_periods_are_those_of_one_table(
     service: Sandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They fit into its width, and end at the latest one."""
+    """On a terminal one table has the latest periods that fit its width."""
     async with Client(service.base_url, service.token) as client:
         panel = await client.query(LONG_ENTITY, Select(), FiscalRange())
     print_panels([panel], screen(60), latest=True)
@@ -184,7 +184,7 @@ async def test_a_narrow_terminal_gets_tables_one_below_the_other(
 
 
 def test_the_json_is_the_answer_of_the_service_in_whole(command: Command, service: Sandbox) -> None:
-    """It has the fields of spec 2.4 with null for gaps, and what was asked and spent beside them."""
+    """The JSON has the fields of spec 2.4 with null for gaps, and what was asked and spent beside them."""
     document = json.loads(command("query", ENTITY, "--group", "years", "--annual", "--json").out)
     assert document["dataset_id"] == "00000000-0000-4000-8000-000000000001"
     assert document["periods"] == [

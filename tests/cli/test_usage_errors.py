@@ -170,7 +170,7 @@ def test_a_closed_standard_input_is_refused_in_one_line(
 
 
 def test_standard_input_that_is_no_text_is_refused_as_a_file_of_it_is(service: Sandbox) -> None:
-    """Whatever the locale."""
+    """Standard input that is not text is refused like such a file, whatever the locale."""
     process = start("limits", "--token-file", "-", sandbox=service, stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.buffer.write(b"\xff\n")
@@ -227,7 +227,7 @@ def test_a_missing_environment_variable_is_named(
 def test_bytes_that_are_no_text_are_refused_in_one_line(
     service: Sandbox, arguments: tuple[str | bytes, ...], said: str
 ) -> None:
-    """They are shown in plain characters, whatever standard error is."""
+    """Bytes that are not text are shown in plain characters, whatever standard error is."""
     result = finish(start(*arguments, sandbox=service))
     assert (result.code, result.out) == (2, "")
     assert said in result.line
@@ -249,7 +249,7 @@ def test_a_token_in_the_place_of_its_file_is_not_printed(command: Command, servi
 def test_a_token_in_a_wrong_form_is_refused_before_a_request(
     command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch, token: str, said: str
 ) -> None:
-    """It would be a 401 that says nothing, and it is not printed."""
+    """A token in a wrong form would be a 401 that says nothing, so it is refused first, and not printed."""
     monkeypatch.setenv("ASYNCFIN_TOKEN", token)
     before = len(service.log)
     result = command("limits")

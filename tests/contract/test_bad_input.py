@@ -53,7 +53,7 @@ def test_what_is_no_address_is_refused(base_url: Any) -> None:
 
 
 def test_credentials_in_the_address_are_refused_and_not_shown() -> None:
-    """They are a secret too."""
+    """Credentials in the address are a secret, so they are refused and not shown."""
     with pytest.raises(SelectionError, match="base_url must hold no credentials") as caught:
         Client("https://user:s3cret@example.org", "token")
     assert "s3cret" not in str(caught.value)
@@ -99,7 +99,7 @@ def test_another_argument_of_the_client_is_refused_by_name(options: dict[str, An
 
 @pytest.mark.parametrize("name", ["bucket", "max_in_flight"])
 def test_what_a_client_was_made_with_cannot_be_replaced(name: str) -> None:
-    """It would be obeyed in some places and not in others."""
+    """An attribute that could be replaced would be obeyed in some places and not in others."""
     with pytest.raises(AttributeError):
         setattr(Client(LOCAL, "token"), name, 5)
 
@@ -128,7 +128,7 @@ def test_a_setting_that_is_no_sensible_number_is_refused_by_name(
 def test_a_missing_environment_variable_is_named(
     monkeypatch: pytest.MonkeyPatch, missing: str, empty: bool
 ) -> None:
-    """Also one that is set to nothing."""
+    """A missing or empty environment variable is named."""
     monkeypatch.setenv("ASYNCFIN_BASE_URL", LOCAL)
     monkeypatch.setenv("ASYNCFIN_TOKEN", "token")
     assert repr(Client.from_env()) == f"Client({LOCAL!r})"
@@ -167,7 +167,7 @@ async def test_what_is_no_query_is_refused(client: Client, asked: Any) -> None:
 
 @pytest.mark.parametrize("pin", [5, b"x", ["x"]])
 async def test_what_is_no_dataset_id_is_refused(client: Client, pin: Any) -> None:
-    """By name and value."""
+    """A wrong dataset id is refused by name and value."""
     with pytest.raises(SelectionError, match="expected_dataset_id must be"):
         await anext(client.catalogue_pages(ENTITY, expected_dataset_id=pin))
 
@@ -204,7 +204,7 @@ async def test_a_usage_day_in_a_wrong_form_is_refused_by_name(client: Client, fi
 
 
 async def test_a_usage_range_that_ends_before_it_starts_is_refused(client: Client) -> None:
-    """Both days are shown."""
+    """A range that ends before it starts is refused with both days."""
     with pytest.raises(
         SelectionError, match="end_date must not be before start_date: 2024-01-01 is before 2024-01-02"
     ):
@@ -225,7 +225,7 @@ async def test_a_usage_range_that_ends_before_it_starts_is_refused(client: Clien
 async def test_a_wrong_question_is_refused_before_the_catalogue_is_read(
     client: Client, arguments: tuple[Any, ...], told: str
 ) -> None:
-    """By query, plan and stream alike."""
+    """Query, plan and stream refuse a wrong question before the catalogue is read."""
     for ask in (client.query, client.plan):
         with pytest.raises(SelectionError, match=told):
             await ask(*arguments)
@@ -245,6 +245,6 @@ async def test_another_value_version_is_refused_before_the_catalogue_is_read(
 
 @pytest.mark.parametrize("plan", [None, ENTITY, Select()])
 async def test_what_is_no_plan_is_not_run(client: Client, plan: Any) -> None:
-    """It comes from `plan`."""
+    """Only a Plan, which `plan` returns, can be run."""
     with pytest.raises(SelectionError, match="plan must be a Plan, not"):
         await client.run(plan)

@@ -194,7 +194,7 @@ async def test_2_4_values_are_aligned_with_the_periods_of_their_page(client: Cli
 
 
 async def test_2_4_a_reported_zero_is_a_value(observed: Value) -> None:
-    """Its number is 0, and it is not None."""
+    """A reported zero is a value with the number 0, and not None."""
     assert observed.number == 0
 
 

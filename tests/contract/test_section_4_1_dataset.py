@@ -36,7 +36,7 @@ async def test_permission_datasets_read(sandbox: Sandbox) -> None:
 async def test_path_parameter_entity_id_may_hold_any_characters(
     client: Client, sandbox: Sandbox, odd: str
 ) -> None:
-    """It reaches the service as one part of the path, so it is simply unknown there."""
+    """An id of any characters reaches the service as one part of the path, and is simply unknown there."""
     with pytest.raises(NotFoundError):
         await client.dataset(f"O-{odd}")
     (sent,) = sandbox.log
@@ -44,7 +44,7 @@ async def test_path_parameter_entity_id_may_hold_any_characters(
 
 
 async def test_the_dataset_id_identifies_what_is_queried(client: Client, sandbox: Sandbox) -> None:
-    """It pins a query to the publication; the next publication has another."""
+    """The dataset id pins a query to its publication; the next publication has another."""
     found = await client.dataset(ENTITY)
     asked = query(expected_dataset_id=found.dataset_id)
     assert [page.dataset_id async for page in client.query_pages(ENTITY, asked)] == [FIRST]

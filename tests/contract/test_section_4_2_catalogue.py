@@ -41,7 +41,7 @@ async def test_permission_datasets_read(sandbox: Sandbox) -> None:
 
 
 async def test_parameter_expected_dataset_id_is_sent_when_given(client: Client, sandbox: Sandbox) -> None:
-    """And only then."""
+    """expected_dataset_id is sent when it is given, and only then."""
     await pages_of(client)
     await pages_of(client, expected_dataset_id=FIRST)
     assert [sent.params.get("expected_dataset_id") for sent in sandbox.log] == [None, FIRST]
@@ -65,7 +65,7 @@ async def test_parameter_limit_is_100_unless_given(client: Client, sandbox: Sand
 async def test_parameter_cursor_is_the_next_cursor_of_the_page_before(
     client: Client, sandbox: Sandbox
 ) -> None:
-    """As it came; the first page has none."""
+    """The cursor is sent as it came; the first page has none."""
     given = [page.next_cursor async for page in client.catalogue_pages(ENTITY, page_size=3)]
     assert [sent.params.get("cursor") for sent in sandbox.log] == [None, *given[:-1]]
 
@@ -97,7 +97,7 @@ async def test_rule_2_the_pin_is_kept_until_the_cursor_is_absent(client: Client,
 
 
 async def test_rule_2_a_whole_read_is_pinned_from_its_first_page(client: Client, sandbox: Sandbox) -> None:
-    """By the dataset_id of the metadata."""
+    """A whole read is pinned from its first page, by the dataset_id of the metadata."""
     await client.catalogue(ENTITY)
     assert [(sent.operation, sent.params.get("expected_dataset_id")) for sent in sandbox.log] == [
         ("dataset", None),
@@ -122,7 +122,7 @@ async def test_rule_3_a_change_between_two_pages(client: Client, sandbox: Sandbo
 
 
 async def test_rule_3_a_whole_read_starts_over(client: Client, sandbox: Sandbox) -> None:
-    """And nothing of the publication before is left in it."""
+    """A restarted read has nothing left of the publication before."""
     sandbox.inject(Switch(operation="catalogue", nth=1, publication=LATER))
     assert (await client.catalogue(ENTITY)).dataset_id == SECOND
 

@@ -67,7 +67,7 @@ async def test_permission_datasets_read(sandbox: Sandbox) -> None:
 
 
 async def test_body_metric_ids(client: Client, sandbox: Sandbox) -> None:
-    """They narrow the result, and are sent in the order given."""
+    """metric_ids narrow the result, and are sent in the order given."""
     asked = query(metric_ids=["staff", "profit"])
     assert (await body_of(client, sandbox, asked))["metric_ids"] == ["staff", "profit"]
     assert {series_id for series_id, _ in await numbers(client, asked)} == {"A-profit", "Q-profit"}
@@ -92,7 +92,7 @@ async def test_body_scope_combinations_in_another_order_are_unknown(client: Clie
 
 
 async def test_body_reporting_group_ids(client: Client, sandbox: Sandbox) -> None:
-    """They narrow the result; left out, all matching groups are included."""
+    """reporting_group_ids narrow the result; without them all matching groups are included."""
     assert "reporting_group_ids" not in await body_of(client, sandbox, query())
     asked = query(reporting_group_ids="annual")
     assert (await body_of(client, sandbox, asked))["reporting_group_ids"] == ["annual"]
@@ -100,7 +100,7 @@ async def test_body_reporting_group_ids(client: Client, sandbox: Sandbox) -> Non
 
 
 async def test_body_expected_dataset_id(client: Client, sandbox: Sandbox) -> None:
-    """It is sent when given, and the current one is no error."""
+    """expected_dataset_id is sent when it is given, and the current one is no error."""
     assert "expected_dataset_id" not in await body_of(client, sandbox, query())
     asked = query(expected_dataset_id=FIRST)
     assert (await body_of(client, sandbox, asked))["expected_dataset_id"] == FIRST
@@ -124,7 +124,7 @@ async def test_body_limit_is_100_unless_given(client: Client, sandbox: Sandbox) 
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("size", [1, 3, 7])
 async def test_body_limit_changes_pages_and_not_the_result(client: Client, size: int, prefetch: bool) -> None:
-    """Also when the next page is asked for ahead."""
+    """The page size changes the pages and not the result, with and without prefetch."""
     assert await numbers(client, query(), page_size=size, prefetch=prefetch) == meant(query())
 
 
@@ -154,7 +154,7 @@ async def test_mode_fiscal_range_includes_both_ends_and_every_duration(client: C
 async def test_mode_trailing_ends_at_the_latest_period_of_the_matching_series(
     client: Client, months: int, groups: list[str] | None
 ) -> None:
-    """So the same months mean another window for other series."""
+    """A trailing window ends at the latest period of the matching series, so other series have another."""
     asked = query(periods=Trailing(months), reporting_group_ids=groups)
     assert await numbers(client, asked) == meant(asked)
 
@@ -177,7 +177,7 @@ async def test_mode_trailing_ends_at_the_latest_period_of_the_matching_series(
 async def test_period_selection_is_sent_by_its_mode(
     client: Client, sandbox: Sandbox, periods: Any, sent: dict[str, Any]
 ) -> None:
-    """With the fields of that mode and no others."""
+    """Each period selection is sent with the fields of its mode and no others."""
     assert (await body_of(client, sandbox, query(periods=periods)))["periods"] == sent
 
 

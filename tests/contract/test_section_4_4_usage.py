@@ -57,7 +57,7 @@ async def test_a_range_of_more_than_92_days_is_cut(
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(start=st.dates(date(2000, 1, 1), date(2030, 1, 1)), days=st.integers(0, 500))
 async def test_every_day_is_reported_exactly_once_in_order(client: Client, start: date, days: int) -> None:
-    """Whatever the range, and whichever window answers first."""
+    """Every day is reported once and in order, whatever the range and whichever window answers first."""
     windows = await client.usage(start, start + timedelta(days=days))
     listed = [day["date"] for window in windows for day in window.body["days"]]
     assert listed == [str(start + timedelta(days=at)) for at in range(days + 1)]
@@ -65,7 +65,7 @@ async def test_every_day_is_reported_exactly_once_in_order(client: Client, start
 
 @pytest.mark.virtual
 async def test_windows_are_read_at_the_same_time_and_come_in_order(sandbox: Sandbox) -> None:
-    """Also when the first ones answer last."""
+    """Windows are read at the same time and come in order even if the first ones answer last."""
     sandbox.inject(*(Latency(nth=nth, seconds=10 - nth) for nth in (1, 2, 3)))
     async with asking(sandbox) as client:
         windows = await client.usage("2024-01-01", "2024-09-01")

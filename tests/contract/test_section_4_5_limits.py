@@ -16,7 +16,7 @@ async def test_the_request_is_a_get_without_anything(client: Client, sandbox: Sa
 
 
 async def test_account_credits_and_research_runs_are_reported(client: Client) -> None:
-    """As the service words them."""
+    """Credits and research runs are reported in the service's own form."""
     assert {"credits", "research_runs"} <= set(await client.limits())
 
 

@@ -83,7 +83,7 @@ async def test_rule_2_a_token_not_issued_for_the_rest_api_gives_401(sandbox: San
 async def test_rule_3_each_operation_needs_its_permission_alone(
     sandbox: Sandbox, operation: str, permission: str
 ) -> None:
-    """With it alone the request is answered; with all others it is refused."""
+    """A token with only the needed permission is answered, and one with all others is refused."""
     async with asking(sandbox, sandbox.issue_token(permissions=[permission])) as client:
         await OPERATIONS[operation](client)
     others = {"datasets:read", "usage:read"} - {permission}
@@ -94,7 +94,7 @@ async def test_rule_3_each_operation_needs_its_permission_alone(
 
 @every_operation
 async def test_rule_4_an_account_without_access_gives_403(sandbox: Sandbox, operation: str) -> None:
-    """Whatever the token's permissions."""
+    """An account without access gets 403 whatever the token's permissions."""
     sandbox.put_account(Account("shut", access=False))
     async with asking(sandbox, sandbox.issue_token("shut")) as client:
         with pytest.raises(PermissionDeniedError) as caught:
@@ -133,7 +133,7 @@ TOKEN = "s3cret.token-of-mine"
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 429, 500])
 async def test_the_token_is_in_no_error_even_if_the_service_echoes_it(status: int) -> None:
-    """Neither in its text, its fields, its report, its traceback nor its pickle."""
+    """The token is in no text, field, report, traceback or pickle of an error, even if it is echoed."""
     echo = refusal(status, message=f"Bearer {TOKEN} is bad", code=TOKEN, retry_after="9999")
     async with scripted(echo) as server, Client(server.base_url, TOKEN, retry=ONCE) as client:
         with pytest.raises(Exception, match=str(status)) as caught:
@@ -145,7 +145,7 @@ async def test_the_token_is_in_no_error_even_if_the_service_echoes_it(status: in
 
 
 async def test_redirects_are_not_followed() -> None:
-    """They would carry the token to another place."""
+    """Redirects are not followed, since they would carry the token to another place."""
 
     def judge(request: Any) -> bytes:
         return answer(302, location="/elsewhere")

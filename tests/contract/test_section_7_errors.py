@@ -23,7 +23,7 @@ pytestmark = pytest.mark.virtual
 
 
 async def test_an_error_carries_code_message_and_request_id(client: Client, sandbox: Sandbox) -> None:
-    """And when and in which operation it came, for the service's support."""
+    """An error has the service's code, message and request id, the operation, and the time."""
     before = datetime.now(UTC)
     with pytest.raises(ServiceError) as caught:
         await client.dataset("O-" + "0" * 32)
@@ -47,7 +47,7 @@ async def test_row_400_validation_failed_is_not_tried_again(sandbox: Sandbox) ->
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 418])
 async def test_rows_401_403_404_are_not_tried_again(sandbox: Sandbox, status: int) -> None:
-    """Nor is a 409 whose code is not known to pass, nor any other 4xx."""
+    """No 4xx is tried again but 429, and no 409 with an unknown code."""
     sandbox.inject(Status(status=status))
     async with asking(sandbox, retry=Retry()) as client:
         with pytest.raises(ServiceError) as caught:
@@ -79,7 +79,7 @@ async def test_row_409_dataset_changed_is_not_tried_again(sandbox: Sandbox, oper
 
 @pytest.mark.parametrize("seconds", [0, 1, 59])
 async def test_row_429_waits_the_seconds_of_retry_after(sandbox: Sandbox, seconds: int) -> None:
-    """Not less, and not much longer."""
+    """After a 429 the next attempt comes when Retry-After is over, and not much later."""
     sandbox.inject(Status(nth=1, status=429, retry_after=seconds))
     async with asking(sandbox, retry=Retry()) as client:
         await client.dataset(ENTITY)
@@ -147,7 +147,7 @@ async def test_rows_500_503_504_that_persist_are_an_error(sandbox: Sandbox) -> N
 async def test_an_error_without_an_error_object_is_chosen_by_its_status(
     sandbox: Sandbox, status: int, kind: type[ServiceError], body: bytes
 ) -> None:
-    """As a proxy on the way sends it."""
+    """An error without an error object, as a proxy sends it, is chosen by its status."""
     sandbox.inject(Status(status=status, body=body))
     async with asking(sandbox) as client:
         with pytest.raises(kind) as caught:
@@ -157,7 +157,7 @@ async def test_an_error_without_an_error_object_is_chosen_by_its_status(
 
 
 async def test_clients_decide_on_the_code(sandbox: Sandbox) -> None:
-    """Whatever status it comes with."""
+    """An error is chosen by its code, whatever status it comes with."""
     sandbox.inject(Status(status=412, code="dataset_changed"))
     async with asking(sandbox) as client:
         with pytest.raises(DatasetChangedError):

@@ -112,7 +112,7 @@ async def test_allowance_3_and_4_a_short_wait_for_midnight_is_sat_out() -> None:
 
 @pytest.mark.virtual
 async def test_allowance_4_a_long_wait_is_an_error_at_once() -> None:
-    """It says when requests are possible again, and nobody waits for it."""
+    """A wait that is too long is an error at once, which says when requests are possible again."""
     async with Sandbox(PUBLICATION, allowance=1, clock=running_clock()) as sandbox:
         async with asking(sandbox, retry=Retry(max_retry_after=20)) as client:
             await client.dataset(ENTITY)

@@ -19,7 +19,7 @@ from tests.contract.conftest import (
 
 
 async def test_rule_1_every_path_begins_with_v1(client: Client, sandbox: Sandbox) -> None:
-    """Also under a base URL with a trailing slash."""
+    """Every path begins with /v1, also under a base URL with a trailing slash."""
     await client.query(ENTITY, Select(), EVERYTHING)
     await client.usage("2024-01-01", "2024-01-01")
     await client.limits()
@@ -30,7 +30,7 @@ async def test_rule_1_every_path_begins_with_v1(client: Client, sandbox: Sandbox
 
 
 async def test_rule_2_a_pin_holds_until_the_next_publication(client: Client, sandbox: Sandbox) -> None:
-    """And the new one answers under its own id."""
+    """A pinned request is refused after the next publication, which answers under its own id."""
     for current, other in [(FIRST, SECOND), (SECOND, FIRST)]:
         pages = [page async for page in client.query_pages(ENTITY, query(expected_dataset_id=current))]
         assert {page.dataset_id for page in pages} == {current}
@@ -40,7 +40,7 @@ async def test_rule_2_a_pin_holds_until_the_next_publication(client: Client, san
 
 
 async def test_rule_2_every_request_of_a_whole_read_is_pinned(client: Client, sandbox: Sandbox) -> None:
-    """But the first, which asks what to pin."""
+    """Every request of a whole read is pinned but the first, which asks what to pin."""
     await client.query(ENTITY, Select(), EVERYTHING)
     first, *later = sandbox.log
     assert first.operation == "dataset"

@@ -42,7 +42,7 @@ async def read_catalogue(*bodies: Any, **options: Any) -> list[str]:
 
 
 async def test_right_answers_pass() -> None:
-    """So that the errors below come from what is wrong in them."""
+    """Right answers pass, so the errors of the other tests come from what is wrong in theirs."""
     assert await read_query(query_body(SALES, next_cursor="a"), query_body(PROFIT)) == ["A-sales", "A-profit"]
     assert await read_catalogue(catalogue_body(LISTED, next_cursor="a"), catalogue_body(LISTED_TOO)) == [
         "A-sales",
@@ -51,7 +51,7 @@ async def test_right_answers_pass() -> None:
 
 
 async def test_an_empty_page_with_a_cursor_is_followed() -> None:
-    """Only the absence of a cursor is the end."""
+    """An empty page with a cursor is followed: only the absence of a cursor is the end."""
     assert await read_query(query_body(next_cursor="a"), query_body(next_cursor="b"), query_body(SALES)) == [
         "A-sales"
     ]
@@ -59,7 +59,7 @@ async def test_an_empty_page_with_a_cursor_is_followed() -> None:
 
 
 async def test_an_empty_text_is_a_cursor_too() -> None:
-    """It is opaque; what counts is whether it is there."""
+    """An empty cursor is followed like any other, since cursors are opaque."""
     assert await read_query(query_body(SALES, next_cursor=""), query_body(PROFIT)) == ["A-sales", "A-profit"]
 
 
@@ -101,7 +101,7 @@ async def test_a_page_of_another_entity() -> None:
 @pytest.mark.parametrize("cursors", ["AA", "ABA", "ABAB", "ABCB", "ABCDEA"])
 @pytest.mark.parametrize("prefetch", [False, True])
 async def test_a_cycle_of_cursors(cursors: str, prefetch: bool) -> None:
-    """Of whatever length: the reading ends at the first one that comes again."""
+    """A cycle of cursors of any length ends at the first one that comes again."""
     first_again = next(at for at, cursor in enumerate(cursors) if cursor in cursors[:at])
     async with wrong_service(*(query_body(next_cursor=cursor) for cursor in cursors)) as (client, server):
         with pytest.raises(MalformedAnswerError, match=r"second time @ \$\.next_cursor"):
@@ -138,7 +138,7 @@ async def test_a_series_twice_on_two_pages() -> None:
     ],
 )
 async def test_a_series_that_was_not_asked_for(asked: dict[str, Any]) -> None:
-    """By metric, path or group (spec 4.3 rule 1)."""
+    """A series that was not asked for, by metric, path or group, is refused (spec 4.3 rule 1)."""
     with pytest.raises(MalformedAnswerError, match=r"'A-sales' .* was not asked for @ \$\.series\[0\]"):
         await read_query(query_body(SALES), **asked)
 
@@ -199,7 +199,7 @@ async def test_a_series_under_another_group_than_its_own() -> None:
 
 
 async def test_a_group_that_two_pages_describe_differently() -> None:
-    """Neither description is guessed to be the right one."""
+    """Two descriptions of one group are refused: neither is guessed to be the right one."""
     other = catalogue_body(LISTED_TOO)
     other["groups"][0]["basis"] = "other"
     async with wrong_service(metadata(), catalogue_body(LISTED, next_cursor="a"), other) as (client, _):
@@ -208,7 +208,7 @@ async def test_a_group_that_two_pages_describe_differently() -> None:
 
 
 async def test_the_error_tells_operation_and_time() -> None:
-    """So that it can be reported."""
+    """The error of a malformed answer has the operation and the time, for a report."""
     with pytest.raises(MalformedAnswerError) as caught:
         await read_query(query_body(SALES, entity_id=OTHER))
     assert caught.value.operation == "query"

@@ -119,7 +119,7 @@ async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtu
 async def test_a_run_that_sleeps_comes_further_every_day_by_a_small_allowance(
     tmp_path: Path, virtual_clock: Any
 ) -> None:
-    """With all connections in use: each midnight lets at least one entity be done."""
+    """With all connections in use, each midnight's small allowance finishes at least one entity."""
     bucket = TokenBucket(daily_budget=30, clock=virtual_clock)
     ids, stop = [each.entity_id for each in LARGE], asyncio.Event()
     asyncio.get_running_loop().call_later(len(ids) * 86_400, stop.set)

@@ -57,7 +57,7 @@ async def test_a_refresh_counts_everything_without_asking(client: Client, folder
 
 
 async def test_an_entity_that_cannot_be_read_is_named(client: Client, folder: Path) -> None:
-    """It counts one request, as it will in the run."""
+    """An entity that cannot be read is named, and counts the one request that the run will spend."""
     cost = await extract_cost(client, [NOBODY], Select(), Annual(), to=folder, read_catalogues=True)
     assert [each.entity_id for each in cost.failed] == [NOBODY]
     assert NOBODY in str(cost)
@@ -102,14 +102,14 @@ async def test_an_estimate_that_uses_up_the_budget_says_that_the_run_does_not_fi
 async def test_an_estimate_that_the_service_refuses_is_its_error(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """Until when, nobody can tell better."""
+    """A refusal of the service is the estimate's error: nobody else knows until when it lasts."""
     sandbox.inject(Status(operation="dataset", status=429, retry_after=5000))
     with pytest.raises(AllowanceExhaustedError):
         await extract_cost(client, IDS, Select(), Annual(), to=folder, read_catalogues=True)
 
 
 async def test_an_estimate_counts_its_own_requests(client: Client, folder: Path) -> None:
-    """Not those that others send over the client meanwhile."""
+    """An estimate counts its own requests, and not what others send over the client meanwhile."""
     cost, _ = await asyncio.gather(
         extract_cost(client, IDS, Select(), Annual(), to=folder, read_catalogues=True),
         extract(client, IDS, Select(), Annual(), to=folder.parent / "other"),

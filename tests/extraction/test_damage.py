@@ -222,7 +222,7 @@ async def test_a_full_disk_is_called_one_wherever_it_is_met(
 
 
 async def test_random_damage_deletes_nothing_and_ends_in_one_error_or_a_repair(tmp_path: Path) -> None:
-    """Of the journal, its parts, and the files; `nox -s damage -- 1000` does it more often."""
+    """Damage of the journal, its parts or the files ends in one error or a repair, and deletes nothing."""
     outcome = await damage(30, 1, tmp_path)
     outcome.check()
 

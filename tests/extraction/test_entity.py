@@ -40,7 +40,7 @@ async def test_what_the_catalogue_lacks_is_no_failure(client: Client) -> None:
 
 
 async def test_a_predicate_needs_no_name_where_nothing_is_written(client: Client) -> None:
-    """Only files have to say what was asked."""
+    """A predicate needs a name only where files have to say what was asked."""
     picked = (await client.catalogue(IDS[0])).series[0]
     select = Select(where=lambda series: series.series_id == picked.series_id)
     answer = await read_entity(client, IDS[0], select, Annual())
@@ -79,7 +79,7 @@ async def test_a_400_for_ids_of_an_old_publication_starts_the_read_over(
 
 
 async def test_any_other_400_is_its_error(client: Client, sandbox: Sandbox) -> None:
-    """With what the service says; it is not tried again."""
+    """Any other 400 is the error of the read, with the service's words, and is not tried again."""
     sandbox.inject(Status(status=400, code="validation_failed", operation="query"))
     with pytest.raises(ValidationFailedError, match="validation_failed"):
         await read_entity(client, IDS[0], Select(), Annual())
@@ -99,7 +99,7 @@ async def test_any_other_400_is_its_error(client: Client, sandbox: Sandbox) -> N
 async def test_a_wrong_argument_is_refused_before_a_request_is_sent(
     client: Client, sandbox: Sandbox, changed: dict[str, Any], error: type[Exception], said: str
 ) -> None:
-    """By its name."""
+    """A wrong argument is refused by name before a request is sent."""
     right: dict[str, Any] = {
         "client": client,
         "entity_id": IDS[0],
@@ -112,6 +112,6 @@ async def test_a_wrong_argument_is_refused_before_a_request_is_sent(
 
 
 async def test_an_entity_without_a_dataset_is_not_found(client: Client) -> None:
-    """As for every other read."""
+    """An entity without a dataset is NotFoundError, as in every other read."""
     with pytest.raises(NotFoundError):
         await read_entity(client, NOBODY, Select(), Annual())

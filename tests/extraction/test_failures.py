@@ -32,7 +32,7 @@ from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, nam
 
 
 async def test_one_bad_entity_does_not_stop_the_others(client: Client, folder: Path) -> None:
-    """It stands in the report with what the service's support asks for."""
+    """An entity that fails is reported with what the service's support asks for; the others go on."""
     report = await extract(client, (IDS[0], NOBODY, IDS[1]), Select(), Annual(), to=folder)
     assert [each.state for each in report.entities] == ["done", "failed", "done"]
     (failed,) = report.failed
@@ -105,7 +105,7 @@ async def test_an_unfinished_file_that_cannot_be_deleted_at_the_end_is_logged(
 async def test_a_failed_entity_is_tried_again_by_the_next_run(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """And an answer that breaks the spec is a failure like any other."""
+    """The next run tries a failed entity again, also one whose answer broke the spec."""
     sandbox.inject(Status(operation="query", nth=1, status=200, body=b"{}"))
     report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
     assert [each.failure.error for each in report.failed if each.failure] == ["MalformedAnswerError"]
@@ -195,7 +195,7 @@ async def test_passing_failures_are_not_seen(tmp_path: Path) -> None:
 async def test_a_token_that_the_service_echoes_reaches_no_file_and_no_report(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """It is cut out of the error before anything is written."""
+    """An echoed token is cut out of the error before anything is written."""
     body = b'{"error":{"code":"forbidden","message":"no access with %b"}}' % sandbox.token.encode()
     sandbox.inject(Status(operation="query", status=403, body=body))
     report = await extract(client, IDS, Select(), Annual(), to=folder)
@@ -323,7 +323,7 @@ def read_only(request: pytest.FixtureRequest) -> Iterator[Path]:
 async def test_a_read_only_folder_is_one_clear_error(
     sandbox: Sandbox, client: Client, folder: Path, read_only: Path
 ) -> None:
-    """It names the file, and no request was spent."""
+    """A read-only folder is one error that names the file, before a request is spent."""
     with pytest.raises(PermissionError, match=r"/night(\.journal)?/"):
         await extract(client, IDS, Select(), Annual(), to=read_only)
     assert sandbox.log == []

@@ -62,7 +62,7 @@ async def test_a_file_says_what_it_is(client: Client, folder: Path) -> None:
 
 
 async def test_an_entity_without_rows_has_a_file_all_the_same(client: Client, folder: Path) -> None:
-    """It is done, its file has the columns and no row, and the folder still reads as one table."""
+    """An entity without rows has a file with the columns, so that the folder reads as one table."""
     report = await extract(client, IDS, Select(label="no such label"), Annual(), to=folder)
     assert [each.rows for each in report.done] == [0] * len(IDS)
     assert pl.read_parquet(folder).shape == (0, len(COLUMNS))

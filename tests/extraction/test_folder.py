@@ -32,7 +32,7 @@ async def test_an_id_too_long_for_a_file_name_is_extracted_all_the_same(tmp_path
 async def test_what_is_no_folder_is_refused_before_anything_happens(
     sandbox: Sandbox, client: Client, tmp_path: Path
 ) -> None:
-    """By the estimate too: a plain file, and a link that leads nowhere but to itself."""
+    """The run and the estimate refuse a plain file, and a link to itself, before anything else."""
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name in ("file", "loop"):
@@ -61,7 +61,7 @@ async def test_a_folder_within_another_extraction_is_refused(
 
 
 async def test_a_journal_is_put_into_no_other_extraction_s_folder(client: Client, tmp_path: Path) -> None:
-    """Whatever that one is called."""
+    """A journal is put into no other extraction's folder, whatever that one is called."""
     await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night.journal")
     with pytest.raises(SelectionError, match=r"to: the journal would stand in .*night\.journal"):
         await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night")

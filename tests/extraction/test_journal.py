@@ -122,7 +122,7 @@ async def test_a_refusal_says_how_to_replace_the_files(client: Client, folder: P
 async def test_a_database_of_something_else_is_refused_and_left_as_it_is(
     client: Client, folder: Path
 ) -> None:
-    """Also one that has no version."""
+    """A database of something else is refused and left as it is, with or without a version."""
     (folder.parent / "night.journal").mkdir()
     with opened(folder) as other:
         other.execute("CREATE TABLE mine (name TEXT)")
@@ -142,7 +142,7 @@ def contents(place: Path) -> dict[str, Any]:
 async def test_an_estimate_beside_a_killed_run_sees_its_entities_and_writes_nothing(
     client: Client, killed: Path
 ) -> None:
-    """What the run had noted is not yet in the journal's one file."""
+    """An estimate sees what a killed run had noted beside the journal's one file, and writes nothing."""
     before = contents(killed.parent)
     assert "night.journal/journal.sqlite-wal" in before
     cost = await extract_cost(client, IDS, Select(), Annual(), to=killed)
@@ -225,7 +225,7 @@ async def test_a_file_that_the_journal_does_not_know_is_refused(
 async def test_a_failure_is_noted_with_its_requests_and_leaves_those_of_the_file(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """With on_error="raise" too; a later success clears it."""
+    """A failure is noted with its requests, also with on_error="raise", and a later success clears it."""
     columns = "SELECT state, requests, failed_requests, error FROM entity"
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
     with opened(folder) as journal:

@@ -87,7 +87,7 @@ async def test_a_word_that_an_entity_lacks_gives_no_rows(
 async def test_what_no_entity_knows_is_told_with_what_comes_close(
     client: Client, folder: Path, catalogues: list[Catalogue]
 ) -> None:
-    """By an example from a catalogue that this run has read; a run that reads none has no example."""
+    """The message about ids that no entity has names what comes close in a catalogue read by this run."""
     metric = catalogues[0].series[0].metric_id
     asked = Select(f"{metric}x")
     told = (
@@ -117,7 +117,7 @@ def test_unknown_is_what_all_lack_in_the_order_of_asking(lacking: list[dict[str,
 
 
 async def test_nothing_is_called_unknown_while_an_entity_has_failed(client: Client, folder: Path) -> None:
-    """It may be the one that knows it."""
+    """Nothing is called unknown while an entity has failed: that one may have it."""
     report = await extract(client, [IDS[0], NOBODY], Select(metric_ids="Nonsense"), Annual(), to=folder)
     assert (dict(report.unknown), len(report.failed)) == ({}, 1)
 

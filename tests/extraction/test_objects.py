@@ -66,7 +66,7 @@ async def test_a_second_run_sends_one_request_an_entity_and_reads_what_has_chang
 async def test_an_estimate_reads_the_objects_and_writes_nothing(
     s3: S3, client: Client, sandbox: Sandbox
 ) -> None:
-    """What each took the last time stands in the object."""
+    """An estimate knows from each object what its entity took the last time, and writes nothing."""
     first = await extract(client, IDS[:4], Select(), Annual(), to=TO)
     sandbox.publish(COMPANIES[0])
     before = s3.everything()
@@ -91,14 +91,14 @@ async def test_another_question_is_refused_unless_it_replaces_the_objects(
 
 
 async def test_objects_without_rows_keep_no_other_question_out(s3: S3, client: Client) -> None:
-    """As in a folder."""
+    """Objects without rows keep no other question out, as in a folder."""
     await extract(client, IDS, Select(label="no such label"), Annual(), to=TO)
     await extract(client, IDS, Select(), Annual(), to=TO)
     assert s3.rows("night") == annual(*FIRST)
 
 
 async def test_a_copy_that_has_lost_its_metadata_is_known_by_its_footer(s3: S3, client: Client) -> None:
-    """And one of another name is of no extraction."""
+    """A copy without metadata is known by its footer; one under another name is of no extraction."""
     await extract(client, IDS, Select(), Annual(), to=TO)
     for key in s3.names("night/"):
         obstore.put(s3.store, key, bytes(obstore.get(s3.store, key).bytes()))
@@ -145,7 +145,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_second_driver_is_refused_while_the_first_is_at_work(
     s3: S3, client: Client, sandbox: Sandbox, quick: None
 ) -> None:
-    """It sees the lock renewed; after the first has ended it is welcome."""
+    """A second driver sees the lock renewed and is refused; after the first has ended it is let in."""
     sandbox.inject(Hang(operation="query", nth=1))
     first = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=TO))
     await wait_for(lambda: "query" in {served.operation for served in sandbox.log})
@@ -160,7 +160,7 @@ async def test_a_second_driver_is_refused_while_the_first_is_at_work(
 
 
 async def test_a_lock_that_nobody_renews_is_taken_over(s3: S3, client: Client, quick: None) -> None:
-    """Its driver was killed; the clocks of two machines are never compared."""
+    """The lock of a killed driver is taken over without comparing the clocks of two machines."""
     obstore.put(s3.store, "night.journal/lock", b"of a driver that was killed")
     await extract(client, IDS, Select(), Annual(), to=TO)
     assert s3.rows("night") == annual(*FIRST)
@@ -246,7 +246,7 @@ async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
 async def test_a_driver_that_could_not_renew_its_lock_in_time_writes_nothing_more(
     s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its process was stopped, or the store away: another run may be at work by now."""
+    """A driver that could not renew its lock in time stops writing: another run may have taken over."""
     monkeypatch.setattr(lock, "STALE_SECONDS", lock.RENEW_SECONDS + 0.3)
     sandbox.inject(Latency(operation="query", nth=1, seconds=1))
     with pytest.raises(ManifestMismatchError, match="not be renewed in time"):
@@ -288,7 +288,7 @@ async def test_a_missing_bucket_is_one_clear_error(s3: S3, client: Client, sandb
 async def test_a_store_that_is_away_is_one_clear_error(
     s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names the place and says why in one line."""
+    """A store that is away is one error that names the place and says why in one line."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setitem(prefix.RETRY, "max_retries", 1)
     with pytest.raises(OSError, match=r"the store failed.*s3://figures/night") as raised:
@@ -363,7 +363,7 @@ async def test_a_wrong_address_is_refused_and_shows_no_secret(
 async def test_the_token_is_in_no_object_and_no_log(
     s3: S3, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither in a key, nor in metadata, nor in a file, whatever is logged; nor the store's secret."""
+    """Neither the token nor the store's secret is in a key, in metadata, in a file or in a log."""
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
     monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)

@@ -80,7 +80,7 @@ async def test_progress_says_that_all_wait_for_a_pause_that_another_client_has_m
 
 @pytest.mark.virtual
 async def test_who_has_failed_for_good_waits_no_more(sandbox: Sandbox, folder: Path) -> None:
-    """And short waits are told as such, not as none."""
+    """Who has failed for good waits no more, and short waits are shown as such."""
     sandbox.inject(Status(operation="query", status=503))
     told: list[ExtractProgress] = []
     async with Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=3)) as client:
@@ -95,7 +95,7 @@ async def test_who_has_failed_for_good_waits_no_more(sandbox: Sandbox, folder: P
 async def test_a_callback_that_fails_does_not_disturb_the_run(
     client: Client, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its error is logged."""
+    """The error of a callback is logged and does not disturb the run."""
 
     def broken(progress: ExtractProgress) -> None:
         raise ZeroDivisionError

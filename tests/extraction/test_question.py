@@ -96,7 +96,7 @@ def test_a_predicate_counts_by_its_name() -> None:
 
 
 def test_the_hash_is_the_same_tomorrow() -> None:
-    """It depends on nothing but the question: folders outlive processes."""
+    """The hash depends on nothing but the question, since folders outlive processes."""
     question = SharedQuestion(Select(metric_ids=["b", "a"], label="É"), Annual(last=3))
     select = '"select":{"label":"é","metric_ids":["a","b"]}'
     assert select in question.text
@@ -119,5 +119,5 @@ def test_the_text_of_a_question_is_written_once() -> None:
     ],
 )
 def test_what_differs_is_named(other: SharedQuestion, part: str) -> None:
-    """Only that."""
+    """Only what differs between two questions is named."""
     assert differences(other.text, SharedQuestion(Select(), Annual()).text).split(" ")[0] == part

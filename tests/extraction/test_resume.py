@@ -32,7 +32,7 @@ async def test_what_has_not_changed_costs_one_request(client: Client, sandbox: S
 
 
 async def test_what_has_changed_is_read_again(client: Client, sandbox: Sandbox, folder: Path) -> None:
-    """Only that one, without a second request for the metadata, and its file is of the new publication."""
+    """An entity with a new publication is read again, alone, with one request for the metadata."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     sandbox.publish(COMPANIES[2])
     since = len(sandbox.log)
@@ -79,7 +79,7 @@ async def test_a_damaged_file_is_written_anew(client: Client, folder: Path, dama
 
 
 async def test_a_refresh_reads_everything_again(client: Client, folder: Path) -> None:
-    """Whatever the journal says."""
+    """A refresh reads everything again, whatever the journal says."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     report = await extract(client, IDS, Select(), Annual(), to=folder, refresh=True)
     assert len(report.done) == len(IDS)
@@ -158,7 +158,7 @@ async def test_a_journal_that_is_none_is_refused_or_begun(
 
 
 async def test_a_journal_of_a_later_version_is_refused(client: Client, folder: Path) -> None:
-    """What it means can't be known."""
+    """A journal of a later version is refused, since what it means can't be known."""
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
     journal = sqlite3.connect(folder.parent / "night.journal" / "journal.sqlite")
     journal.execute("PRAGMA user_version = 99")

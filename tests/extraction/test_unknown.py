@@ -24,7 +24,7 @@ from tests.extraction.conftest import FIRST, IDS, annual, names, rows
 async def test_an_estimate_that_reads_the_catalogues_refuses_what_no_entity_has(
     client: Client, folder: Path
 ) -> None:
-    """With what comes close; without the catalogues nothing is known."""
+    """With the catalogues an estimate refuses what no entity has, and names what comes close."""
     catalogue = await client.catalogue(IDS[0])
     asked = Select(metric_ids=f"{catalogue.series[0].metric_id}x")
     with pytest.raises(SelectionError, match=r"none of the 6 entities has metric_ids 'gen:.*x'.*close: gen:"):
@@ -33,7 +33,7 @@ async def test_an_estimate_that_reads_the_catalogues_refuses_what_no_entity_has(
 
 
 async def test_an_estimate_over_finished_files_knows_what_they_lack(client: Client, folder: Path) -> None:
-    """It need not read their catalogues again."""
+    """An estimate over finished files knows what they lack without reading catalogues again."""
     asked = Select(metric_ids=[(await client.catalogue(IDS[0])).series[0].metric_id, "Nonsense"])
     with pytest.raises(UnknownToAllError):
         await extract(client, IDS, asked, Annual(), to=folder)
@@ -61,7 +61,7 @@ async def test_a_misspelt_id_ends_the_run_after_three_entities_and_keeps_the_fol
 
 
 async def test_a_rare_id_can_be_asked_for_all_the_same(client: Client, folder: Path) -> None:
-    """With allow_unknown=True, or where some entity of the folder has had it before."""
+    """A rare id can be asked for with allow_unknown=True, or where an entity of the folder has had it."""
     catalogues = [await client.catalogue(entity_id) for entity_id in IDS]
     asked = Select.of(
         next(
@@ -108,7 +108,7 @@ async def test_a_report_says_where_each_file_stands(client: Client, folder: Path
 async def test_an_address_that_no_store_answers_is_refused_and_makes_no_folder(
     sandbox: Sandbox, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
-    """It was once taken for the name of a local folder."""
+    """An address of an unknown store is refused and never taken for the name of a local folder."""
     monkeypatch.chdir(tmp_path)
     for ask in (extract, extract_cost):
         with pytest.raises(ArgumentError, match=r"to: .*is no address"):
@@ -122,7 +122,7 @@ async def test_an_address_that_no_store_answers_is_refused_and_makes_no_folder(
 async def test_a_file_address_of_no_folder_here_is_refused(
     sandbox: Sandbox, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
-    """Of another machine, of no path, or with a part that would be dropped."""
+    """A file URL of another machine, without a path, or with a part that would be dropped is refused."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ArgumentError, match=r"to: .* is no folder of this machine: write file:///path"):
         await extract(client, IDS, Select(), Annual(), to=to)
@@ -130,7 +130,7 @@ async def test_a_file_address_of_no_folder_here_is_refused(
 
 
 async def test_a_file_address_is_the_local_folder(client: Client, folder: Path) -> None:
-    """By its own code, with its journal; a space is written %20."""
+    """A file URL is the local folder that it names, with %20 for a space, and its journal."""
     place = folder.with_name("my night")
     await extract(client, IDS[:1], Select(), Annual(), to=f"file://{folder.parent}/my%20night")
     assert rows(place) == annual(FIRST[0])

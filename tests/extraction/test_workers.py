@@ -83,7 +83,7 @@ async def test_a_process_pool_writes_what_one_process_writes(
 async def test_what_has_changed_is_read_by_workers_again(
     sandbox: Sandbox, client: Client, folder: Path, threads: Executor
 ) -> None:
-    """They are told what the driver knows of the files."""
+    """Workers read again what has changed, knowing the driver's files."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     sandbox.publish(COMPANIES[3])
     report = await extract(Client.from_env, IDS, Select(), Annual(), to=folder, executor=threads)
@@ -92,7 +92,7 @@ async def test_what_has_changed_is_read_by_workers_again(
 
 
 async def test_failures_are_reported_and_noted_by_the_driver(folder: Path, threads: Executor) -> None:
-    """With the error's class, as in one process; on_error="raise" ends the run with it."""
+    """Failures have the error's class, as in one process, and on_error="raise" ends the run with it."""
     ids = (IDS[0], NOBODY, IDS[1])
     told: list[ExtractProgress] = []
     asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1}
@@ -231,7 +231,7 @@ async def test_a_used_up_allowance_ends_the_run_and_is_no_failure(
 async def test_a_run_that_waits_for_the_allowance_does_so_in_the_driver(
     folder: Path, monkeypatch: pytest.MonkeyPatch, threads: Executor
 ) -> None:
-    """Also when the first few entities have used it up; a worker is never asleep."""
+    """The driver waits for the allowance, even if the first few entities have used it up."""
     monkeypatch.setattr(run, "_LOOK_SECONDS", 0.01)
     waits = list[str]()
 
@@ -351,7 +351,7 @@ async def test_a_run_cancelled_twice_waits_all_the_same(sandbox: Sandbox, folder
 
 
 async def test_an_error_takes_back_what_has_not_begun(sandbox: Sandbox, folder: Path) -> None:
-    """It reaches the caller at once, and nothing more is spent."""
+    """An error reaches the caller at once, and chunks that have not begun are taken back."""
     with ThreadPoolExecutor(1) as executor:
         asked: dict[str, Any] = {"executor": executor, "chunk": 1, "allow_unknown": True}
         with pytest.raises(NotFoundError):
@@ -366,7 +366,7 @@ async def test_an_error_takes_back_what_has_not_begun(sandbox: Sandbox, folder: 
 async def test_a_full_disk_of_a_worker_is_one_clear_error_and_loses_nothing(
     client: Client, folder: Path
 ) -> None:
-    """It names the file; the same call goes on when there is space."""
+    """A worker's full disk is one error that names the file; the same call goes on when there is space."""
     await extract(client, IDS[:2], Select(), Annual(), to=folder)
     before = rows(folder)
     with processes(1) as executor:

@@ -94,7 +94,7 @@ def eager(document: dict[str, Any]) -> dict[str, list[tuple[Period, Value]]]:
 @settings(max_examples=50)
 @given(documents())
 def test_values_decoded_late_are_those_decoded_at_once(document: dict[str, Any]) -> None:
-    """By the page and by the panel; every field, exactly."""
+    """Values decoded late equal those decoded at once, by page and by panel, in every field."""
     whole = eager(document)
     page = read_query_page(encoded(document))
     for series in page.series:

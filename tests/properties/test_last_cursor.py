@@ -48,7 +48,7 @@ OTHERS = st.sampled_from(
 def test_nothing_else_is_taken_for_a_cursor(
     body: dict[str, Any], elsewhere: str | None, last: dict[str, Any], compact: bool
 ) -> None:
-    """Neither what only looks like one, in a name, in a text or further in, nor null."""
+    """Neither null nor what only looks like a cursor in a name, a text or further in is taken for one."""
     first = {} if "next_cursor" in last else {"next_cursor": elsewhere}
     body.pop("next_cursor", None)
     text = json.dumps({**first, **body, **last}, separators=(",", ":") if compact else None)

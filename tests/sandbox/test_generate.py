@@ -222,6 +222,6 @@ def test_a_table_has_the_cells_that_were_asked_for(density: float, blocks: int, 
     "wrong", [{"groups": 4}, {"groups": 0}, {"density": 0}, {"density": 1.1}, {"blocks": 0}, {"blocks": 5}]
 )
 def test_a_table_out_of_range_is_refused(wrong: dict[str, float]) -> None:
-    """By the name of the number."""
+    """A table out of range is refused by the name of the number."""
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
         generate_table(1, **{"metrics": 4, "paths": 9, **wrong})  # type: ignore[arg-type]

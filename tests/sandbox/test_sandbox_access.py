@@ -130,7 +130,7 @@ def test_a_percent_encoded_letter_of_a_path_is_that_letter(desk: Desk, path: str
 
 
 def test_an_encoded_slash_does_not_part_a_path(desk: Desk) -> None:
-    """It belongs to the segment that it stands in."""
+    """An encoded slash belongs to the path segment that it stands in."""
     assert desk.reply("GET", "/v1%2Fusage").status == 404
     assert desk.reply("GET", DATASET.replace("/dataset", "%2Fdataset")).status == 404
 
@@ -149,13 +149,13 @@ def test_other_paths_are_404(desk: Desk, path: str) -> None:
 def test_another_method_is_405_and_names_the_right_one(
     desk: Desk, method: str, path: str, allowed: str
 ) -> None:
-    """Not shown in spec."""
+    """Another method gets 405 and the right one in Allow, which the spec does not show."""
     reply = desk.reply(method, path)
     assert (reply.status, reply.headers["Allow"]) == (405, allowed)
 
 
 def test_a_body_too_large_is_413(desk: Desk) -> None:
-    """Not shown in spec; the server hands on a body over its size as None."""
+    """A body that is too large, which the server hands on as None, gets 413; the spec does not show it."""
     assert desk.reply("POST", f"{DATASET}/query", body=None).status == 413
 
 
@@ -232,7 +232,7 @@ def test_the_rate_admits_a_burst_and_then_one_by_one(desk: Desk) -> None:
 
 @pytest.mark.parametrize("wrong", [{"allowance": -1}, {"rate": 0}, {"burst": 0}])
 def test_a_wrong_account_is_refused_when_it_is_made(wrong: dict[str, int]) -> None:
-    """By the name of the field."""
+    """A wrong account is refused by the name of the field when it is made."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Account("main", **wrong)
 

@@ -74,7 +74,7 @@ async def test_a_status_brings_nothing_of_the_answer_it_replaces(
 
 
 async def test_a_body_can_be_anything(sandbox: Sandbox, caller: Caller) -> None:
-    """As from a proxy in between."""
+    """A fault can send any body, as a proxy in between might."""
     sandbox.inject(Status(status=200, body=b"<html>"))
     assert await caller.get() == (200, b"<html>")
 
@@ -116,7 +116,7 @@ async def test_other_content_under_the_same_id_is_an_answer_that_says_so(
 
 
 def test_a_broken_publication_is_refused_when_the_fault_is_made() -> None:
-    """By its place in the document; else it would come up within a request."""
+    """A broken publication is refused by its place in the document when the fault is made."""
     with pytest.raises(BrokenDatasetError, match=r"\$.*format"):
         Switch(publication={"format": "none"})
 
@@ -145,7 +145,7 @@ async def test_a_connection_can_end_before_or_within_the_body(
 async def test_closing_cuts_off_whoever_waits(
     publication: Publication, session: aiohttp.ClientSession, fault: Fault
 ) -> None:
-    """And leaves nothing of it."""
+    """Closing cuts off whoever waits, and leaves no task behind."""
     before = asyncio.all_tasks()
     sandbox = Sandbox(publication, faults=[fault])
     await sandbox.start()
@@ -173,7 +173,7 @@ async def test_closing_cuts_off_whoever_waits(
     ],
 )
 def test_a_wrong_fault_is_refused_when_it_is_made(kind: type[Fault], wrong: dict[str, Any]) -> None:
-    """By field, value and what would be right: one that meets nothing would make a test pass for nothing."""
+    """A wrong fault is refused by field, value and what would be right, rather than meet nothing."""
     ((name, value),) = wrong.items()
     with pytest.raises((ValueError, TypeError)) as caught:
         kind(**wrong)

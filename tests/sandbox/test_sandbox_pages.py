@@ -83,7 +83,7 @@ def test_the_size_of_a_page_is_no_part_of_the_selection(desk: Desk) -> None:
 
 
 def test_a_cursor_that_was_tampered_with_is_400(desk: Desk) -> None:
-    """It is sealed: any other text is refused."""
+    """A cursor is sealed, so any other text is refused."""
     cursor = next(pages(desk, limit=2))["next_cursor"]
     for at, char in product(range(len(cursor)), "A+"):
         tampered = cursor[:at] + char + cursor[at + 1 :]
@@ -338,7 +338,7 @@ def test_gzip_is_for_clients_that_accept_it(desk: Desk) -> None:
     "wrong", [{"periods": "all"}, {"order": None}, {"pages": 3}, {"metadata_lag": -1}, {"trailing": "narrow"}]
 )
 def test_a_wrong_dialect_is_refused_when_it_is_made(wrong: dict[str, Any]) -> None:
-    """By the name of the switch."""
+    """A wrong dialect is refused by the name of the switch when it is made."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Dialect(**wrong)
 

@@ -48,7 +48,7 @@ def test_loading_the_plugin_imports_nothing_but_itself() -> None:
 
 
 def test_a_run_without_the_fixture_imports_no_sandbox(pytester: pytest.Pytester) -> None:
-    """Nor the client, nor aiohttp, which would take a third of a second."""
+    """A run without the fixture imports neither the sandbox nor the client nor aiohttp."""
     pytester.makepyfile(
         """
         import sys

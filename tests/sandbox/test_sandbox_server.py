@@ -63,7 +63,7 @@ async def test_a_sandbox_can_be_started_again(
 
 
 async def test_a_sandbox_shows_where_it_listens() -> None:
-    """And no token; before and after, that it does not run."""
+    """The repr shows where the sandbox listens, or that it does not run, and no token."""
     sandbox = Sandbox()
     assert repr(sandbox) == "<Sandbox, not running>"
     async with sandbox:
@@ -126,7 +126,7 @@ async def test_a_body_that_is_no_json_is_logged_as_it_came(
 async def test_a_body_over_a_megabyte_is_refused_in_json(
     sandbox: Sandbox, session: aiohttp.ClientSession
 ) -> None:
-    """With an error object, as everything else."""
+    """A body over a megabyte is refused with an error object, as everything else."""
     url = f"{sandbox.base_url}/v1/entities/{ENTITY}/dataset/query"
     async with session.post(url, data=BytesIO(b" " * 1_100_000)) as response:
         assert response.status == 413
@@ -134,7 +134,7 @@ async def test_a_body_over_a_megabyte_is_refused_in_json(
 
 
 async def test_the_openapi_document_needs_no_token(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """It names this server and the five operations."""
+    """The OpenAPI document needs no token, and names this server and the five operations."""
     async with session.get(f"{sandbox.base_url}/openapi.json") as response:
         document = await response.json()
     assert document["openapi"].startswith("3.1")
@@ -158,7 +158,7 @@ async def test_publishing_takes_hold_at_once(sandbox: Sandbox, caller: Caller, l
 
 
 async def test_a_broken_dataset_changes_nothing(sandbox: Sandbox, caller: Caller) -> None:
-    """It is read and checked before anything is put in its place."""
+    """A broken dataset is refused before anything is put in its place."""
     with pytest.raises(BrokenDatasetError):
         sandbox.publish(b"{}")
     assert json.loads((await caller.get())[1])["dataset_id"] == FIRST
@@ -184,7 +184,7 @@ async def test_a_file_store_remembers(
 
 
 async def test_a_store_of_something_else_is_one_clear_error(tmp_path: Path) -> None:
-    """It names the file and says what to do."""
+    """A store of something else is one error that names the file and says what to do."""
     store = tmp_path / "notes.txt"
     await asyncio.to_thread(store.write_text, "not a database, and longer than the header of one " * 20)
     with pytest.raises(SandboxError, match=r"notes\.txt.*new file"):
@@ -201,7 +201,7 @@ async def test_datasets_are_served_all_or_none(tmp_path: Path, publication: Publ
 
 
 async def test_a_port_in_use_is_one_clear_error(sandbox: Sandbox, publication: Publication) -> None:
-    """It names the port and says what to do."""
+    """A port in use is one error that names the port and says what to do."""
     port = int(sandbox.base_url.rpartition(":")[2])
     with pytest.raises(PortInUseError, match=f"{port}.*another"):
         await Sandbox(publication, port=port).start()
@@ -215,7 +215,7 @@ async def test_a_foreign_address_is_one_clear_error() -> None:
 
 @pytest.mark.parametrize("wrong", [{"port": 70_000}, {"port": -1}, {"host": "a" * 70}, {"host": "a..b"}])
 async def test_an_address_that_cannot_be_is_one_clear_error(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    """And the store is free again for the next try."""
+    """An address that cannot be is one error, and the store is free again for the next try."""
     store = tmp_path / "service.db"
     with pytest.raises(SandboxError, match=f"{next(iter(wrong.values()))}.*choose"):
         await Sandbox(store=store, **wrong).start()
@@ -305,7 +305,7 @@ async def test_a_token_needs_an_account(sandbox: Sandbox) -> None:
 
 
 async def test_a_single_permission_may_be_given_as_text(sandbox: Sandbox, caller: Caller) -> None:
-    """By its short name, or with the base URL before it; other endpoints are closed to such a token."""
+    """A single permission may be given as text, by its short name or with the base URL before it."""
     for permission in ("datasets:read", f"{sandbox.base_url}/datasets:read", "usage:read"):
         sandbox.token = sandbox.issue_token(permissions=permission)
         await caller.get()
@@ -323,7 +323,7 @@ async def test_starting_twice_is_refused_and_closing_twice_is_not(sandbox: Sandb
 async def test_the_allowance_goes_by_the_given_clock(
     publication: Publication, session: aiohttp.ClientSession
 ) -> None:
-    """So does the Date header."""
+    """The allowance and the Date header go by the given clock."""
     now = datetime(2026, 5, 4, 23, 59, 50, tzinfo=UTC)
     async with Sandbox(publication, allowance=1, clock=lambda: now) as sandbox:
         url = f"{sandbox.base_url}/v1/entities/{ENTITY}/dataset"
@@ -337,7 +337,7 @@ async def test_the_allowance_goes_by_the_given_clock(
 async def test_the_rate_goes_by_the_clock_of_the_loop(
     publication: Publication, session: aiohttp.ClientSession
 ) -> None:
-    """So it passes in virtual time."""
+    """The rate goes by the loop's clock, so it passes in virtual time."""
     async with Sandbox(publication, rate=0.01, burst=2) as sandbox:
         caller = Caller(session, sandbox)
         assert await caller.statuses(3) == [200, 200, 429]

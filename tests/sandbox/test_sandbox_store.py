@@ -69,7 +69,7 @@ def test_other_content_is_refused_after_a_restart_too(
 def test_an_earlier_publication_can_become_current_again(
     desk: Desk, publication: Publication, later: Publication
 ) -> None:
-    """As a fault may have it, there and back."""
+    """An earlier publication can become current again, as a fault may have it."""
     for current in (later, publication, later):
         desk.store.publish(current)
         assert desk.dataset()[1]["dataset_id"] == current.dataset_id

@@ -44,7 +44,7 @@ def test_usage_is_the_account_s_whichever_token_asks(desk: Desk) -> None:
 
 
 def test_a_range_left_open_ends_today_and_starts_where_it_ends(desk: Desk) -> None:
-    """Not shown in spec."""
+    """A range left open ends today and starts where it ends, which the spec does not show."""
     assert [day["date"] for day in desk.get("/v1/usage")[1]["days"]] == ["2026-03-01"]
     assert len(desk.get("/v1/usage", start_date="2026-02-01")[1]["days"]) == 29
     assert len(desk.get("/v1/usage", end_date="2025-02-01")[1]["days"]) == 1
@@ -80,5 +80,5 @@ def test_a_wrong_range_is_400_and_named(desk: Desk, given: dict[str, Any], named
 
 
 def test_limits_take_no_parameters(desk: Desk) -> None:
-    """Not shown in spec."""
+    """Limits take no parameters, which the spec does not show."""
     assert desk.get("/v1/limits", day="today")[0] == 400

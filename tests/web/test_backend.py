@@ -139,7 +139,7 @@ async def test_a_cancelled_handler_ends_its_work() -> None:
     "make", [lambda: errors.NotFoundError(status=404, **SERVICE), lambda: ValueError("x")]
 )
 async def test_the_works_own_error_comes_out_as_itself(make: Callable[[], Exception]) -> None:
-    """Neither wrapped nor grouped."""
+    """The work's own error comes out neither wrapped nor grouped."""
     error = make()
 
     async def fail() -> None:

@@ -55,7 +55,7 @@ async def test_nothing_is_left_out_where_nothing_could_be_asked() -> None:
 
 
 async def test_values_looked_at_later_say_whose_they_are() -> None:
-    """What is decoded only when looked at is refused with all that its page told."""
+    """Values that are refused when looked at have the facts of their page in the error."""
 
     def spoil(sent: Response, answer: Response) -> None:
         value = next(value for series in answer["series"] for value in series["values"] if value)

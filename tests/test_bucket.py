@@ -220,7 +220,7 @@ async def test_a_new_burst_is_filled_not_given() -> None:
 
 
 async def test_a_waiter_heavier_than_a_lowered_burst_goes_when_the_bucket_is_full() -> None:
-    """It is charged whole, so that the next one waits for its debt."""
+    """A waiter heavier than the burst is charged whole, so that the next one waits for its debt."""
     log = Log(TokenBucket(10, 5))
     await log.bucket.acquire(5)
     tasks = [*await log.start(1, "heavy", 5), *await log.start(1, "light")]
@@ -486,7 +486,7 @@ async def test_the_later_of_both_ends_counts() -> None:
 
 
 async def test_stats_tell_what_the_bucket_is_doing() -> None:
-    """They are a frozen value of that moment."""
+    """Statistics are a frozen value of one moment."""
     bucket = TokenBucket(10, 2, daily_budget=50)
     log = Log(bucket)
     tasks = [*await log.start(3), *await log.start(1, lane="bulk")]

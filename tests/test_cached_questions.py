@@ -127,7 +127,7 @@ async def test_a_stream_of_cached_values_is_confirmed_before_its_first_piece() -
 
 @virtual
 async def test_what_lacks_is_asked_for_and_nothing_else() -> None:
-    """Its responses confirm the publication, so no metadata request is sent."""
+    """Responses about missing series confirm the publication, so no metadata request is sent."""
     async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
         catalogue = await cached.catalogue(ENTITY)
         few = Select.of(catalogue.series[:2])
@@ -441,7 +441,7 @@ async def test_a_cache_is_shared_by_the_clients_of_an_account_and_no_others() ->
 async def test_filling_up_from_a_large_catalogue_does_not_hold_the_loop_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It looks at the whole catalogue, also for one series that is missing."""
+    """The whole catalogue is looked at for one missing series, and the loop goes on meanwhile."""
     threads = []
 
     def watched(*arguments: Any, **options: Any) -> Any:
@@ -475,7 +475,7 @@ async def test_run_asks_again_for_what_was_evicted_since_it_was_planned() -> Non
 @virtual
 @pytest.mark.parametrize("with_cache", [False, True])
 async def test_equal_questions_at_the_same_time_share_their_requests(with_cache: bool) -> None:
-    """They count for the one who asked first; one that leaves does not spoil it for the others."""
+    """Shared requests count for the question that came first, and leaving it spoils no other."""
     cache = MemoryCache() if with_cache else None
     slow = Latency(seconds=1)
     async with service(faults=[slow]) as sandbox, client(sandbox, cache) as one:
@@ -495,7 +495,7 @@ async def test_equal_questions_at_the_same_time_share_their_requests(with_cache:
 @virtual
 @pytest.mark.parametrize("periods", [Trailing(6), Annual(last=1), FiscalRange()])
 async def test_a_plan_made_without_a_cache_fills_one_with_all_periods(periods: Any) -> None:
-    """It asks for some of them; what is kept answers questions about the others."""
+    """A plan made without a cache fills one with all periods, which answer other questions."""
     cache = MemoryCache()
     async with service() as sandbox, client(sandbox) as plain, client(sandbox, cache, max_age=60) as cached:
         await cached.catalogue(ENTITY)
@@ -718,7 +718,7 @@ def test_a_cache_changes_no_answer(
 @virtual
 @pytest.mark.parametrize("periods", [Annual(), Trailing(12), FiscalRange()])
 async def test_a_question_that_may_not_fill_the_cache_uses_it(periods: Any) -> None:
-    """It asks for what lacks and no more, and leaves the cache as it was."""
+    """A question that may not fill the cache asks only for what is missing, and leaves it as it was."""
     cache = MemoryCache()
     async with service() as sandbox, client(sandbox, cache) as cached, client(sandbox) as plain:
         catalogue = await cached.catalogue(ENTITY)

@@ -55,7 +55,7 @@ async def usage(client: Client) -> Any:
 async def test_a_read_cancelled_at_any_await_leaves_nothing_behind(
     read: Callable[[Client], Coroutine[Any, Any, Any]],
 ) -> None:
-    """It is cancelled after one turn of the loop, after two, and so on until it ends by itself."""
+    """A read cancelled after any number of turns of the loop leaves nothing behind."""
     ended = False
     turns = 0
     async with Sandbox(SMALL) as sandbox:

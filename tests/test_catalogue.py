@@ -256,7 +256,7 @@ def test_periods_are_resolved_against_the_catalogue(periods: PeriodSelection, re
 
 @pytest.mark.parametrize("periods", [Exact("FY1999"), Annual(2090), Quarterly(end=2020), FiscalRange(2090)])
 def test_periods_that_the_catalogue_does_not_have_are_refused(periods: PeriodSelection) -> None:
-    """It says what it has instead."""
+    """The error over periods that the catalogue does not have says what it has instead."""
     with pytest.raises(
         SelectionError, match=r"^periods: Example .* has none of .*; it has 2 periods, FY2023"
     ):
@@ -264,7 +264,7 @@ def test_periods_that_the_catalogue_does_not_have_are_refused(periods: PeriodSel
 
 
 def test_a_name_that_a_label_holds_is_suggested_by_its_metric() -> None:
-    """What a word means comes before what it looks like: "Sales" is no "Shares"."""
+    """A word in a label comes before a similar spelling: "Sales" does not suggest "Shares"."""
     sold = catalogue(
         series(1, "Revenue", "income", TOTAL, label="Net sales"), series(2, "Shares", "income", TOTAL)
     )
@@ -326,7 +326,7 @@ def test_what_is_lacking_is_told_by_field(metric_ids: set[str]) -> None:
 
 
 def test_unknown_words_are_lacking_like_ids() -> None:
-    """Only those that no series, or no group, bears."""
+    """A basis or cadence is unknown only if no series, or no group, has it."""
     select = Select(basis=["segment", "product"], cadence="yearly", period_meaning=["flow", "ratio"])
     assert EXAMPLE.missing(select) == {
         "basis": ("product",),

@@ -244,7 +244,7 @@ def test_a_timestamp_of_another_zone_is_the_same_moment_in_utc() -> None:
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
 def test_a_moment_that_utc_has_no_year_for_is_refused(text: str) -> None:
-    """It is an error of the answer, as any other."""
+    """A moment that UTC has no year for is an error of the answer, as any other."""
     with pytest.raises(MalformedAnswerError, match="from year 1 to 9999"):
         decode_dataset(replaced(METADATA, ("created_timestamp",), text))
 
@@ -306,7 +306,7 @@ def test_a_byte_order_mark_before_the_body_is_ignored(name: str) -> None:
 
 @given(st.binary(max_size=30))
 def test_no_bytes_raise_anything_else(body: bytes) -> None:
-    """Whatever comes, it is a result or a malformed answer."""
+    """Any bytes decode to a result or a malformed answer, and raise nothing else."""
     for decode in (decode_dataset, decode_catalogue_page, decode_json):
         with suppress(MalformedAnswerError):
             decode(body)

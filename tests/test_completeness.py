@@ -129,7 +129,7 @@ async def test_what_two_responses_leave_out_is_in_the_panel_without_values() -> 
 
 
 async def test_what_a_service_leaves_out_proves_nothing_of_other_series() -> None:
-    """It has left two out for good; another one that it loses once is asked for again all the same."""
+    """Series that a service has left out for good do not hide that it loses another one."""
     never = {series_id(*names) for names in NEVER}
     lose_later = without({FIRST}, 1)
     leave_out = without(never, 99)
@@ -173,7 +173,7 @@ async def test_a_service_that_lists_other_empty_series_may_leave_one_out() -> No
 
 @pytest.mark.parametrize("foreign", [False, True])
 async def test_a_series_that_another_response_listed_over_the_whole_span_is_lost(foreign: bool) -> None:
-    """It was there, at home or as a foreign one, and then two responses left it out."""
+    """A series that a response over the whole span listed, and two left out since, is an error."""
     losing = False
     lose = without({FIRST}, 99)
 
@@ -198,7 +198,7 @@ async def test_a_series_that_another_response_listed_over_the_whole_span_is_lost
 
 
 async def test_a_series_that_a_response_over_fewer_periods_listed_is_not_called_lost() -> None:
-    """What was listed for one year proves nothing of a response over all of them."""
+    """A series listed over fewer periods than all is not called lost."""
     losing = False
     lose = without({FIRST}, 99)
 

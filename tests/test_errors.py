@@ -218,7 +218,7 @@ def test_a_refusal_without_an_answer_is_reported_in_our_own_words(kind: type[Ser
 
 @pytest.mark.parametrize("kind", QUESTION)
 def test_an_error_about_the_question_can_be_reported_too(kind: type[AsyncfinError]) -> None:
-    """It has no attempt, so its own text is what there is to say."""
+    """An error about the question has no attempt, so its report has its own text."""
     error, message, versions = kind("a text").report().splitlines()
     assert (error, message) == (f"error: {kind.__name__}", "message: a text")
     assert versions.startswith("versions: asyncfin ")

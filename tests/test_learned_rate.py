@@ -266,7 +266,7 @@ async def test_no_refusal_raises_a_rate() -> None:
 
 @pytest.mark.virtual
 async def test_a_rate_that_is_set_ends_the_learning_and_none_begins_it_anew() -> None:
-    """What was learned is dropped either way."""
+    """Setting a rate ends the learning, setting None starts it over, and what was learned is dropped."""
     bucket = TokenBucket()
     await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
     bucket.rate = 7
@@ -278,7 +278,7 @@ async def test_a_rate_that_is_set_ends_the_learning_and_none_begins_it_anew() ->
 
 @pytest.mark.virtual
 async def test_a_rate_does_not_climb_unused() -> None:
-    """Only a grant that somebody waited for raises it, so that an idle hour leads to no herd."""
+    """Only a grant that was waited for raises the rate, so an idle hour leads to no herd."""
     bucket = TokenBucket()
     await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
     await bucket.acquire()

@@ -116,7 +116,7 @@ def test_what_is_no_entity_id_is_refused_with_its_value(entity_id: object) -> No
 
 @given(st.text(max_size=20), st.integers(1, 100))
 def test_a_cursor_is_sent_as_it_came(cursor: str, size: int) -> None:
-    """It is opaque: an empty one is sent too, and encoding it is the transport's part."""
+    """A cursor is opaque: an empty one is sent too, and encoding it is the transport's part."""
     request = catalogue_request(ENTITY, expected_dataset_id=DATASET_ID, page_size=size, cursor=cursor)
     assert request.params == (("expected_dataset_id", DATASET_ID), ("limit", str(size)), ("cursor", cursor))
 
@@ -288,7 +288,7 @@ def test_an_error_tells_all_that_is_known() -> None:
     )
 )
 def test_any_body_of_an_error_is_taken(body: Any) -> None:
-    """Its fields are text or None, never anything else."""
+    """Any body of an error gives texts or None, never anything else."""
     error = failure(dataset_request(ENTITY), answer(500, body))
     assert isinstance(error.code, str | None)
     assert isinstance(error.message, str)
@@ -355,7 +355,7 @@ def test_an_endless_wait_stays_a_wait() -> None:
 
 @given(st.text(max_size=40))
 def test_no_text_for_a_wait_raises(text: str) -> None:
-    """It is None or a finite number that is not negative."""
+    """Any text for a wait gives None or a finite number that is not negative, and raises nothing."""
     seconds = retry_after(answer(429, {}, retry_after=text))
     assert seconds is None or 0 <= seconds < 1e13
 
@@ -390,7 +390,7 @@ def test_a_publication_is_the_same_in_whatever_case_its_uuid_is_written() -> Non
 
 
 def test_a_page_of_another_publication_is_refused() -> None:
-    """Both differences are named."""
+    """A page of another publication and entity is refused with both differences."""
     dataset = read_dataset(dataset_request(ENTITY), answer(200, METADATA))
     check_publication(dataset, entity_id=ENTITY, dataset_id=DATASET_ID)
     with pytest.raises(MalformedAnswerError) as caught:
@@ -413,6 +413,6 @@ def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
 
 
 def test_requests_and_answers_show_no_body() -> None:
-    """Their reprs are for logs."""
+    """The reprs of requests and responses are for logs, so they show no body."""
     assert "secret" not in repr(Request("query", "POST", "/v1", body=b"secret"))
     assert "secret" not in repr(answer(200, b"secret", authorization="secret"))

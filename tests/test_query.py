@@ -106,7 +106,7 @@ def test_ids_are_texts(field: str, value: object) -> None:
 
 
 def test_the_metrics_cannot_be_left_out() -> None:
-    """They are required (spec 4.3)."""
+    """The metrics of a Query are required (spec 4.3)."""
     with pytest.raises(SelectionError, match=r"^metric_ids must"):
         query(metric_ids=None)
 

@@ -1000,7 +1000,7 @@ async def test_an_answer_without_a_length_that_ends_within_its_json_is_asked_for
 
 @pytest.mark.virtual
 async def test_a_204_is_whole_without_a_body_and_is_not_asked_for_again() -> None:
-    """It has neither a length nor JSON that could be cut (RFC 9110, section 15.3.5)."""
+    """A 204 has neither a length nor JSON that could be cut (RFC 9110, section 15.3.5)."""
     async with sending(dropping(b"HTTP/1.1 204 No Content\r\n\r\n")) as (_, sender, _):
         got = await sender.send(READ)
     assert (got.status, got.body, got.attempts) == (204, b"", 1)
@@ -1060,7 +1060,7 @@ class Unreachable(TokenBucket):
 
 
 async def test_the_error_of_a_bucket_that_is_out_of_reach_says_of_which_request_it_is() -> None:
-    """It comes while a 429 is recorded, after one attempt."""
+    """The error of a bucket that can't be told of a 429 says of which request and attempt it is."""
     async with sending(refusal(429, retry_after="1"), bucket=Unreachable()) as (_, sender, _events):
         with pytest.raises(BucketUnavailableError) as caught:
             await sender.send(READ)

@@ -106,7 +106,7 @@ def test_picking_what_is_no_series_is_refused(value: object) -> None:
     ],
 )
 def test_a_select_is_written_down_and_read_back(select: Select) -> None:
-    """Its JSON holds the given fields only, and its repr can be pasted."""
+    """The JSON of a Select holds the given fields only, and its repr can be pasted."""
     assert Select.from_json(select.to_json()) == select
     assert Select.from_json(select.to_json().encode()) == select
     assert eval(repr(select), {"Select": Select}) == select

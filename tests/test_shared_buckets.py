@@ -80,7 +80,7 @@ async def test_interactive_takes_the_moment_that_was_booked_for_bulk(make: Calla
 
 
 async def test_a_pause_is_seen_by_all_and_is_followed_by_no_herd(make: Callable[..., Any]) -> None:
-    """What was booked before it is booked again."""
+    """What was booked before a pause is booked again, so that no herd follows the pause."""
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         buckets = [await stack.enter_async_context(aclosing(make(rate=20))) for _ in range(4)]
@@ -410,7 +410,7 @@ def placed(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[s
 async def test_a_process_that_is_stopped_with_a_booking_holds_up_nobody(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Its moment is lost, the others go on at the pace; when it continues, it books again."""
+    """The moment of a stopped process is lost and the others go on; continued, it books again."""
     place, make = placed(kind, tmp_path, request)
     loop = asyncio.get_running_loop()
     async with (
@@ -621,7 +621,7 @@ async def test_a_file_that_cannot_be_used_is_one_clear_error(tmp_path: Path) -> 
 
 
 async def test_the_stats_of_a_closed_file_bucket_open_nothing(tmp_path: Path) -> None:
-    """They are what was last seen; a file that was deleted stays deleted."""
+    """A closed bucket's stats are what was last seen; a file that was deleted stays deleted."""
     path = tmp_path / "bucket"
     bucket = FileBucket(path, 5, 3, daily_budget=9)
     await bucket.acquire()
@@ -652,7 +652,7 @@ def test_reprs_show_the_settings_and_no_password(tmp_path: Path) -> None:
 
 
 async def test_without_a_server_nothing_is_sent_or_the_fallback_paces(tmp_path: Path) -> None:
-    """What the fallback has granted is booked when the server is there."""
+    """What the fallback has granted is booked when the server is there again."""
     with redis_server(tmp_path) as server:
         settings: dict[str, Any] = {"account": "us", "rate": 1000, "burst": 20, "daily_budget": 10}
         alone = RedisBucket(server.url, **settings)
@@ -748,7 +748,7 @@ async def test_an_allowance_used_up_while_the_server_is_away_turns_away_who_wait
 async def test_what_the_fallback_granted_is_booked_once_by_operations_at_the_same_time(
     tmp_path: Path,
 ) -> None:
-    """Both find it not booked yet, when the server is back."""
+    """Operations that find the fallback's grants unbooked at the same time book them once."""
     with redis_server(tmp_path) as server:
         settings: dict[str, Any] = {"account": "us", "rate": 1000, "burst": 20}
         async with aclosing(RedisBucket(server.url, **settings, fallback=TokenBucket(1000, 5))) as bucket:

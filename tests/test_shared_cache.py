@@ -36,7 +36,7 @@ async def test_clients_of_several_threads_share_what_is_kept() -> None:
 
 
 async def test_a_client_that_closes_half_way_ends_no_question_of_another() -> None:
-    """Both ask for the same series of one cache; the one that was first is cancelled and closed."""
+    """A client that is closed half way leaves other questions for the same series unharmed."""
     cache = MemoryCache()
     async with Sandbox(DATASET, faults=[Latency(seconds=0.2, operation="query")]) as sandbox:
         first = Client(sandbox.base_url, sandbox.token, cache=cache)
@@ -99,7 +99,7 @@ def test_a_class_is_not_taken_for_an_instance(options: dict[str, type]) -> None:
 
 @pytest.mark.parametrize("method", ["plan", "query", "catalogue"])
 async def test_a_wrong_max_age_is_an_argument_error_wherever_it_is_given(method: str) -> None:
-    """It is an argument of the library, not a question."""
+    """A wrong max_age is an argument of the library wherever it is given, not a question."""
     async with Client("https://example.org", "token") as client:
         question = () if method == "catalogue" else (Select(), Annual())
         with pytest.raises(ArgumentError, match="max_age"):

@@ -28,7 +28,7 @@ def page(numbers: Numbers, **changes: Any) -> bytes:
 
 
 async def test_foreign_series_leave_no_trace() -> None:
-    """Neither their values nor their periods are kept, and they may come at home later."""
+    """Neither values nor periods of foreign series are kept, and they may come at home later."""
     answer = stitch()
     await answer.add(
         page({"a.annual": {FY24: 1}, "b.annual": {FY22: 2}}), home=frozenset(IDS[:1]), asked=EVER

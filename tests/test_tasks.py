@@ -579,7 +579,7 @@ def test_without_an_asyncio_loop_a_client_says_that_it_needs_one(use: Callable[[
 
 
 def test_each_loop_has_a_value_of_its_own_which_goes_with_it() -> None:
-    """Within a loop it is the same each time; what a closed loop had is dropped when the next one asks."""
+    """A loop gets the same value each time; a closed loop's is dropped when the next one asks."""
     held = PerLoop(asyncio.Lock)
 
     async def asked() -> "list[weakref.ref[asyncio.Lock]]":

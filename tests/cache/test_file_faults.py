@@ -142,7 +142,7 @@ async def test_folder_and_files_are_closed_to_other_users(tmp_path: Path) -> Non
 
 
 async def test_nothing_secret_is_in_the_folder(tmp_path: Path) -> None:
-    """Neither the token nor a digest of it that could be guessed against: it is salted, and slow to make."""
+    """The folder holds neither the token nor a digest to guess it by: that is salted, and slow to make."""
     cache = FileCache(tmp_path / "cache")
     part = cache.partition(URL, "s3cr3t-t0ken-of-a-user")
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
@@ -361,7 +361,7 @@ def test_eight_processes_fill_one_folder_at_once(tmp_path: Path) -> None:
 
 
 def test_a_process_killed_within_a_put_harms_nobody(tmp_path: Path) -> None:
-    """What is in the file is right, and the next process goes on with it. `nox -s crash` does 100."""
+    """After a kill within a put what is in the file is right, and the next process goes on with it."""
     kill_writers(tmp_path / "cache", 3)
 
 
@@ -503,7 +503,7 @@ async def _claim_for_ever(part: object) -> None:
 
 
 async def test_a_closed_cache_opens_again_in_any_loop(tmp_path: Path) -> None:
-    """It is bound to no event loop, and closing it twice does no harm."""
+    """A cache is bound to no event loop, and closing it twice does no harm."""
     await filled(tmp_path / "cache")
     cache = FileCache(tmp_path / "cache")
 

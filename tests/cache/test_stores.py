@@ -80,7 +80,7 @@ async def test_a_catalogue_that_was_looked_at_is_kept_whole(make_cache: MakeCach
 
 
 async def test_a_catalogue_takes_few_bytes_in_a_file(tmp_path: Path) -> None:
-    """Its words repeat: stored as they are they take several hundred bytes a series, and time to read."""
+    """A catalogue is stored compressed, since its words repeat."""
     cache = FileCache(tmp_path / "cache", account="desk")
     part = cache.partition(URL, "a-token")
     await part.put_catalogue(catalogue(1_000))
@@ -151,7 +151,7 @@ async def test_clients_of_one_named_account_share_what_is_read(make_cache: MakeC
 
 
 async def test_a_confirmation_only_moves_forward(make_cache: MakeCache, clock: Clock) -> None:
-    """What was confirmed earlier says nothing new, whatever publication it names."""
+    """A confirmation that is earlier than the known one says nothing new, whatever it names."""
     clock.step(100)
     part = make_cache().partition(URL, "a-token")
     later = Pointer(NEXT, AT + timedelta(seconds=50))
@@ -287,7 +287,7 @@ async def test_memory_keeps_blocks_as_they_come_while_it_has_room() -> None:
 
 
 async def test_memory_keeps_what_fits_only_when_it_is_compressed() -> None:
-    """It is compressed before it is put, not after it has been found too large."""
+    """A block is compressed before it is put, so what fits only compressed is kept."""
     page = blocks(*range(60))
     cache = MemoryCache(max_bytes=nbytes(packed(page)))
     part = cache.partition(URL, "a-token")
@@ -296,7 +296,7 @@ async def test_memory_keeps_what_fits_only_when_it_is_compressed() -> None:
 
 
 async def test_a_text_is_counted_as_it_came_and_compressed() -> None:
-    """What was compressed for a file is held beside the answer's own blocks."""
+    """The size of a text counts what it takes as it came and what was compressed for a file."""
     page = blocks(*range(60))
     came = nbytes(page)
     zipped = packed(page)[0].text

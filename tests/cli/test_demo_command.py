@@ -18,7 +18,7 @@ def piped() -> Result:
 
 
 def test_the_demo_needs_no_service_and_says_nothing_else(piped: Result) -> None:
-    """It runs without any environment, and ends well."""
+    """The demo runs without any environment, ends well, and says nothing else."""
     assert (piped.code, piped.err) == (0, "")
 
 

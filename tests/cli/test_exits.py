@@ -60,7 +60,7 @@ def test_a_spent_allowance_ends_with_5_and_says_when_to_come_back(
 
 
 def test_a_request_found_invalid_by_the_service_ends_with_2(command: Command, service: Sandbox) -> None:
-    """What the service refuses with validation_failed is wrong usage too."""
+    """What the service refuses with validation_failed is wrong usage, and ends with 2."""
     service.inject(Status(status=400, code="validation_failed"))
     assert command("dataset", ENTITY).code == 2
 
@@ -255,7 +255,7 @@ def test_an_empty_token_file_is_no_token(command: Command, tmp_path: Path) -> No
 
 
 def test_a_truncated_answer_is_retried_in_silence(command: Command, service: Sandbox) -> None:
-    """What the retries mend is no matter for the user."""
+    """Retries that mend a truncated answer are no matter for the user."""
     service.inject(Truncate(nth=1))
     result = command("dataset", ENTITY)
     assert (result.code, result.err) == (0, "")

@@ -101,7 +101,7 @@ def test_standard_input_is_not_both_the_ids_and_the_token(service: Sandbox, nigh
 
 
 def test_a_dry_run_finds_an_unknown_id(command: Command, night: str) -> None:
-    """It has read the catalogues, so it knows; the folder stays free for the question corrected."""
+    """A dry run that has read the catalogues refuses an unknown id, and leaves the folder free."""
     asked = ("extract", ENTITY, LONG_ENTITY, "--into", night, "--dry-run", "--read-catalogues")
     result = command(*asked, "--metric", "Revenu")
     assert (result.code, result.out) == (2, "")
@@ -120,7 +120,7 @@ def test_a_budget_that_suffices_for_no_entity_says_so(command: Command, night: s
 def test_an_address_is_no_local_folder(
     command: Command, service: Sandbox, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its extra, or of an unknown kind, it is refused: nothing is written, no request is spent."""
+    """An address without its extra, or of an unknown kind, is refused before anything is written or sent."""
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.chdir(tmp_path)
     before = len(service.log)
@@ -177,7 +177,7 @@ def test_another_question_is_refused_unless_it_replaces_the_files(command: Comma
 
 
 def test_a_dry_run_spends_and_writes_nothing(command: Command, night: str, service: Sandbox) -> None:
-    """Where nothing is known it says that it guesses; with the catalogues it knows."""
+    """A dry run says where it guesses, and with the catalogues it knows; it writes nothing."""
     before = len(service.log)
     arguments = ("extract", ENTITY, "--into", night, "--annual", "--dry-run", "--daily-budget", "9")
     result = command(*arguments, "--rate", "2")

@@ -62,7 +62,7 @@ def test_failures_that_may_pass_are_to_be_run_again(
 def test_a_wrong_request_of_every_entity_is_wrong_usage(
     command: Command, service: Sandbox, arguments: tuple[str, ...]
 ) -> None:
-    """What fails again unchanged is not to be run again."""
+    """A request that every entity refuses as invalid is not to be run again unchanged."""
     service.inject(Status(status=400, code="validation_failed", operation="query"))
     result = command("extract", ENTITY, LONG_ENTITY, *arguments)
     assert result.code == 2

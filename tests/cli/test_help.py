@@ -62,7 +62,7 @@ def test_the_help_refers_to_nothing_that_is_not_installed(command: Command, name
 
 @pytest.mark.parametrize("arguments", [(), ("--help",)])
 def test_the_list_of_commands_says_what_each_is_for(command: Command, arguments: tuple[str, ...]) -> None:
-    """Without a command the list is shown, with a line for each and the exit codes."""
+    """Without a command the list of commands is shown, with a line for each, and the exit codes."""
     result = command(*arguments)
     assert result.code == 0
     for name in NAMES:
@@ -102,7 +102,7 @@ def test_the_list_of_commands_has_the_first_line_of_each_help(command: str, line
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["--version"]])
 def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None:
-    """It is there at once: neither the client nor HTTP nor the sandbox is read for it."""
+    """The list of commands is there at once: neither the client nor HTTP nor the sandbox is imported."""
     code = f"import sys; from asyncfin.cli.app import run; run({arguments}); print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
     assert "asyncfin.cli.app" in loaded

@@ -69,7 +69,7 @@ def running() -> Iterator[Sandbox]:
     ids=" ".join,
 )
 def test_nothing_harmful_reaches_a_terminal(running: Sandbox, arguments: tuple[str, ...]) -> None:
-    """What a command of the terminal, or a mark of direction would do is shown as an escape."""
+    """Control characters and marks of direction are shown as escapes on a terminal."""
     name, *options = arguments
     terminal = Terminal(name, EVIL_ENTITY, *options, sandbox=running)
     assert terminal.end() == 0

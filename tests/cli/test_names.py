@@ -56,7 +56,7 @@ def test_every_command_takes_names_from_the_environment(
 
 
 def test_errors_say_names(command: Command, names: str, tmp_path: Path) -> None:
-    """Where something is about an entity with a name, the line and the report begin with it."""
+    """Lines and reports about an entity with a name begin with the name."""
     pytest.importorskip("pyarrow")
     result = command("dataset", "nobody ltd", "--names", names)
     assert (result.code, result.line.startswith("asyncfin: Nobody Ltd: ")) == (4, True)

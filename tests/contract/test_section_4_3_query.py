@@ -204,7 +204,7 @@ async def test_rule_1_the_result_is_what_matches(client: Client, data: st.DataOb
 
 @each_dialect
 async def test_rule_2_each_value_stands_at_its_period(client: Client) -> None:
-    """Its text and the period it was reported in agree with the number."""
+    """The text of a value and the period it was reported in agree with its number."""
     found = await cells(client, query(), page_size=2)
     assert len(found) == 10
     for (_, label), value in found.items():
@@ -239,7 +239,7 @@ async def test_rule_4_a_selection_that_matches_nothing_is_no_error(client: Clien
 @each_dialect
 @pytest.mark.parametrize("asked", [Exact("FY2023"), Exact(["FY2023", "FY2024"]), EVERYTHING, Trailing(12)])
 async def test_rule_4_a_dataset_without_periods_is_no_error(dialect: Dialect, asked: Any) -> None:
-    """Its series are there, and none has a value in whatever is asked."""
+    """A dataset without periods has its series, and no values whatever is asked."""
     empty = evolve(PUBLICATION, periods=(), values={})
     async with Sandbox(empty, dialect=dialect) as sandbox, asking(sandbox) as client:
         assert await numbers(client, query(periods=asked)) == {}

@@ -26,7 +26,7 @@ MANY = tuple(generate(seed, series=10, publications=1) for seed in range(100, 16
 
 
 async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: Path) -> None:
-    """What is done is kept; the run of the next day goes on with what is left."""
+    """A used-up allowance keeps what is done, and the next day's run goes on with what is left."""
     folder = tmp_path / "night"
     later = timedelta(0)
 
@@ -171,7 +171,7 @@ async def test_a_run_that_sleeps_never_spreads_an_allowance_over_too_many(tmp_pa
 
 @pytest.mark.virtual
 async def test_two_entities_are_read_at_first_and_one_more_for_every_eight_done(tmp_path: Path) -> None:
-    """So a small allowance finishes some entities, and a large one comes to use all connections."""
+    """A small allowance finishes some entities, and a large one comes to use all connections."""
     companies = MANY[:40]
     reading: set[str] = set()
     peaks: dict[int, int] = {}

@@ -130,7 +130,7 @@ async def test_an_estimate_refuses_and_spares_the_folder_of_another_question(
 
 
 async def test_an_estimate_does_not_guess_from_another_question(client: Client, folder: Path) -> None:
-    """What entities took for a question that is to be replaced says nothing of this one."""
+    """What entities took for a question that is to be replaced says nothing of the new one."""
     unknown = await extract_cost(client, IDS, Select(), Quarterly(), to=folder)
     await extract(client, IDS, Select(), Annual(), to=folder)
     cost = await extract_cost(client, IDS, Select(), Quarterly(), to=folder, replace=True)

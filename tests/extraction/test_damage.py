@@ -40,7 +40,7 @@ def content(folder: Path) -> dict[str, bytes]:
 async def test_a_row_of_a_question_that_the_journal_does_not_know_deletes_nothing(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """It is refused before a request is sent; only replace=True deletes the file."""
+    """A row of an unknown question is refused before a request, and only replace=True deletes its file."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     changed(folder, f"UPDATE entity SET question = 'lost' WHERE entity_id = '{IDS[0]}'")
     before, spent = content(folder), len(sandbox.log)
@@ -113,7 +113,7 @@ async def test_a_damaged_journal_is_rebuilt_from_the_files_and_kept_under_anothe
 
 
 async def test_a_damaged_journal_without_files_is_one_clear_error(client: Client, folder: Path) -> None:
-    """It may be somebody else's file: it stays as it is."""
+    """A damaged journal without files may be somebody else's, so it stays as it is."""
     await extract(client, [NOBODY], Select(), Annual(), to=folder)
     overwritten(0, 100)(folder)
     broken = journal_of(folder).read_bytes()
@@ -137,7 +137,7 @@ def rotten(original: bytes) -> bytes:
 async def test_a_file_that_rotted_while_the_journal_was_lost_is_read_again(
     client: Client, folder: Path
 ) -> None:
-    """Its pages have checksums, so a rebuilt journal does not take it for whole."""
+    """Page checksums show a rebuilt journal that a file has rotted, and it is read again."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     shutil.rmtree(journal_of(folder).parent)
     path = folder / f"{IDS[2]}.parquet"

@@ -104,7 +104,7 @@ async def test_a_question_that_only_failed_keeps_no_other_out(client: Client, fo
 async def test_a_file_outlives_the_failure_of_its_entity_in_the_journal_too(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """It keeps other questions out, as before."""
+    """A file whose entity has failed since keeps other questions out, as before."""
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
     async with Client(sandbox.base_url + "/elsewhere", sandbox.token) as lost:
         assert len((await extract(lost, IDS[:1], Select(), Annual(), to=folder)).failed) == 1
@@ -187,7 +187,7 @@ async def test_an_estimate_takes_a_journal_that_was_only_begun_for_none(
 async def test_a_journal_that_has_lost_what_it_knew_is_completed_from_the_files(
     sandbox: Sandbox, client: Client, killed: Path, lost: str
 ) -> None:
-    """They say of which publication and question they are: another one is refused, this one goes on."""
+    """A journal that has lost rows is completed from files, which say whose and of which question."""
     beside = killed.parent / "night.journal"
     (beside / "journal.sqlite-shm").unlink()
     (beside / "journal.sqlite-wal").unlink()

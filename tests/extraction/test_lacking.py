@@ -47,7 +47,7 @@ async def test_an_entity_is_done_with_what_it_has(
 async def test_an_entity_that_knows_none_of_the_ids_is_done_without_rows(
     sandbox: Sandbox, client: Client, folder: Path, catalogues: list[Catalogue]
 ) -> None:
-    """It costs its catalogue and no query; later it is unchanged, and lacks the same."""
+    """An entity that knows none of the ids costs its catalogue and no query, and is unchanged later."""
     metric, _ = uneven(catalogues)
     report = await extract(client, IDS[:2], Select(metric_ids=metric), Annual(), to=folder)
     assert [bool(each.rows) for each in report.done] == [True, False]
@@ -72,7 +72,7 @@ async def test_what_no_entity_knows_is_an_error_at_the_end(
 async def test_a_word_that_an_entity_lacks_gives_no_rows(
     client: Client, folder: Path, catalogues: list[Catalogue]
 ) -> None:
-    """It is told as lacking ids are; where no entity has it, it is an error at the end."""
+    """A word that an entity lacks is reported like an id; lacked by all, it is an error at the end."""
     first, second = ({series.basis for series in each} for each in catalogues[:2])
     rare = min(first ^ second)
     report = await extract(client, IDS[:2], Select(basis=rare), FiscalRange(), to=folder)
@@ -135,7 +135,7 @@ async def test_paths_of_exactly_these_scope_groups_are_none_where_one_is_lacking
 async def test_series_picked_by_hand_from_two_entities_are_told_apart_by_what_they_are(
     client: Client, folder: Path, catalogues: list[Catalogue]
 ) -> None:
-    """Where both entities give one series_id to different series, each file has its own entity's."""
+    """Where two entities give one series_id to different series, each file has its own entity's."""
     first, second = catalogues[:2]
     picked = next(
         (one, second[one.series_id])

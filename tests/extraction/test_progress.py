@@ -133,7 +133,7 @@ async def test_two_runs_on_one_client_count_their_own_requests(client: Client, f
 
 
 async def test_progress_is_told_of_every_answer(sandbox: Sandbox, folder: Path) -> None:
-    """Of a refusal too, which no entity ends with."""
+    """Progress is reported for every answer, a refusal too."""
     told: list[ExtractProgress] = []
     async with Client(sandbox.base_url, "wrong-token") as client:
         report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=told.append)

@@ -81,7 +81,7 @@ async def test_a_rare_id_can_be_asked_for_all_the_same(client: Client, folder: P
 async def test_an_id_that_the_first_entities_lack_is_told_while_the_run_goes_on(
     client: Client, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They have other things that were asked for, so nothing is wasted yet: a warning, and progress."""
+    """A warning and the progress name what the first entities lack, while they have other series."""
     metrics = {series.metric_id for entity_id in IDS for series in await client.catalogue(entity_id)}
     told: list[ExtractProgress] = []
     with caplog.at_level(logging.WARNING, "asyncfin"), pytest.raises(UnknownToAllError):

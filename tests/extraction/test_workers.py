@@ -284,7 +284,7 @@ async def test_first_entities_that_lack_an_id_end_no_run_where_other_files_have_
 async def test_a_shared_bucket_out_of_reach_of_workers_ends_the_run_with_its_report(
     client: Client, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has not begun is left, as when a token is refused."""
+    """When workers can't reach the bucket the run ends, and what has not begun is left."""
     place = tmp_path / "bucket"
     monkeypatch.setenv("ASYNCFIN_BUCKET", str(place))
 

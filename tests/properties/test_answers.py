@@ -239,7 +239,7 @@ LEFT_OUT = st.builds(
 def test_a_panel_is_whole_where_the_service_leaves_empty_series_out(
     question: tuple[int, list[int], PeriodSelection, str], dialect: Dialect
 ) -> None:
-    """What is never listed stands in the panel without values, and in `unlisted` only if it has none."""
+    """A series that is never listed stands in the panel, and in `unlisted` only if it has no value."""
     at, places, periods, version = question
     dataset = DATASETS[at]
     wanted = {series_ids(dataset)[place] for place in places}
@@ -271,7 +271,7 @@ def test_a_panel_is_whole_where_the_service_leaves_empty_series_out(
 def test_a_narrower_reading_of_trailing_loses_nothing_and_invents_nothing(
     question: tuple[int, list[int], PeriodSelection, str], months: int
 ) -> None:
-    """Where the service takes only periods that lie within the window whole, all of those are there."""
+    """Where the service takes only periods wholly within the window, all of those are in the panel."""
     at, places, _, version = question
     dataset = DATASETS[at]
     wanted = {series_ids(dataset)[place] for place in places}

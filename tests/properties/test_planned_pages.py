@@ -218,7 +218,7 @@ def test_values_are_not_taken_for_what_begins_like_them() -> None:
 
 
 def test_a_number_too_small_is_refused_though_a_zero_was_read() -> None:
-    """It is none that was reported."""
+    """A number too small for a float is refused, since it is not the zero that is read."""
     body = json.dumps(plain()).replace("1.5,", "1e-400,").encode()
     with pytest.raises(MalformedAnswerError, match=r"out of range @ \$\.series\[0\] .*\.values\[0\]\.number"):
         asyncio.run(read_planned_page(body, {"a.annual", "b.annual"}, "original"))

@@ -133,7 +133,7 @@ def check(panel: Panel, publication: Publication, wanted: tuple[str, ...], selec
 @settings(max_examples=50)
 @given(st.data(), selections)
 def test_a_panel_equals_one_query_without_caps(data: st.DataObject, selection: Resolved) -> None:
-    """Whatever the batches, the pages' periods and their order; foreign series too, but for a window."""
+    """A panel equals one query without caps, whatever the batches, the pages' periods and their order."""
     publication, wanted, batches = data.draw(questions(foreign=not isinstance(selection, Trailing)))
     answers = data.draw(pages(publication, batches, selection))
     check(stitched(publication, wanted, answers, selection, selection), publication, wanted, selection)

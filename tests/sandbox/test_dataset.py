@@ -601,7 +601,7 @@ def test_a_publication_takes_only_an_id_that_can_be_pinned(wrong: Any) -> None:
 
 
 def test_the_error_is_a_value_error_that_pickles() -> None:
-    """It survives a process boundary with its fields and its text."""
+    """A BrokenDatasetError survives a process boundary with its fields and its text."""
     error = broken(_set(_top, "format", "x"))
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is BrokenDatasetError

@@ -102,7 +102,7 @@ async def test_a_publication_can_be_switched_at_a_request(
 async def test_other_content_under_the_same_id_is_an_answer_that_says_so(
     sandbox: Sandbox, caller: Caller, publication: Publication, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It stands in the log, what was served before is served on, and no traceback is left behind."""
+    """Other content under a known id is logged and refused, and what was served before is served on."""
     sandbox.inject(Switch(publication=evolve(publication, name="Other"), nth=1))
     status, body = await caller.get()
     error = json.loads(body)["error"]

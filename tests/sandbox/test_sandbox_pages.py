@@ -141,7 +141,7 @@ def test_which_periods_a_page_lists(desk: Desk, choice: Any, listed: Any) -> Non
 
 
 def test_all_asked_for_by_a_range_are_the_periods_of_the_dataset(desk: Desk) -> None:
-    """What a range asks for is what the catalogue lists in it."""
+    """A range with dialect "asked" has every period that the catalogue lists in it."""
     desk.dialect = Dialect(periods="asked")
     choice = {"mode": "fiscal_range", "from": period(2024, 1, 0), "to": period(2024, 6, 0)}
     _, page = desk.query(metric_ids=["profit"], periods=choice)
@@ -165,7 +165,7 @@ def test_the_order_of_periods(desk: Desk) -> None:
 
 
 def test_series_without_observations_can_be_left_out(desk: Desk) -> None:
-    """Then pages count only those with one in the selected periods."""
+    """With series left out, pages count only those with a value in the selected periods."""
     desk.dialect = Dialect(empty_series=False)
     assert [ids(page) for page in pages(desk, limit=3)] == [["A-sales", "A-profit", "Q-sales"], ["Q-cloud"]]
     assert [ids(page) for page in pages(desk, limit=3, periods=EXACT)] == [["A-sales", "A-profit", "Q-cloud"]]

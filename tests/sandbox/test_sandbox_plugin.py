@@ -20,7 +20,7 @@ def _dataset(sandbox: Sandbox) -> urllib.request.Request:
 
 
 def test_a_synchronous_test_has_a_running_service(asyncfin_sandbox: Sandbox) -> None:
-    """It answers a blocking client, and takes faults and publications from the test's thread."""
+    """A synchronous test gets a service that answers a blocking client and takes faults from its thread."""
     with urllib.request.urlopen(_dataset(asyncfin_sandbox)) as response:
         assert json.load(response)["entity_id"] == asyncfin_sandbox.entities[0]
     asyncfin_sandbox.inject(Status(status=503))

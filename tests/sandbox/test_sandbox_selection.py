@@ -99,7 +99,7 @@ def test_a_missing_field_is_400_and_named(desk: Desk, name: str) -> None:
 
 
 def test_all_wrong_fields_are_named_together(desk: Desk) -> None:
-    """So that they can be put right at once; whether ids exist is looked at after their shape."""
+    """All wrong fields of a request are named together; ids are checked after their shape."""
     answer = desk.query(metric_ids=None, limit=0, periods={"mode": "trailing", "months": 0})
     assert fields(answer) == ["metric_ids", "periods.months", "limit"]
     answer = desk.query(metric_ids=["nothing"], reporting_group_ids=["annual", "monthly"])

@@ -76,7 +76,7 @@ def test_an_earlier_publication_can_become_current_again(
 
 
 def test_a_publication_that_fails_half_way_changes_nothing(desk: Desk, later: Publication) -> None:
-    """It is published whole or not at all: every page of the old one is as it was."""
+    """A publication that fails half way leaves every page of the old one as it was."""
     annual, quarterly = later.groups
     broken = {name: text for name, text in quarterly["series"][1].items() if name != "metric_id"}
     groups = (annual, {**quarterly, "series": [quarterly["series"][0], broken]})
@@ -91,7 +91,7 @@ def test_a_publication_that_fails_half_way_changes_nothing(desk: Desk, later: Pu
 def test_of_a_transaction_that_fails_nothing_stays(
     desk: Desk, publication: Publication, later: Publication
 ) -> None:
-    """What was published inside is gone, in the store's memory as in its file."""
+    """What a failed transaction has published is gone from the store's memory and its file."""
     desk.dialect = Dialect(metadata_lag=1)
 
     def publish_all(*publications: Publication) -> None:
@@ -120,7 +120,7 @@ def test_the_order_of_entities_outlasts_a_restart(
 
 
 def test_a_store_of_another_version_is_refused_and_left_alone(file: str) -> None:
-    """So is a database of something else: the error names it, and no table of ours comes into it."""
+    """A store of another version, or of something else, is named in the error and left alone."""
     with sqlite3.connect(file) as database:
         database.execute("CREATE TABLE publication (number INTEGER PRIMARY KEY, dataset_id TEXT)")
     with pytest.raises(SandboxError, match=r"service\.db.*new file"):

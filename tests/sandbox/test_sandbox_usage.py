@@ -11,7 +11,7 @@ from .conftest import Desk
 
 
 def test_usage_tells_the_real_counts_of_every_day(desk: Desk) -> None:
-    """Both ends included, days without requests too; failed reads count."""
+    """Usage counts every day of the range, days without requests and failed reads included."""
     desk.dataset()
     desk.now += timedelta(days=1)
     desk.dataset(), desk.dataset("unknown"), desk.catalogue(), desk.query()

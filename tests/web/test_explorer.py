@@ -292,7 +292,7 @@ async def test_hostile_names_are_text() -> None:
 async def test_a_wrong_question_is_a_sentence_with_what_to_do(
     page: Page, fields: dict[str, str], status: int, said: str
 ) -> None:
-    """It stands in the place of the answer, names what is wrong, and spends no query."""
+    """A wrong question is answered with what is wrong, in the answer's place, and spends no query."""
     answer = await page.post("answer", **fields)
     assert answer.status_code == status
     assert said in unescape(answer.text)
@@ -346,7 +346,7 @@ async def test_a_form_too_large_is_refused(page: Page) -> None:
 
 
 def test_the_vendored_files_are_the_published_ones() -> None:
-    """Their hashes stand beside them, and their licences."""
+    """The vendored files have the published hashes, and their licences beside them."""
     for line in (STATIC / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split()
         assert hashlib.sha256((STATIC / name).read_bytes()).hexdigest() == digest

@@ -52,7 +52,7 @@ async def test_under_hypercorn_an_answer_spends_what_it_says(served: tuple[str, 
 
 
 async def test_under_hypercorn_a_visitor_who_leaves_ends_the_question(served: tuple[str, Sandbox]) -> None:
-    """Its request to the service is given up, and the next visitor is answered."""
+    """Under hypercorn a visitor who leaves ends the request, and the next visitor is answered."""
     base_url, sandbox = served
     path = f"/company/{sandbox.entities[0]}"
     question = {"series": ["Revenue/annual"], "rule": "annual", "last": "2"}

@@ -46,12 +46,12 @@ def test_the_kept_publications_have_two_hundred_thousand_series_together() -> No
     publications = Publications(partial(datetime.now, UTC))
     for name in "abc":
         publications.keep(large(name, 60_000), NOW)
-    assert publications.kept("a") is not None  # a use, so that b is now the one used longest ago
+    assert publications.kept.get("a") is not None  # a use, so that b is now the one used longest ago
     publications.keep(large("d", 60_000), NOW)
-    kept = [name for name in "abcd" if publications.kept(name) is not None]
+    kept = [name for name in "abcd" if publications.kept.get(name) is not None]
     assert kept == ["a", "c", "d"]
     publications.keep(large("e", 20_000), NOW)
-    assert [name for name in "acde" if publications.kept(name) is not None] == ["a", "c", "d", "e"]
+    assert [name for name in "acde" if publications.kept.get(name) is not None] == ["a", "c", "d", "e"]
 
 
 def test_a_publication_larger_than_the_bound_is_kept_alone() -> None:
@@ -59,8 +59,8 @@ def test_a_publication_larger_than_the_bound_is_kept_alone() -> None:
     publications = Publications(partial(datetime.now, UTC))
     publications.keep(large("a", 10), NOW)
     publications.keep(large("b", MAX_KEPT_SERIES + 1), NOW)
-    assert publications.kept("a") is None
-    assert publications.kept("b") is not None
+    assert publications.kept.get("a") is None
+    assert publications.kept.get("b") is not None
 
 
 def test_a_value_put_again_counts_once() -> None:

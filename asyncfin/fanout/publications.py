@@ -178,6 +178,7 @@ class Publications:
         max_age: for how many seconds a publication counts as the current one, where a question does not say.
         stale_if_error: for how many seconds it may be returned when the current one can't be confirmed.
         clock: gives the wall time, aware UTC.
+        kept: the last publications read, by entity.
         reads: the catalogues being read, by entity, which all who need one share.
         answers: the questions being answered, which all who ask an equal one share.
         flights: the series being asked for, for the cache.
@@ -200,17 +201,13 @@ class Publications:
         # Of one client, also where several share a cache: their event loops and ends differ. So all who wait
         # for a flight are in one lane, the client's, and it never has to move to a better one.
         self.flights = Flights()
-        self._kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
+        self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
         )
 
-    def kept(self, entity_id: str) -> Publication | None:
-        """Return the last publication read of an entity, if it is still kept."""
-        return self._kept.get(entity_id)
-
     def of(self, catalogue: Catalogue) -> Publication:
         """Return the kept publication of a catalogue, or one that only the caller keeps."""
-        kept = self.kept(catalogue.entity_id)
+        kept = self.kept.get(catalogue.entity_id)
         # The very object: what was learned of a publication is not mixed with a catalogue that the caller has
         # made.
         return kept if kept is not None and kept.catalogue is catalogue else Publication(catalogue)
@@ -218,17 +215,17 @@ class Publications:
     def keep(self, catalogue: Catalogue, confirmed: datetime) -> Publication:
         """Keep what was read as the entity's last publication."""
         publication = Publication(catalogue, confirmed)
-        self._kept.put(catalogue.entity_id, publication)
+        self.kept.put(catalogue.entity_id, publication)
         return publication
 
     def confirm(self, dataset: Dataset, asked: datetime) -> None:
         """Record which publication is current, as a request that was sent at a moment has shown."""
-        if (kept := self.kept(dataset.entity_id)) is None:
+        if (kept := self.kept.get(dataset.entity_id)) is None:
             return
         if is_same_publication(kept.catalogue.dataset_id, dataset.dataset_id):
             kept.confirm(asked)
         else:
-            self._kept.drop(dataset.entity_id)
+            self.kept.drop(dataset.entity_id)
 
     async def forget(self, entity_id: str, dataset_id: str | None = None) -> None:
         """Drop an entity's publication, in the cache too: its pin was refused, or it may not be read.
@@ -237,10 +234,10 @@ class Publications:
             dataset_id: the refused publication. Another one that has been read since, by this client or by
                 another one of the cache, is kept. None: whichever it is.
         """
-        kept = self._kept.get(entity_id)
+        kept = self.kept.get(entity_id)
         if kept is not None and (
             dataset_id is None or is_same_publication(kept.catalogue.dataset_id, dataset_id)
         ):
-            self._kept.drop(entity_id)
+            self.kept.drop(entity_id)
         if self.cache is not None:
             await self.cache.forget(entity_id, dataset_id)

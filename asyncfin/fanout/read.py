@@ -200,11 +200,11 @@ class Read:
         try:
             dataset = successor or await self.metadata()
         except _UNTOLD:
-            known = self.publications.kept(self.entity_id)
+            known = self.publications.kept.get(self.entity_id)
             if known is not None and self._is_current(known, self.publications.stale_if_error):
                 return known
             raise
-        kept = self.publications.kept(self.entity_id)
+        kept = self.publications.kept.get(self.entity_id)
         if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset.dataset_id):
             return kept
         if self.cache is not None:
@@ -219,7 +219,7 @@ class Read:
 
     async def _known(self, max_age: float) -> Publication | None:
         """Return the publication that memory or the cache holds, which may have been replaced. No request."""
-        kept = self.publications.kept(self.entity_id)
+        kept = self.publications.kept.get(self.entity_id)
         if self.cache is None or (kept is not None and self._is_current(kept, max_age)):
             return kept
         pointer = await self.cache.pointer(self.entity_id)

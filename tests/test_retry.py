@@ -1,7 +1,9 @@
 """Whether and when to try again: the decision by itself, and the loop that carries it out."""
 
 import asyncio
+import gc
 import random
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -1170,3 +1172,17 @@ def test_a_client_that_had_to_wait_in_one_loop_waits_in_the_next() -> None:
     for _ in range(2):
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
             assert runner.run(twice()) == [200, 200]
+
+
+async def test_an_answered_request_is_freed_without_the_garbage_collector() -> None:
+    """Nothing that is made for a request refers to itself, so bodies do not wait for a collection."""
+    async with sending(answer()) as (_, sender, _events):
+        request = limits_request()
+        sent = weakref.ref(request)
+        gc.disable()
+        try:
+            await sender.send(request)
+            del request
+            assert sent() is None
+        finally:
+            gc.enable()

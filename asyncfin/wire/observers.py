@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from attrs import astuple, define
@@ -130,12 +130,12 @@ def announced(
     began_at = loop.time()
     timer: asyncio.TimerHandle
 
-    def is_long() -> None:
+    def is_long(again: Callable[[Any], None]) -> None:
         nonlocal timer
         now = loop.time()
         seconds = now - began_at
         # The intervals double: observers hear of a long wait soon, and a log is not filled by it.
-        timer = loop.call_later(seconds, is_long)
+        timer = loop.call_later(seconds, again, again)
         reason, ends_at = wait.reason, wait.ends_at
         # A pause of the bucket has an end that can be told, the turn in its queue has none.
         if reason == "bucket" and (paused_until := bucket.stats().paused_until) is not None:
@@ -143,7 +143,9 @@ def announced(
         until = None if ends_at is None else later(clock(), ends_at - now)
         announce(Waiting(request.operation, request.entity_id, reason, seconds, until))
 
-    timer = loop.call_later(_LONG, is_long)
+    # It gets itself as its argument: one that named itself would be a cycle, which holds the request until
+    # the garbage collector comes.
+    timer = loop.call_later(_LONG, is_long, is_long)
     try:
         yield wait
     finally:

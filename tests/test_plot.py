@@ -225,20 +225,44 @@ async def test_a_second_panel_is_added_to_the_axes_of_each_format() -> None:
     assert [sorted(drawn(each)) for each in axes.figure.axes] == [["Example Company", "Other"]] * 2
 
 
-async def test_axes_of_one_scale_refuse_other_formats(pyplot: Any) -> None:
-    """The error names the formats and what to do; the axes keep what they had."""
-    _, axes = pyplot.subplots()
+async def test_other_formats_share_the_place_of_the_given_axes(pyplot: Any) -> None:
+    """They stand below, within the cell of a larger picture, also if they are added later."""
+    figure, (left, right) = pyplot.subplots(1, 2)
+    room = left.get_position()
     panel = await amounts_and_rates()
-    with pytest.raises(
-        SelectionError, match=r"number formats \('#,##0', '0.0%'\) can't share .* leave out ax"
-    ):
+    assert panel.plot(left) is left
+    panel.where(lambda series: series.number_format == "#,##0").plot(right)
+    panel.where(lambda series: series.number_format == "0.0%").plot(right)
+    _, _, *below = figure.axes
+    for above, other in zip((left, right), below, strict=True):
+        assert [list(each.lines[0].get_ydata()) for each in (above, other)] == [[2e9, 3e9], [0.2, 0.3]]
+        assert other.get_position().y1 < above.get_position().y0
+    assert room.y0 <= below[0].get_position().y0 < left.get_position().y1 <= room.y1
+    assert (left.get_position().x0, left.get_position().x1) == (room.x0, room.x1)
+
+
+async def test_a_scale_of_the_users_own_is_used(pyplot: Any) -> None:
+    """Twin axes, or rows with a common x axis: empty axes get what is drawn on them."""
+    panel = await amounts_and_rates()
+    amounts, rates = (panel.where(lambda series, f=f: series.number_format == f) for f in ("#,##0", "0.0%"))
+    axes = amounts.plot()
+    twin = axes.twinx()
+    assert rates.plot(twin) is twin
+    assert [len(each.lines) for each in axes.figure.axes] == [1, 1]
+    _, rows = pyplot.subplots(2, sharex=True)
+    assert [amounts.plot(row) for row in rows] == list(rows)
+    assert [len(row.lines) for row in rows] == [1, 1]
+
+
+async def test_axes_without_a_place_in_a_grid_refuse_several_formats(pyplot: Any) -> None:
+    """There is no place to share; the axes keep what they had."""
+    axes = pyplot.figure().add_axes((0.1, 0.1, 0.8, 0.8))
+    panel = await amounts_and_rates()
+    with pytest.raises(SelectionError, match="ax must be a subplot, or the panel must have a single number"):
         panel.plot(axes)
     assert not axes.lines
     panel.where(lambda series: series.number_format == "#,##0").plot(axes)
-    with pytest.raises(SelectionError, match=r"series.number_format == '0.0%'"):
-        panel.plot(axes)
     assert len(axes.lines) == 1
-    panel.where(lambda series: series.number_format == "0.0%").plot(axes.twinx())
 
 
 async def test_on_small_axes_title_legend_and_ticks_have_room(pyplot: Any) -> None:

@@ -329,17 +329,17 @@ class Panel:
 
         Args:
             ax: the Axes of matplotlib to draw on. The lines are added to those of other panels there, and
-                title, legend and ticks are made to hold for all of them. If `ax` is one of several that
-                share their x axis, as those of a plot with several number formats do, each line goes to
-                the one with its format. None: a new figure.
+                title, legend and ticks are made to hold for all of them. Number formats that they do not
+                have yet go to Axes that share their x axis, or to new ones, which take a part of their
+                place. None: a new figure.
 
         Returns:
             The given Axes, or the first of the new figure, whose `figure.axes` are all of them.
             ``panel.plot().figure.savefig("panel.png")`` writes the picture.
 
         Raises:
-            SelectionError: there is no value to draw, there are more than 10 lines in all, or `ax` would
-                have lines of several number formats.
+            SelectionError: there is no value to draw, there are more than 10 lines in all, or several
+                number formats would share Axes that are not a subplot.
             ImportError: matplotlib is not installed.
         """
         from asyncfin.table.plot import plot

@@ -31,6 +31,8 @@ _MOST_LINES = 10
 _WIDTH = 9.0
 _HEIGHT = 5.5
 _STACKED_HEIGHT = 4.0
+# Between axes one below the other, for labels of one and the title of the next, as a share of their height.
+_STACKED_GAP = 0.8
 # From the axes down to the legend, for the labels of the ticks.
 _LEGEND_GAP = 0.35
 # For each inch of the axes' width: ticks with a label each, and characters of the title.
@@ -79,8 +81,8 @@ def plot(grids: Sequence[Grid], ax: "Axes | None") -> "Axes":
     """Draw the numbers of each series, those of each number format into axes of their own.
 
     Args:
-        ax: the axes to add to. Where it is one of several that share their x axis, the lines go to the one
-            that has their number format. None: a new figure, with the axes one below the other.
+        ax: the axes to add to. Number formats that they do not have go to others that share their x axis,
+            or to new ones below, in the same place. None: a new figure.
 
     Returns:
         The given axes, or the first ones of the new figure.
@@ -92,28 +94,25 @@ def plot(grids: Sequence[Grid], ax: "Axes | None") -> "Axes":
     if not lines:
         entities = " or ".join(dict.fromkeys(grid.catalogue.name for grid in grids))
         raise SelectionError(f"there is nothing to draw: no series of {entities} has a value here")
-    formats = list(dict.fromkeys(line.number_format for line in lines))
-    places = {} if ax is None else _places(ax, formats)
-    count = len(lines) + sum(len(_drawn(each)) for each in set(places.values()))
+    formats = dict.fromkeys(line.number_format for line in lines)
+    places = {} if ax is None else _places(ax)
+    new = [each for each in formats if each not in places]
+    count = len(lines) + sum(len(_drawn(places[each])) for each in formats if each in places)
     if count > _MOST_LINES:
         raise SelectionError(
             f"a plot must have at most {_MOST_LINES} lines, one for each series and duration,"
             f" not {count}: cut the panel with where() and during()"
         )
     if ax is None:
-        height = _HEIGHT if len(formats) == 1 else _STACKED_HEIGHT * len(formats)
-        _, stack = pyplot.subplots(
-            len(formats), sharex=True, squeeze=False, figsize=(_WIDTH, height), layout="constrained"
-        )
-        places = dict(zip(formats, stack[:, 0], strict=True))
-        for each in places.values():
-            each.tick_params(labelbottom=True)  # the legends keep the axes apart, so each needs its labels
+        height = _HEIGHT if len(new) == 1 else _STACKED_HEIGHT * len(new)
+        _, ax = pyplot.subplots(figsize=(_WIDTH, height), layout="constrained")
+    free = _split(ax, len(new) + bool(places))
+    places |= zip(new, free[bool(places) :], strict=True)
     # Everything has been checked: axes of the user's own are never left with half of the lines.
     for line in lines:
         (artist,) = places[line.number_format].plot(*line.coordinates(), marker="o", markersize=3)
         _LINES[artist] = line
-    shown = ax or places[formats[0]]
-    drawn = {each: _drawn(each) for each in _stack(shown)}
+    drawn = {each: _drawn(each) for each in _stack(ax)}
     # They share the x axis, and so its ticks.
     every = [line for lines in drawn.values() for line in lines.values()]
     for each in filter(drawn.get, drawn):
@@ -122,26 +121,34 @@ def plot(grids: Sequence[Grid], ax: "Axes | None") -> "Axes":
         _label_ends(each, every, inches)
         each.yaxis.set_major_formatter(lambda number, _: _short(number))
         each.grid(alpha=0.3)
-    return shown
+    return ax
 
 
-def _places(ax: "Axes", formats: Sequence[str]) -> "dict[str, Axes]":
-    """Return the axes for each number format: the given ones, or others with the same x axis.
+def _places(ax: "Axes") -> "dict[str, Axes]":
+    """Return the axes that have lines of each number format: these, or others with the same x axis."""
+    if not _drawn(ax):
+        return {}
+    # The given ones last: they are preferred to others of the same format.
+    return {line.number_format: each for each in [*_stack(ax), ax] for line in _drawn(each).values()}
+
+
+def _split(ax: "Axes", count: int) -> "list[Axes]":
+    """Return the axes and new ones below them, which have their place together.
 
     Raises:
-        SelectionError: a format has no axes.
+        SelectionError: their place is none of a grid, as in `Figure.add_axes`.
     """
-    if len(formats) == 1 and not _drawn(ax):
-        return {formats[0]: ax}
-    # The given ones last: they are preferred to others of the same format.
-    have = {line.number_format: each for each in [*_stack(ax), ax] for line in _drawn(each).values()}
-    if missing := [each for each in formats if each not in have]:
-        several = ", ".join(map(repr, dict.fromkeys([*have, *formats])))
+    if count == 1:
+        return [ax]
+    if (place := ax.get_subplotspec()) is None:
         raise SelectionError(
-            f"series of several number formats ({several}) can't share the scale of ax: leave out ax, or draw"
-            f" panel.where(lambda series: series.number_format == {missing[-1]!r}) into other axes"
+            "ax must be a subplot, or the panel must have a single number format: draw"
+            " panel.where(lambda series: series.number_format == ...) into axes for each"
         )
-    return {each: have[each] for each in formats}
+    # A layout engine keeps texts apart, and would add this to it.
+    rows = place.subgridspec(count, 1, hspace=None if ax.figure.get_layout_engine() else _STACKED_GAP)
+    ax.set_subplotspec(rows[0])
+    return [ax, *(ax.figure.add_subplot(rows[row], sharex=ax) for row in range(1, count))]
 
 
 def _stack(ax: "Axes") -> "list[Axes]":

@@ -136,8 +136,8 @@ async def _gather(read: Read, stitch: Stitch) -> list[Arrival]:
 async def _ask(read: Read, asking: Stitch, series_ids: Collection[str]) -> tuple[Block, ...]:
     """Ask for some series with all their periods, and return all that comes."""
     assert read.cache is not None
-    ids = frozenset(series_ids)
-    wanted = tuple(series for series in asking.plan.series if series.series_id in ids)
+    catalogue = asking.plan.catalogue
+    wanted = tuple([catalogue.series[catalogue.places[each]] for each in series_ids])
     async with read.cache.claim(read.entity_id):
         # Another process may have asked for them meanwhile.
         # So the cache is looked at again, under the claim.

@@ -16,6 +16,7 @@ from asyncfin.model.query import ValueVersion
 from asyncfin.model.value import Value
 from asyncfin.table.block import packed as packed_blocks
 from asyncfin.table.panel import Panel
+from asyncfin.wire.tasks import decoding_lock
 from asyncfin.wire.values import PlannedPage, RawSeries, read_planned_page
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, value
 from tests.properties.test_codec_properties import documents, eager
@@ -280,6 +281,20 @@ async def test_a_stream_packs_only_what_it_holds_back() -> None:
     found = [arrival.blocks[0].text.compressed for arrival in answer.arrivals]
     assert found == [False, False, True, True, False]
     assert [arrival.whole_bytes > 0 for arrival in answer.arrivals] == [True, True, False, False, True]
+
+
+async def test_texts_are_compressed_one_at_a_time_and_not_while_a_page_is_decoded() -> None:
+    """Several at once would each take a slice of every turn of the loop."""
+    answer = _five()
+    await _add_two_megabytes(answer, FIVE[0])
+    await _add_two_megabytes(answer, FIVE[1])
+    async with decoding_lock():
+        adding = asyncio.create_task(_add_two_megabytes(answer, FIVE[2]))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not adding.done()
+    await adding
+    assert [arrival.blocks[0].text.compressed for arrival in answer.arrivals] == [False, False, True]
 
 
 def _noise(seed: str, length: int) -> Iterator[str]:

@@ -42,7 +42,7 @@ from asyncfin.fanout.fill import for_cache
 from asyncfin.fanout.plan import without_batches
 from asyncfin.fanout.publications import Publication
 from asyncfin.fanout.question import Question
-from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Status, Switch
+from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.sandbox.generate import generate
 from tests.properties.test_answers import DATASETS, DIALECTS, content, expected, period_selections, run, texts
@@ -248,6 +248,25 @@ async def test_after_a_refused_token_what_is_cached_is_confirmed_once_and_given_
         with pytest.raises(AuthenticationError):
             await cached.dataset(ENTITY)
         assert [(await cached.query(ENTITY, Select(), Annual())).requests for _ in range(2)] == [1, 0]
+
+
+@virtual
+async def test_what_was_sent_before_a_401_does_not_show_that_the_token_is_accepted_again() -> None:
+    """A late 200 says what held when it was sent: what is cached stays withheld."""
+    async with service() as sandbox, client(sandbox, MemoryCache(), max_age=1e9) as cached:
+        await cached.query(ENTITY, Select(), FiscalRange())
+        sandbox.inject(
+            Slow(seconds=1.0, nth=1, operation="dataset"), Status(status=401, nth=2, operation="dataset")
+        )
+        async with asyncio.TaskGroup() as tasks:
+            late = tasks.create_task(cached.dataset(ENTITY))
+            await asyncio.sleep(0.5)
+            with pytest.raises(AuthenticationError):
+                await cached.dataset(ENTITY)
+            assert not late.done()
+        sandbox.inject(Status(status=401))
+        with pytest.raises(AuthenticationError):
+            await cached.query(ENTITY, Select(), Annual())
 
 
 @virtual

@@ -246,7 +246,7 @@ class Sender:
             )
         )
         if error is None:
-            self.tokens.refused = False
+            self.tokens.record_accepted(token)
             return response
         if response.status == 401:
             self.tokens.record_401(token)

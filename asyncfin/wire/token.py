@@ -114,7 +114,14 @@ class Tokens:
         # Only the token held now: a late 401 to the one before it says nothing about its successor.
         if token is self.held:
             self.refused = True
-            self.held = None if self.renewable else token
+            # A fixed token is told from itself by when it was sent: see `record_accepted`.
+            self.held = None if self.renewable else Secret(token._text)
+
+    def record_accepted(self, token: Secret) -> None:
+        """Record that the service accepted `token`."""
+        # What was sent before the 401 may be answered after it, and shows nothing of what holds now.
+        if token is self.held:
+            self.refused = False
 
     async def current(self) -> Secret:
         """Return the token to send.

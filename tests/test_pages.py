@@ -13,7 +13,6 @@ from asyncfin.model.period import Trailing
 from asyncfin.model.query import Query
 from asyncfin.wire.pages import query_pages
 from asyncfin.wire.protocol import Request, Response
-from asyncfin.wire.tasks import decoding_lock
 from asyncfin.wire.values import QueryPage
 
 pytestmark = pytest.mark.virtual
@@ -37,9 +36,9 @@ class Service:
     """Answers each request after ten seconds; the last page is number `count`, all but `full` empty."""
 
     def __init__(
-        self, count: int, failing: int | None = None, full: int | None = None, cursor_first: bool = False
+        self, count: int, failing: int | None = None, full: int | None = None, malformed: int | None = None
     ) -> None:
-        self.count, self.failing, self.full, self.cursor_first = count, failing, full, cursor_first
+        self.count, self.failing, self.full, self.malformed = count, failing, full, malformed
         self.begun = self.ended = 0
 
     async def send(self, request: Request) -> Response:
@@ -60,8 +59,8 @@ class Service:
             "series": [SERIES] if number == self.full else [],
             "next_cursor": str(number) if number < self.count else None,
         }
-        if self.cursor_first:
-            body = {"next_cursor": body.pop("next_cursor"), **body}
+        if number == self.malformed:
+            body["series"] = "none"
         return Response(200, {}, json.dumps(body).encode(), datetime(2024, 1, 1, tzinfo=UTC))
 
     def pages(self, *, prefetch: bool) -> Any:
@@ -103,22 +102,15 @@ async def test_at_most_one_page_is_asked_for_ahead(prefetch: bool, begun: int) -
         assert service.begun == begun
 
 
-@pytest.mark.parametrize(("cursor_first", "begun"), [(False, 2), (True, 1)])
-async def test_the_next_page_is_asked_for_before_this_one_is_decoded(cursor_first: bool, begun: int) -> None:
-    """Where the cursor ends the body, as it does for most services; wherever it stands, it is followed."""
-    service = Service(3, cursor_first=cursor_first)
+async def test_a_page_that_is_refused_has_its_next_one_not_asked_for() -> None:
+    """A request costs some of the allowance, so what a page says is not followed before it has been read."""
+    service = Service(3, malformed=2)
     async with aclosing(service.pages(prefetch=True)) as pages:
-        async with decoding_lock():
-            first = asyncio.ensure_future(anext(pages))
-            await asyncio.sleep(100)
-            assert service.begun == begun
-            assert not first.done()
-        found = [await first]
-        await asyncio.sleep(1)
-        assert service.begun == 2
-        found += [page async for page in pages]
-    assert [page.next_cursor for page in found] == ["1", "2", None]
-    assert service.begun == 3
+        await anext(pages)
+        with pytest.raises(MalformedAnswerError):
+            await anext(pages)
+        await asyncio.sleep(100)
+    assert service.begun == 2
 
 
 async def test_nothing_is_asked_for_before_the_first_step() -> None:

@@ -60,24 +60,6 @@ def is_truncated(body: bytes) -> bool:
     return False
 
 
-# At the end of valid JSON this is the last field of the outermost object, and nothing within a text: a quote
-# in a text has a backslash before it.
-_LAST_CURSOR = re.compile(rb'[{,]\s*"next_cursor"\s*:\s*("(?:[^"\\]|\\.)*")\s*\}\s*\Z')
-_LAST_BYTES = 4096
-
-
-def last_cursor(body: bytes) -> str | None:
-    """Return the cursor for the next page, if it is the last field of a body, as it nearly always is.
-
-    The body is not checked: what is wrong with it shows when the page is read.
-    """
-    found = _LAST_CURSOR.search(body, max(0, len(body) - _LAST_BYTES))
-    try:
-        return None if found is None else msgspec.json.decode(found[1], type=str)
-    except (msgspec.DecodeError, ValueError):
-        return None
-
-
 _any = msgspec.json.Decoder()
 
 

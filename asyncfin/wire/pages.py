@@ -174,18 +174,15 @@ async def _pages(
     try:
         while True:
             response, ahead = await (ahead or send(request)), None
-            if prefetch and (cursor := codec.last_cursor(response.body)) is not None:
-                ahead = asyncio.ensure_future(send(request_for(cursor=cursor)))
-                await asyncio.sleep(0)  # it leaves before this page is decoded, which takes milliseconds
             async with decoding_lock():
                 with error_context(request.operation, request.entity_id, response):
                     page = await read(response)
+                if page.next_cursor is not None:
+                    request = request_for(cursor=page.next_cursor)
+                    # Not sooner: a request counts against the allowance, and this page might be refused.
+                    ahead = asyncio.ensure_future(send(request)) if prefetch else None
                 # Others run before the next body is decoded, however many have come at once.
                 await asyncio.sleep(0)
-            if page.next_cursor is not None:
-                request = request_for(cursor=page.next_cursor)
-                if prefetch and ahead is None:
-                    ahead = asyncio.ensure_future(send(request))
             yield page
             if page.next_cursor is None:
                 return

@@ -315,7 +315,9 @@ def test_a_trailing_window_is_the_last_months_up_to_the_anchor(
         (FiscalRange(end="2024-Q1"), "the periods that end in 2024-03 or earlier"),
         (FiscalRange(2023, 2024), "the periods that end from 2023-01 to 2024-12"),
         (Trailing(24), "the last 24 months"),
+        (Trailing(1), "the last 1 month"),
         (Annual(), "all fiscal years"),
+        (Annual(last=1), "the last 1 fiscal year"),
         (Quarterly((2023, 2), last=4), "the last 4 fiscal quarters that end in 2023-02 or later"),
     ],
 )

@@ -231,13 +231,13 @@ def test_a_plan_explains_itself() -> None:
         "2 series selected",
         "1 batch, 1 request: ",
         "lower bound: 1 request;",
-        "2 other series match these queries, and are dropped",
+        "2 other series match these queries; only a cache keeps them",
         "way: trailing as range (the queries ask for all periods, ",
     ):
         assert part in text
     assert "the last 12 months" in text
     whole = str(planned(known))
-    assert "dropped" not in whole
+    assert "other series" not in whole
     assert "way: as asked (the queries ask for these periods)" in whole
     assert repr(planned(known)).endswith("4 series in 1 request>")
 

@@ -30,12 +30,14 @@ AS_ASKED = "as asked"
 AS_RANGE = "trailing as range"
 _ASKED = "the queries ask for these periods"
 _RANGE = "the queries ask for all periods, out of which the window is cut"
+_FOR_CACHE = "the queries ask for all periods, which the cache keeps"
 
 # With fewer of its cells wanted, a table is too thin for strips: most of a page would be foreign series.
 _DENSE = 0.05
 # Another way to plan takes as long as the first: it is not tried where so little can be gained.
 _CLOSE = 1.1
-# The same of strips, which are cut in many ways, each as long as the first: one request in so many.
+# Strips can be cut in many ways, and trying one takes as long as sending a few requests. So the first one is
+# taken that needs at most one request in this many above the bound; below this many, none.
 _FEW = 100
 
 # Batches that a notebook shows.
@@ -105,6 +107,12 @@ class Plan:
         crossings = {(series.metric_id, series.scopes) for series in asked}
         return lower_bound(len(asked), crossings) if self.batches else 0
 
+    @property
+    def _reason(self) -> str:
+        if all(batch.periods == self.periods for batch in self.batches):
+            return _ASKED
+        return _RANGE if self.way == AS_RANGE else _FOR_CACHE
+
     def __str__(self) -> str:
         foreign = sum(len(batch.matched) - len(batch.home) for batch in self.batches)
         periods = describe(self.question.periods)
@@ -117,9 +125,13 @@ class Plan:
                 *([f"{len(self.cached):,} of them are cached, and are not requested"] if self.cached else []),
                 f"{batches}, {requests}: a batch is a query, with a request for each {MAX_PAGE_SIZE} series",
                 f"lower bound: {counted(self.lower_bound, 'request')}; the limits of a query allow no fewer",
-                *([f"{foreign:,} other series match these queries, and are dropped"] if foreign else []),
+                *(
+                    [f"{foreign:,} other series match these queries; only a cache keeps them"]
+                    if foreign
+                    else []
+                ),
                 f"periods: {periods}{'' if self.periods else ', of which the catalogue has none'}",
-                f"way: {self.way} ({_RANGE if self.way == AS_RANGE else _ASKED})",
+                f"way: {self.way} ({self._reason})",
                 f"values: {self.question.value_version}",
             ]
         )

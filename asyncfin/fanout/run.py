@@ -139,8 +139,7 @@ async def _ask(read: Read, asking: Stitch, series_ids: Collection[str]) -> tuple
     catalogue = asking.plan.catalogue
     wanted = tuple([catalogue.series[catalogue.places[each]] for each in series_ids])
     async with read.cache.claim(read.entity_id):
-        # Another process may have asked for them meanwhile.
-        # So the cache is looked at again, under the claim.
+        # Another process may have asked for them meanwhile: the cache is looked at again, under the claim.
         plan = evolve(asking.plan, series=wanted)
         blocks = await read.blocks(plan)
         stitch = Stitch(await read.plan_missing(plan, blocks), asking.publication)

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from asyncfin.errors import SelectionError
 from asyncfin.model import checks
+from asyncfin.model.words import counted
 
 # The service sets no bound; this is what a column of 32 bits holds.
 MAX_DURATION = 2**31 - 1
@@ -255,9 +256,10 @@ class Trailing:
 
 
 @frozen
-# Not a type of the spec: the client turns it into `Exact` (spec 4.3 advises that for annual values).
 class _Rule:
     """Periods of one kind, found in the catalogue at every planning."""
+
+    # Not a type of the spec: the client turns it into `Exact` (spec 4.3 advises that for annual values).
 
     start: Period | None = field(default=None, converter=_start)
     end: Period | None = field(default=None, converter=_end)
@@ -369,14 +371,15 @@ def describe(selection: Any) -> str:
         case Exact(periods=periods):
             return f"exactly {', '.join(period.label for period in periods)}"
         case Trailing(months=months):
-            return f"the last {months} months"
+            return f"the last {counted(months, 'month')}"
         case FiscalRange(start=None, end=None):
             return "all periods"
         case FiscalRange(start=start, end=end):
             return f"the periods{_that_end(start, end)}"
         case _Rule(start=start, end=end, last=last):
-            kind = "years" if isinstance(selection, Annual) else "quarters"
-            return f"{f'the last {last}' if last else 'all'} fiscal {kind}{_that_end(start, end)}"
+            kind = "fiscal year" if isinstance(selection, Annual) else "fiscal quarter"
+            which = f"the last {counted(last, kind)}" if last else f"all {kind}s"
+            return f"{which}{_that_end(start, end)}"
     return repr(selection)
 
 

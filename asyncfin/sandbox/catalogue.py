@@ -34,7 +34,6 @@ def catalogue_page(query: str, current: Current, store: Store, dialect: Dialect)
     position = start_of(asked.cursor, bound_to, asked.expected_dataset_id, current.dataset_id, dialect)
     page = cut_page(position, store.size(current.number), asked.limit, dialect)
     rows = store.catalogue_series(current.number, page.series.start, page.series.stop - page.series.start)
-    # Rows are in catalogue order, so those of a group stand together and groupby needs no sorting.
     cursor = next_cursor(page, bound_to, current.dataset_id)
     scope_groups = _scope_groups([row[1] for row in rows], position.page, current, dialect)
     return b'%b,"periods":%b,"scope_groups":%b,"groups":[%b]%b}' % (
@@ -49,6 +48,7 @@ def catalogue_page(query: str, current: Current, store: Store, dialect: Dialect)
 def _groups(rows: list[tuple[str, bytes]], current: Current) -> bytes:
     """Return the reporting groups of the page's series (spec 4.2 rule 1)."""
     groups = []
+    # Rows are in catalogue order, so those of a group stand together and groupby needs no sorting.
     for group_id, members in groupby(rows, key=lambda row: row[0]):
         series = b",".join(encoded for _, encoded in members)
         groups.append(b'%b,"series":[%b]}' % (open_json(current.groups[group_id]), series))

@@ -20,7 +20,7 @@ from attrs import fields
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
 from asyncfin.model.period import Period
-from asyncfin.table.block import FAST, Axis, Block, PageText, packed
+from asyncfin.table.block import FAST, Axis, Block, PageText
 from asyncfin.wire.zstd import zstd
 
 _CATALOGUE = tuple[
@@ -48,7 +48,7 @@ def decode_catalogue(body: bytes) -> Catalogue:
 
 
 def encode_blocks(blocks: Iterable[Block]) -> bytes:
-    """Return blocks as bytes; the periods and the compressed texts that blocks share stand there once."""
+    """Return compressed blocks as bytes; the periods and the texts that blocks share stand there once."""
     axes: dict[Axis, int] = {}
     texts: dict[PageText, int] = {}
     rows = [
@@ -61,7 +61,7 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
             block.numbers,
             texts.setdefault(block.text, len(texts)),
         )
-        for block in packed(blocks)
+        for block in blocks
     ]
     # One array of numbers: a list of objects would take several times as long to read.
     flat = [

@@ -362,18 +362,21 @@ class _FileRows:
     async def put(
         self,
         key: tuple[str, str, str],
-        encode: Callable[[], bytes],
+        body: bytes,
         series: int,
         now: datetime,
         *,
         alone: bool,
     ) -> int | None:
         return await self._cache.run(
-            lambda database: database.put((self._account, *key), encode(), series, now, alone=alone), None
+            lambda database: database.put((self._account, *key), body, series, now, alone=alone), None
         )
 
     async def drop(self, key: tuple[str, str, str], part: int) -> None:
         await self._cache.run(lambda database: database.drop(part), None)
+
+    def failed(self, error: Exception) -> None:
+        self._cache.failed(error)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:

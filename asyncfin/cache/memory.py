@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from hashlib import blake2b
@@ -112,13 +112,9 @@ class Memory:
             self._bytes += size
             self._evict()
 
-    async def fitting(self, blocks: Collection[Block]) -> Collection[Block]:
-        """Return blocks as they are while there is room for them, and compressed from then on."""
-        # While somebody has the answer, its own blocks take no memory and no time. Compressing them takes a
-        # millisecond a megabyte, hence the thread.
-        if self._bytes + nbytes(blocks) <= self._max_bytes * _AS_THEY_COME:
-            return blocks
-        return await asyncio.to_thread(packed, blocks)
+    def has_room(self, blocks: Iterable[Block]) -> bool:
+        """Return whether blocks may be kept as they came: while somebody has the answer, they are its own."""
+        return self._bytes + nbytes(blocks) <= self._max_bytes * _AS_THEY_COME
 
     def put_blocks(self, key: Key, blocks: Iterable[Block], parts: Iterable[int] = ()) -> None:
         with self._lock:
@@ -292,8 +288,11 @@ class _MemoryPartition:
     async def put_blocks(
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
     ) -> None:
-        key = self._key, entity_id, publication_id(dataset_id), value_version
-        self._memory.put_blocks(key, await self._memory.fitting(tuple(blocks)))
+        put = tuple(blocks)
+        if not self._memory.has_room(put):
+            # In a thread, for it takes a millisecond a megabyte.
+            put = await asyncio.to_thread(packed, put)
+        self._memory.put_blocks((self._key, entity_id, publication_id(dataset_id), value_version), put)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:

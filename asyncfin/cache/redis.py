@@ -289,18 +289,12 @@ class _RedisRows:
     async def put(
         self,
         key: tuple[str, str, str],
-        encode: Callable[[], bytes],
+        body: bytes,
         series: int,
         now: datetime,
         *,
         alone: bool,
     ) -> int | None:
-        # Before it is Redis' turn: what can't be encoded is no fault of the server.
-        try:
-            body = await asyncio.to_thread(encode)
-        except Exception as error:  # noqa: BLE001  an answer is never lost because it can't be stored
-            self._cache.failed(error)
-            return None
         part = secrets.randbits(63)
         name = self._name(key[0], *key[1:])
 
@@ -315,6 +309,9 @@ class _RedisRows:
             return part
 
         return await self._cache.run(store, None)
+
+    def failed(self, error: Exception) -> None:
+        self._cache.failed(error)
 
     async def drop(self, key: tuple[str, str, str], part: int) -> None:
         self._cache.count_damage()

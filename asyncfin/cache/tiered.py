@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from functools import partial
 from typing import Protocol, TypeVar
 
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
 from asyncfin.cache.memory import CATALOGUE, Key, Memory, distinct
 from asyncfin.cache.store import Pointer
 from asyncfin.model.catalogue import Catalogue, publication_id
-from asyncfin.table.block import Block
+from asyncfin.table.block import Block, packed
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Rows(Protocol):
     async def put(
         self,
         key: tuple[str, str, str],
-        encode: Callable[[], bytes],
+        body: bytes,
         series: int,
         now: datetime,
         *,
@@ -53,14 +53,16 @@ class Rows(Protocol):
         """Store a part and return its id, or None if it is not stored.
 
         Args:
-            encode: returns the part as bytes. It is called in a thread, since it may compress megabytes; what
-                it can't encode is passed over too.
             alone: whether it replaces all others under its key.
         """
         ...
 
     async def drop(self, key: tuple[str, str, str], part: int) -> None:
         """Delete a part that can't be read."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """Count that something could not be stored, and log the first time."""
         ...
 
     def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
@@ -136,7 +138,8 @@ class TieredPartition:
     async def put_catalogue(self, catalogue: Catalogue) -> None:
         key = self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
         self._memory.put_catalogue(key, catalogue)
-        await self._rows.put(key[1:], partial(encode_catalogue, catalogue), 0, self._clock(), alone=True)
+        if (body := await self._encoded(encode_catalogue, catalogue)) is not None:
+            await self._rows.put(key[1:], body, 0, self._clock(), alone=True)
 
     async def blocks(
         self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
@@ -160,12 +163,21 @@ class TieredPartition:
     ) -> None:
         key = self._key(entity_id, dataset_id, value_version)
         if new := distinct(blocks, self._memory.series_ids(key)):
-            series = sum(len(block.series_ids) for block in new)
-            encode = partial(encode_blocks, new)
-            part = await self._rows.put(key[1:], encode, series, self._clock(), alone=False)
-            fitting = await self._memory.fitting(new)
+            part, series = None, sum(len(block.series_ids) for block in new)
+            stored = await asyncio.to_thread(packed, new)
+            if (body := await self._encoded(encode_blocks, stored)) is not None:
+                part = await self._rows.put(key[1:], body, series, self._clock(), alone=False)
+            kept = new if self._memory.has_room(new) else stored
             # Together: a part that is noted without its blocks would never be read again.
-            self._memory.put_blocks(key, fitting, () if part is None else (part,))
+            self._memory.put_blocks(key, kept, () if part is None else (part,))
+
+    async def _encoded(self, encode: Callable[[T], bytes], value: T) -> bytes | None:
+        # In a thread, and not in that of a file, which is there for all who look something up.
+        try:
+            return await asyncio.to_thread(encode, value)
+        except Exception as error:  # noqa: BLE001  an answer is never lost because it can't be stored
+            self._rows.failed(error)
+            return None
 
     async def _decoded(self, decode: Callable[[bytes], T], key: Key, part: int, body: bytes) -> T | None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 
 from attrs import evolve
@@ -159,20 +159,15 @@ async def _arrivals(
         prefetch: whether a batch's next page is asked for while one is read. It is not counted among those
             under way until then, so a stream, which bounds what it holds, must not ask for it.
     """
-    writer = None
-    if read.cache is not None and read.fills_cache:
-        plan = stitch.plan
-        version = plan.question.value_version
-        writer = CacheWriter(
-            partial(read.cache.put_blocks, read.entity_id, plan.catalogue.dataset_id, version)
-        )
-    try:
+    async with AsyncExitStack() as open_writer:
+        writer = None
+        if batches and read.cache is not None and read.fills_cache:
+            dataset_id, version = stitch.plan.catalogue.dataset_id, stitch.plan.question.value_version
+            put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
+            writer = await open_writer.enter_async_context(CacheWriter(put))
         jobs = [partial(_read_batch, read, stitch, batch, writer, prefetch=prefetch) for batch in batches]
         async with merged(jobs, read.limit) as arriving:
             yield arriving
-    finally:
-        if writer is not None:
-            await writer.flush()
 
 
 async def _read_batch(
@@ -198,11 +193,15 @@ async def _read_batch(
                 arrival = await stitch.add(page, home=batch.home, asked=batch.periods)
             if writer is not None:
                 await writer.add((*arrival.blocks, *arrival.foreign))
+            # With `prefetch` the next request may have left as soon as this page was there.
+            left = page.at if prefetch else None
+            del page  # while the arrival waits to be taken, it alone is held, and not the page's bytes
             # A page may bring only series that nobody asked for, or none.
             if arrival.blocks:
                 yield arrival
-            # With `prefetch` the next request may have left as soon as this page was there.
-            began = (page.at if prefetch else None) or read.publications.clock()
+            else:
+                stitch.release(arrival)
+            began = left or read.publications.clock()
 
 
 async def _ask_again(read: Read, stitch: Stitch) -> list[Arrival]:

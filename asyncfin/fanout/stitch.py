@@ -128,7 +128,8 @@ class Stitch:
             MalformedAnswerError: a series came before, or is another one than in the catalogue; or there is
                 a value outside what the batch asked for.
         """
-        text = await self._text(page.body)
+        # Without series of interest nobody holds the text, so it takes no room.
+        text = await self._text(page.body if page.wanted.indices or page.foreign.indices else b"")
         # Nothing below waits, so that of two pages that are added at once the second sees the first.
         wanted = [(index, page.heads[index].series_id) for index in page.wanted.indices]
         if repeated := [each for each in wanted if self._has_come(each[1])]:
@@ -150,7 +151,7 @@ class Stitch:
         self.publication.record(places, asked)
         came = [places[index] for index in page.wanted.indices]
         arrival = self._arrive(came, tuple(blocks), populated, tuple(_within_what_was_asked(foreign, asked)))
-        return arrival if text.compressed else evolve(arrival, whole_bytes=len(page.body))
+        return arrival if text.compressed else evolve(arrival, whole_bytes=len(text.pieces[0]))
 
     async def _text(self, body: bytes) -> PageText:
         """Return the text of a page, as it came while there is room for it, and else compressed."""

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Self
 
-from asyncfin.table.block import Block
+from asyncfin.table.block import Block, nbytes
+from asyncfin.wire.tasks import wait_for_all
 
-# What a process that is killed loses at most, beside what it is just writing.
+# What a process that is killed loses at most, beside what it is just putting.
 _SECONDS = 0.25
+_BYTES = 4 * 1024 * 1024
 
 
 class CacheWriter:
-    """Gathers blocks of one publication and value version, and puts them into a cache.
+    """Gathers blocks of one publication and value version, and puts them into a cache in a task of its own.
 
-    Nobody waits in the background: the page that comes first after a quarter of a second has all written that
-    came so far, and the reader does at the end, also where the question fails.
+    They are put a quarter of a second after the first of them came, or as soon as they take 4 MiB. Leaving
+    the `async with` block puts the rest and waits for that, also where the question fails or is cancelled. A
+    put is never cancelled: its thread would go on, and what it stores would be put again.
 
     Args:
         put: puts blocks into the cache.
@@ -28,22 +33,47 @@ class CacheWriter:
     def __init__(self, put: Callable[[tuple[Block, ...]], Awaitable[None]]) -> None:
         self._put = put
         self._gathered: list[Block] = []
-        self._loop = asyncio.get_running_loop()
-        self._written = self._loop.time()
-        # Those who bring more meanwhile wait too, so that a slow disk bounds what is gathered.
-        self._lock = asyncio.Lock()
+        self._ended = False
+        self._wanted = asyncio.Event()  # set while there is something to put, or no more will come
+        self._due = asyncio.Event()  # set where that should not wait for more
+        self._idle = asyncio.Event()  # not set during a put
+        self._idle.set()
+
+    async def __aenter__(self) -> Self:
+        self._writer = asyncio.create_task(self._write())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._ended = True
+        self._wanted.set()
+        self._due.set()
+        await wait_for_all([self._writer])
+        self._writer.result()
 
     async def add(self, blocks: Iterable[Block]) -> None:
-        """Gather what a page has brought, and write all if it is time."""
+        """Gather what a page has brought, and wait for the put under way."""
         self._gathered += blocks
-        if self._loop.time() - self._written >= _SECONDS:
-            await self.flush()
+        if self._gathered:
+            self._wanted.set()
+        if nbytes(self._gathered) > _BYTES:
+            self._due.set()
+        # Or more would be gathered than a slow disk takes.
+        await self._idle.wait()
 
-    async def flush(self) -> None:
-        """Write all that was gathered."""
-        async with self._lock:
-            if blocks := tuple(self._gathered):
-                await self._put(blocks)
-                # Not before: what one who is cancelled has not written, the next one writes.
-                del self._gathered[: len(blocks)]
-            self._written = self._loop.time()
+    async def _write(self) -> None:
+        while not self._ended:
+            await self._wanted.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SECONDS):
+                    await self._due.wait()
+            blocks, self._gathered = tuple(self._gathered), []
+            self._wanted.clear()
+            self._due.clear()
+            if blocks:
+                self._idle.clear()
+                try:
+                    await self._put(blocks)
+                finally:
+                    self._idle.set()
+        if self._gathered:
+            await self._put(tuple(self._gathered))

@@ -8,7 +8,7 @@ would be ten times as large.
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import accumulate, chain, count, pairwise
@@ -85,12 +85,6 @@ class PageText:
     pieces: tuple[bytes, ...]
     compressed: bool
     _spans: "array[int] | None" = field(default=None, init=False, repr=False)
-    _packed: "PageText | None" = field(default=None, init=False, repr=False)
-
-    @property
-    def nbytes(self) -> int:
-        """How much memory it takes, as it came and compressed."""
-        return sum(map(len, self.pieces)) + (self._packed.nbytes if self._packed else 0)
 
     def frames(self, compressor: zstd.ZstdCompressor) -> Iterator[bytes]:
         """Yield the pieces of a text that came whole, compressed: a frame each, to be read alone."""
@@ -98,14 +92,6 @@ class PageText:
         for start in range(0, len(body), PIECE_BYTES):
             piece = body[start : start + PIECE_BYTES]
             yield compressor.compress(piece, zstd.ZstdCompressor.FLUSH_FRAME)
-
-    def packed(self, compressor: zstd.ZstdCompressor) -> "PageText":
-        """Return the text compressed in pieces. Blocks share a text, so it is compressed once."""
-        if self.compressed:
-            return self
-        if self._packed is None:
-            self._packed = PageText(tuple(self.frames(compressor)), compressed=True)
-        return self._packed
 
     def piece(self, index: int) -> bytes:
         """Return a piece of the text."""
@@ -225,13 +211,16 @@ def without(block: Block, series_ids: Container[str]) -> Block | None:
     )
 
 
-def packed(blocks: Iterable[Block]) -> tuple[Block, ...]:
+def packed(blocks: Collection[Block]) -> tuple[Block, ...]:
     """Return blocks with their texts compressed: a millisecond a megabyte, in which other threads can run."""
-    # One for all: making it takes a sixth of the time of a page.
-    compressor = zstd.ZstdCompressor(FAST)
+    compressor = zstd.ZstdCompressor(FAST)  # one for all: making it takes a sixth of the time of a page
+    texts = {
+        text: PageText(tuple(text.frames(compressor)), compressed=True)
+        for text in dict.fromkeys(block.text for block in blocks)  # once for those who share it
+        if not text.compressed
+    }
     return tuple(
-        block if block.text.compressed else evolve(block, text=block.text.packed(compressor))
-        for block in blocks
+        block if block.text.compressed else evolve(block, text=texts[block.text]) for block in blocks
     )
 
 
@@ -243,7 +232,7 @@ def nbytes(blocks: Iterable[Block]) -> int:
         size += 1_000 + sum(len(each) * each.itemsize for each in arrays)
         size += 100 * (len(block.series_ids) + len(block.axis.periods))
         texts.add(block.text)
-    return size + sum(text.nbytes for text in texts)
+    return size + sum(len(piece) for text in texts for piece in text.pieces)
 
 
 def _ranked(rank: tuple[int, ...], found: Numbers) -> Numbers:

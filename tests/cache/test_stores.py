@@ -295,15 +295,6 @@ async def test_memory_keeps_what_fits_only_when_it_is_compressed() -> None:
     assert content(await part.blocks(ENTITY, DATASET, "original")) == content(page)
 
 
-async def test_a_text_is_counted_as_it_came_and_compressed() -> None:
-    """The size of a text counts what it takes as it came and what was compressed for a file."""
-    page = blocks(*range(60))
-    came = nbytes(page)
-    zipped = packed(page)[0].text
-    assert nbytes(page) == came + sum(map(len, zipped.pieces))
-    assert nbytes(page) - nbytes(packed(page)) == len(page[0].text.pieces[0])
-
-
 async def test_a_text_that_blocks_share_is_counted_once() -> None:
     """A text that wanted and foreign series of a page share is counted once."""
     (page,) = blocks(*range(60))

@@ -183,8 +183,11 @@ async def _pages(
                     ahead = asyncio.ensure_future(send(request)) if prefetch else None
                 # Others run before the next body is decoded, however many have come at once.
                 await asyncio.sleep(0)
-            yield page
-            if page.next_cursor is None:
+            is_last, given = page.next_cursor is None, [page]
+            # While the consumer works, its bytes are his to hold or to release.
+            del page, response
+            yield given.pop()
+            if is_last:
                 return
     finally:
         if ahead is not None:

@@ -136,7 +136,7 @@ def _split(ax: "Axes", count: int) -> "list[Axes]":
     """Return the axes and new ones below them, which have their place together.
 
     Raises:
-        SelectionError: their place is none of a grid, as in `Figure.add_axes`.
+        SelectionError: they have no subplot to split, as those of `Figure.add_axes` have none.
     """
     if count == 1:
         return [ax]

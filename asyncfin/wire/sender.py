@@ -66,7 +66,7 @@ class _Progress:
     elapsed: float = 0.0
     sent_at: float = 0.0
     retry_after: float | None = None
-    request_id: None = None  # a failed request has no id but the one that its error brings
+    request_id = None  # a failed request has no id but the one that its error brings
 
     @property
     def at(self) -> datetime:

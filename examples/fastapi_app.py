@@ -1,6 +1,6 @@
 """A FastAPI backend over one account: JSON, Arrow and CSV, with one client for all visitors of a worker.
 
-    pip install "asyncfin[web,arrow]" fastapi
+    pip install ".[web,arrow]" fastapi        (in a checkout)
     uvicorn examples.fastapi_app:app --workers 4
 
 Service and token come from ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN. Where ASYNCFIN_CACHE names a folder and

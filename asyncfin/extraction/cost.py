@@ -77,7 +77,11 @@ class ExtractCost:
             f"entities: {self.new:,} new, {self.changed:,} changed, {self.unchanged:,} unchanged,"
             f" {len(self.failed):,} failed",
             f"{'about ' if self.guessed else ''}{counted(self.requests, 'request')} will be sent"
-            + (f"; for {self.guessed:,} of the entities that is a guess" if self.guessed else ""),
+            + (
+                f"; for {self.guessed:,} of the entities that is a guess, unless their catalogues are read"
+                if self.guessed
+                else ""
+            ),
         ]
         if self.seconds is None:
             lines.append("how long that takes is not known: no rate was given, so it is learned on the way")

@@ -199,6 +199,9 @@ def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
 class Exact:
     """Exactly these periods (spec 4.3, mode ``exact``): Periods or their labels.
 
+    A panel has all of them, without values where the catalogue does not have the period. To ask for none
+    that the catalogue has is a SelectionError when the question is planned.
+
     Raises:
         SelectionError: no period is named, or one is named twice.
 

@@ -588,7 +588,7 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(BrokenDatasetError, match="cannot be read") as caught:
             load(path)
         assert str(caught.value).startswith(f"{path}: $: ")
-    with pytest.raises(BrokenDatasetError, match=r"^<list>: \$: cannot be read .* not list"):
+    with pytest.raises(BrokenDatasetError, match=r"^<list>: \$: cannot be read .* not '?list"):
         load(["a.json", "b.json"])  # type: ignore[arg-type]
 
 

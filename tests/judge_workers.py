@@ -27,8 +27,8 @@ LIMIT, WORKERS, SERIES = 40, 4, 20
 
 async def extracted(
     nginx: str, name: str, make_client: Callable[[], Client], sandbox: Sandbox
-) -> tuple[float, float]:
-    """Extract all companies, print a row, and return what was used of the limit and what was refused."""
+) -> tuple[float, bool]:
+    """Extract all companies, print a row, and return what was refused and whether all companies were done."""
     with tempfile.TemporaryDirectory() as folder:
         log = f"{folder}/judged.log"
         async with judge(nginx, LIMIT, f"proxy_pass {sandbox.base_url}", log) as address:
@@ -41,11 +41,11 @@ async def extracted(
                 began = time.time()
                 report = await extract(make_client, sandbox.entities, **asked, chunk=20, to=f"{folder}/night")
         moments, statuses = answers(log, began)
-    assert len(report.done) == len(sandbox.entities), report
+    done, of = len(report.done), len(sandbox.entities)
     seconds, sent = max(moments) - min(moments), len(statuses)
     used, refused = statuses.count("200") / (LIMIT * seconds), statuses.count("429") / sent
-    print(f"| {name} | {used:.1%} | {refused:.2%} | {sent:,} | {seconds:.1f} |", flush=True)
-    return used, refused
+    print(f"| {name} | {used:.1%} | {refused:.2%} | {done} of {of} | {sent:,} | {seconds:.1f} |", flush=True)
+    return refused, done == of
 
 
 def answers(log: str, since: float) -> tuple[list[float], list[str]]:
@@ -58,7 +58,7 @@ def answers(log: str, since: float) -> tuple[list[float], list[str]]:
 async def main(nginx: str, redis_server: str, companies: int) -> bool:
     """Return whether the shared bucket is as it must be."""
     print(f"{companies} companies of {SERIES} series, {WORKERS} workers, {LIMIT}/s, burst {BURST}:\n")
-    print("| bucket | used | refused | requests | seconds |\n| --- | --- | --- | --- | --- |")
+    print("| bucket | used | refused | done | requests | seconds |\n| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["--port", "0", "--unixsocket", f"{folder}/socket", "--save", "", "--dir", folder]
         redis = await asyncio.create_subprocess_exec(
@@ -73,16 +73,17 @@ async def main(nginx: str, redis_server: str, companies: int) -> bool:
                     "ASYNCFIN_BURST": str(BURST - 2),
                     "ASYNCFIN_WORKERS": str(WORKERS),
                 }
-                _, alone = await extracted(
+                # Of these a company can be refused five times in a row, and so fail.
+                alone, _ = await extracted(
                     nginx, f"a TokenBucket({LIMIT}) each", make_client_of_whole, sandbox
                 )
                 await extracted(nginx, f"a TokenBucket({LIMIT} / 4) each", make_client_of_share, sandbox)
-                _, refused = await extracted(nginx, "RedisBucket", make_client_of_redis, sandbox)
+                refused, whole = await extracted(nginx, "RedisBucket", make_client_of_redis, sandbox)
         finally:
             redis.terminate()
             await redis.wait()
     # Where a bucket each is not refused either, this machine is too slow to reach the limit.
-    passed = refused <= 0.005 < alone
+    passed = whole and refused <= 0.005 < alone
     print("\npassed" if passed else "\nFAILED", "an extraction of four workers", sep=": ")
     return passed
 

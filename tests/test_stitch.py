@@ -231,6 +231,13 @@ async def test_a_cancelled_page_is_not_half_taken() -> None:
     assert not answer.stitch.absent
 
 
+def test_a_panel_of_some_series_names_only_those_that_did_not_come() -> None:
+    """Also where nothing at all has come, its `unlisted` is of its own series."""
+    nothing = stitch().stitch
+    one = nothing.plan.series[:1]
+    assert nothing.panel([], one).unlisted == (one[0].series_id,)
+
+
 async def test_what_was_given_away_takes_no_memory() -> None:
     """After fifty pages a stream holds no more than after ten, but for a few bytes a series."""
     pages = [[f"m{page}-{at}.annual" for at in range(100)] for page in range(50)]

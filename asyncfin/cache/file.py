@@ -360,13 +360,7 @@ class _FileRows:
         )
 
     async def put(
-        self,
-        key: tuple[str, str, str],
-        body: bytes,
-        series: int,
-        now: datetime,
-        *,
-        alone: bool,
+        self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
     ) -> int | None:
         return await self._cache.run(
             lambda database: database.put((self._account, *key), body, series, now, alone=alone), None

@@ -287,13 +287,7 @@ class _RedisRows:
         return found
 
     async def put(
-        self,
-        key: tuple[str, str, str],
-        body: bytes,
-        series: int,
-        now: datetime,
-        *,
-        alone: bool,
+        self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
     ) -> int | None:
         part = secrets.randbits(63)
         name = self._name(key[0], *key[1:])

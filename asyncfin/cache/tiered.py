@@ -42,13 +42,7 @@ class Rows(Protocol):
         ...
 
     async def put(
-        self,
-        key: tuple[str, str, str],
-        body: bytes,
-        series: int,
-        now: datetime,
-        *,
-        alone: bool,
+        self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
     ) -> int | None:
         """Store a part and return its id, or None if it is not stored.
 

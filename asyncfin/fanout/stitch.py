@@ -85,12 +85,11 @@ class Stitch:
         return self._absent_of(self.plan.series)
 
     def _absent_of(self, series: tuple[CatalogueSeries, ...]) -> tuple[CatalogueSeries, ...]:
-        # At the end there is nearly always none, and a look at all series takes milliseconds.
+        # Nearly always all of them are absent or none is, and a look at each of 3,000 takes a millisecond.
+        if self._left in (0, len(self.plan.series)):
+            return series if self._left else ()
         came, places = self._came, self.plan.catalogue.places
-        # As at the beginning: looking at each of 3,000 series takes a millisecond.
-        if 1 not in came:
-            return self.plan.series
-        return tuple([each for each in series if not came[places[each.series_id]]]) if self._left else ()
+        return tuple([each for each in series if not came[places[each.series_id]]])
 
     @property
     def missing(self) -> tuple[CatalogueSeries, ...]:

@@ -1,140 +1,88 @@
-"""An asyncio client for a financial dataset service: any number of a company's series as one exact table."""
+"""An asyncio client for a financial dataset service: any number of series of an entity as one exact table."""
 
-TYPE_CHECKING = False  # `typing` is slow to import; type checkers take this name for its own
+TYPE_CHECKING = False  # `typing` is slow to import; type checkers know this name
 if TYPE_CHECKING:
-    from asyncfin import errors as errors
-    from asyncfin import events as events
-    from asyncfin import sandbox as sandbox
-    from asyncfin import typing as typing
-    from asyncfin import web as web
-    from asyncfin.cache.file import FileCache
-    from asyncfin.cache.memory import MemoryCache
-    from asyncfin.cache.redis import RedisCache
-    from asyncfin.cache.store import Cache, CacheStats
-    from asyncfin.client import Client
+    from asyncfin import errors as errors, events as events, sandbox as sandbox, typing as typing, web as web
+    from asyncfin.cache.file import FileCache as FileCache
+    from asyncfin.cache.memory import MemoryCache as MemoryCache
+    from asyncfin.cache.redis import RedisCache as RedisCache
+    from asyncfin.cache.store import Cache as Cache, CacheStats as CacheStats
+    from asyncfin.client import Client as Client
     from asyncfin.errors import (
-        AllowanceExhaustedError,
-        ArgumentError,
-        AsyncfinError,
-        AuthenticationError,
-        BucketUnavailableError,
-        ConnectionFailedError,
-        DatasetChangedError,
-        IncompleteResultError,
-        MalformedAnswerError,
-        ManifestMismatchError,
-        NotFoundError,
-        PermissionDeniedError,
-        RateLimitedError,
-        RequestTimeoutError,
-        SelectionError,
-        ServerFailureError,
-        ServiceError,
-        TransportError,
-        TruncatedAnswerError,
-        ValidationFailedError,
+        AllowanceExhaustedError as AllowanceExhaustedError,
+        ArgumentError as ArgumentError,
+        AsyncfinError as AsyncfinError,
+        AuthenticationError as AuthenticationError,
+        BucketUnavailableError as BucketUnavailableError,
+        ConnectionFailedError as ConnectionFailedError,
+        DatasetChangedError as DatasetChangedError,
+        IncompleteResultError as IncompleteResultError,
+        MalformedAnswerError as MalformedAnswerError,
+        ManifestMismatchError as ManifestMismatchError,
+        NotFoundError as NotFoundError,
+        PermissionDeniedError as PermissionDeniedError,
+        RateLimitedError as RateLimitedError,
+        RequestTimeoutError as RequestTimeoutError,
+        SelectionError as SelectionError,
+        ServerFailureError as ServerFailureError,
+        ServiceError as ServiceError,
+        TransportError as TransportError,
+        TruncatedAnswerError as TruncatedAnswerError,
+        ValidationFailedError as ValidationFailedError,
     )
-    from asyncfin.extraction.cost import ExtractCost, extract_cost
-    from asyncfin.extraction.entity import EntityAnswer, read_entity
-    from asyncfin.extraction.extract import extract
-    from asyncfin.extraction.progress import ExtractProgress
-    from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
-    from asyncfin.fanout.plan import Plan
-    from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset, ReportingGroup, Scope, ScopeGroup
-    from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
-    from asyncfin.model.query import Query
-    from asyncfin.model.scope import ScopeRef, format_path, parse_path
-    from asyncfin.model.select import Select
-    from asyncfin.model.series import CatalogueSeries, Series
-    from asyncfin.model.usage import UsageWindow
-    from asyncfin.model.value import Source, Value
-    from asyncfin.table.panel import Panel, concat
-    from asyncfin.wire.bucket import Bucket, TokenBucket
-    from asyncfin.wire.file_bucket import FileBucket
-    from asyncfin.wire.redis_bucket import RedisBucket
-    from asyncfin.wire.retry import Retry, Timeouts
-    from asyncfin.wire.values import QueryPage
+    from asyncfin.extraction.cost import ExtractCost as ExtractCost, extract_cost as extract_cost
+    from asyncfin.extraction.entity import EntityAnswer as EntityAnswer, read_entity as read_entity
+    from asyncfin.extraction.extract import extract as extract
+    from asyncfin.extraction.progress import ExtractProgress as ExtractProgress
+    from asyncfin.extraction.report import (
+        EntityReport as EntityReport,
+        ExtractReport as ExtractReport,
+        UnknownToAllError as UnknownToAllError,
+    )
+    from asyncfin.model.catalogue import (
+        Catalogue as Catalogue,
+        CataloguePage as CataloguePage,
+        Dataset as Dataset,
+        ReportingGroup as ReportingGroup,
+        Scope as Scope,
+        ScopeGroup as ScopeGroup,
+    )
+    from asyncfin.model.period import (
+        Annual as Annual,
+        Exact as Exact,
+        FiscalRange as FiscalRange,
+        Period as Period,
+        Quarterly as Quarterly,
+        Trailing as Trailing,
+    )
+    from asyncfin.model.query import Query as Query
+    from asyncfin.model.scope import (
+        ScopeRef as ScopeRef,
+        format_path as format_path,
+        parse_path as parse_path,
+    )
+    from asyncfin.model.select import Select as Select
+    from asyncfin.model.series import CatalogueSeries as CatalogueSeries, Series as Series
+    from asyncfin.model.usage import UsageWindow as UsageWindow
+    from asyncfin.model.value import Source as Source, Value as Value
+    from asyncfin.pacing.bucket import Bucket as Bucket, TokenBucket as TokenBucket
+    from asyncfin.pacing.file import FileBucket as FileBucket
+    from asyncfin.pacing.redis import RedisBucket as RedisBucket
+    from asyncfin.plan.plan import Plan as Plan
+    from asyncfin.table.panel import Panel as Panel, concat as concat
+    from asyncfin.wire.retry import Retry as Retry, Timeouts as Timeouts
+    from asyncfin.wire.values import QueryPage as QueryPage
 
     __version__: str
 
-__all__ = [
-    "AllowanceExhaustedError",
-    "Annual",
-    "ArgumentError",
-    "AsyncfinError",
-    "AuthenticationError",
-    "Bucket",
-    "BucketUnavailableError",
-    "Cache",
-    "CacheStats",
-    "Catalogue",
-    "CataloguePage",
-    "CatalogueSeries",
-    "Client",
-    "ConnectionFailedError",
-    "Dataset",
-    "DatasetChangedError",
-    "EntityAnswer",
-    "EntityReport",
-    "Exact",
-    "ExtractCost",
-    "ExtractProgress",
-    "ExtractReport",
-    "FileBucket",
-    "FileCache",
-    "FiscalRange",
-    "IncompleteResultError",
-    "MalformedAnswerError",
-    "ManifestMismatchError",
-    "MemoryCache",
-    "NotFoundError",
-    "Panel",
-    "Period",
-    "PermissionDeniedError",
-    "Plan",
-    "Quarterly",
-    "Query",
-    "QueryPage",
-    "RateLimitedError",
-    "RedisBucket",
-    "RedisCache",
-    "ReportingGroup",
-    "RequestTimeoutError",
-    "Retry",
-    "Scope",
-    "ScopeGroup",
-    "ScopeRef",
-    "Select",
-    "SelectionError",
-    "Series",
-    "ServerFailureError",
-    "ServiceError",
-    "Source",
-    "Timeouts",
-    "TokenBucket",
-    "Trailing",
-    "TransportError",
-    "TruncatedAnswerError",
-    "UnknownToAllError",
-    "UsageWindow",
-    "ValidationFailedError",
-    "Value",
-    "concat",
-    "extract",
-    "extract_cost",
-    "format_path",
-    "parse_path",
-    "read_entity",
-]
-
-# Where each name is imported from when it is first asked for: no program uses them all.
+# The module of each public name. It is imported on first access: no program uses them all.
 _MODULES = {
     "AllowanceExhaustedError": "asyncfin.errors",
     "Annual": "asyncfin.model.period",
     "ArgumentError": "asyncfin.errors",
     "AsyncfinError": "asyncfin.errors",
     "AuthenticationError": "asyncfin.errors",
-    "Bucket": "asyncfin.wire.bucket",
+    "Bucket": "asyncfin.pacing.bucket",
     "BucketUnavailableError": "asyncfin.errors",
     "Cache": "asyncfin.cache.store",
     "CacheStats": "asyncfin.cache.store",
@@ -151,7 +99,7 @@ _MODULES = {
     "ExtractCost": "asyncfin.extraction.cost",
     "ExtractProgress": "asyncfin.extraction.progress",
     "ExtractReport": "asyncfin.extraction.report",
-    "FileBucket": "asyncfin.wire.file_bucket",
+    "FileBucket": "asyncfin.pacing.file",
     "FileCache": "asyncfin.cache.file",
     "FiscalRange": "asyncfin.model.period",
     "IncompleteResultError": "asyncfin.errors",
@@ -162,12 +110,12 @@ _MODULES = {
     "Panel": "asyncfin.table.panel",
     "Period": "asyncfin.model.period",
     "PermissionDeniedError": "asyncfin.errors",
-    "Plan": "asyncfin.fanout.plan",
+    "Plan": "asyncfin.plan.plan",
     "Quarterly": "asyncfin.model.period",
     "Query": "asyncfin.model.query",
     "QueryPage": "asyncfin.wire.values",
     "RateLimitedError": "asyncfin.errors",
-    "RedisBucket": "asyncfin.wire.redis_bucket",
+    "RedisBucket": "asyncfin.pacing.redis",
     "RedisCache": "asyncfin.cache.redis",
     "ReportingGroup": "asyncfin.model.catalogue",
     "RequestTimeoutError": "asyncfin.errors",
@@ -182,7 +130,7 @@ _MODULES = {
     "ServiceError": "asyncfin.errors",
     "Source": "asyncfin.model.value",
     "Timeouts": "asyncfin.wire.retry",
-    "TokenBucket": "asyncfin.wire.bucket",
+    "TokenBucket": "asyncfin.pacing.bucket",
     "Trailing": "asyncfin.model.period",
     "TransportError": "asyncfin.errors",
     "TruncatedAnswerError": "asyncfin.errors",
@@ -198,6 +146,8 @@ _MODULES = {
     "read_entity": "asyncfin.extraction.entity",
 }
 _PUBLIC_MODULES = ("errors", "events", "sandbox", "typing", "web")
+
+__all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:

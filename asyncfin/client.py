@@ -13,33 +13,33 @@ from typing import Any, Self, TypedDict, Unpack
 
 from attrs import evolve
 
+from asyncfin import checks
 from asyncfin.cache.store import Cache
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
-from asyncfin.fanout.plan import Plan
-from asyncfin.fanout.publications import Publications
-from asyncfin.fanout.question import Question
-from asyncfin.fanout.read import Read
-from asyncfin.fanout.run import answer, pieces
-from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import Lane, Query, ValueVersion, check_dataset_id, check_page_size
 from asyncfin.model.select import Select
 from asyncfin.model.usage import UsageWindow
+from asyncfin.pacing.bucket import Bucket, TokenBucket
+from asyncfin.plan.plan import Plan
+from asyncfin.plan.question import Question
+from asyncfin.read.publications import Publications
+from asyncfin.read.read import Read
+from asyncfin.read.run import answer, pieces
 from asyncfin.table.panel import Panel
-from asyncfin.wire.bucket import Bucket, TokenBucket
+from asyncfin.tasks import bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
 from asyncfin.wire.protocol import check_entity_id, limits_request, read_json, usage_request, usage_windows
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
-from asyncfin.wire.tasks import bounded, resumable
 from asyncfin.wire.token import TokenSource
 from asyncfin.wire.transport import Transport
 from asyncfin.wire.values import QueryPage
 
 _cache = checks.instance_of(Cache)
-_seconds_or_none = checks.seconds.or_none()
+_seconds_or_none = checks.seconds.optional()
 
 
 # Listed a second time, since Python derives no TypedDict from a signature; a test compares the two.
@@ -279,7 +279,7 @@ class Client:
                 it, when they are first looked at.
         """
         send = self.whole_read(entity_id, "query").send
-        checks.instance_of(Query).of_question()("query", query)
+        checks.instance_of(Query).as_selection_error()("query", query)
         check_page_size(page_size)
         return query_pages(send, entity_id, query, page_size=page_size, prefetch=prefetch)
 
@@ -317,7 +317,7 @@ class Client:
 
         It shares the requests of an equal question that is under way, planned or not.
         """
-        checks.instance_of(Plan).of_question()("plan", plan)
+        checks.instance_of(Plan).as_selection_error()("plan", plan)
         return await self._answered(plan.question, plan)
 
     async def query(

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
-from asyncfin.fanout.plan import Plan
+from asyncfin.plan.plan import Plan
 from benchmarks._gauges import memory, peak, reset_peak
 
 IN_FLIGHT = 8
@@ -100,7 +100,7 @@ async def stream(question: Question) -> tuple[int, Held]:
 async def streaming(question: Question) -> tuple[int, Held]:
     """Return how many bytes a stream takes at most, its plan made, in place of its values."""
     from asyncfin import Client
-    from asyncfin.fanout.run import pieces
+    from asyncfin.read.run import pieces
 
     plan = question.plan
     assert plan.catalogue.places  # planning has made this index, and a pickle does not carry it

@@ -14,13 +14,13 @@ from typing import Any
 
 from attrs import frozen
 
-from asyncfin.fanout.plan import Plan, plan
-from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
 from asyncfin.model.period import FiscalRange, Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.plan import Plan, plan
+from asyncfin.plan.question import Question
 from asyncfin.sandbox import Publication
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "johnson-johnson-200406.json.gz"

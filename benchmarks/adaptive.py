@@ -7,7 +7,7 @@ who uses it, what share of the possible was served, what share of the requests w
 import random
 from collections.abc import Iterator
 
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.pacing.bucket import TokenBucket
 from tests.throttles import (
     Changing,
     Client,

@@ -13,8 +13,15 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 
-from pyrate_limiter import GCRA, Limiter, Rate, RedisStateStore, SQLiteBucket, StateBucket
-from pyrate_limiter import TokenBucket as PyrateTokenBucket
+from pyrate_limiter import (
+    GCRA,
+    Limiter,
+    Rate,
+    RedisStateStore,
+    SQLiteBucket,
+    StateBucket,
+    TokenBucket as PyrateTokenBucket,
+)
 from redis import Redis
 
 from asyncfin import FileBucket, RedisBucket, TokenBucket

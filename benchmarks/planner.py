@@ -20,13 +20,13 @@ from typing import Any
 
 from attrs import define
 
-from asyncfin.fanout.plan import AS_RANGE, Plan, plan
-from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
 from asyncfin.model.period import FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.plan import AS_RANGE, Plan, plan
+from asyncfin.plan.question import Question
 from asyncfin.sandbox.generate import generate
 
 REAL = Path(__file__).parents[2] / "shared" / "data"

@@ -10,8 +10,8 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from asyncfin import Annual, Client, FiscalRange, Panel, Plan, Select, Trailing
+from asyncfin.pacing.pace import GCRA
 from asyncfin.sandbox import Sandbox
-from asyncfin.wire.pace import GCRA
 
 # The same file for the same drawing, whenever it is made.
 matplotlib.rcParams["svg.hashsalt"] = "asyncfin"

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from asyncfin.fanout.plan import Plan
-from asyncfin.fanout.publications import Publication
-from asyncfin.fanout.question import Question
-from asyncfin.fanout.stitch import Arrival, Stitch
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.period import Annual, FiscalRange, Period, Resolved
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.plan import Plan
+from asyncfin.plan.question import Question
+from asyncfin.read.publications import Publication
+from asyncfin.read.stitch import Arrival, Stitch
 from asyncfin.table.panel import Panel
 from asyncfin.wire.values import read_planned_page
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from asyncfin.errors import AllowanceExhaustedError, SelectionError
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.pacing.bucket import TokenBucket
 from tests.conftest import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual

@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from asyncfin import Client, FileCache, FiscalRange, MemoryCache, Retry, Select, ServerFailureError
-from asyncfin.fanout.write import CacheWriter
+from asyncfin.read.write import CacheWriter
 from asyncfin.sandbox import Latency, Sandbox, Status
 from asyncfin.sandbox.generate import generate
 from asyncfin.table.block import PageText

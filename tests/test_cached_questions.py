@@ -13,8 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from asyncfin import (
     Annual,
@@ -38,10 +37,10 @@ from asyncfin import (
     TransportError,
     read_entity,
 )
-from asyncfin.fanout.fill import for_cache
-from asyncfin.fanout.plan import without_batches
-from asyncfin.fanout.publications import Publication
-from asyncfin.fanout.question import Question
+from asyncfin.plan.fill import for_cache
+from asyncfin.plan.plan import without_batches
+from asyncfin.plan.question import Question
+from asyncfin.read.publications import Publication
 from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.sandbox.generate import generate
@@ -467,7 +466,7 @@ async def test_filling_up_from_a_large_catalogue_does_not_hold_the_loop_up(
         threads.append(threading.current_thread())
         return for_cache(*arguments, **options)
 
-    monkeypatch.setattr("asyncfin.fanout.read.for_cache", watched)
+    monkeypatch.setattr("asyncfin.read.read.for_cache", watched)
     large = generate(7, series=1_100)
     async with service(large) as sandbox, client(sandbox, MemoryCache()) as cached:
         catalogue = await cached.catalogue(large.entity_id)

@@ -5,8 +5,8 @@ import math
 import pytest
 from attrs import field, frozen
 
+from asyncfin import checks
 from asyncfin.errors import ArgumentError, SelectionError
-from asyncfin.model import checks
 
 
 async def ask() -> str:
@@ -37,8 +37,8 @@ REFUSED = [
     (checks.plain_callable, ask, "a function that is not async, or the like"),
     (checks.plain_callable, AsyncCall(), "a function that is not async, or the like"),
     (checks.plain_callable, 5, "a function that is not async, or the like"),
-    (checks.above(0).or_none(), 0, "a finite number above 0 or None"),
-    (checks.above(0).or_none("to learn it"), 0, "a finite number above 0, or None to learn it"),
+    (checks.above(0).optional(), 0, "a finite number above 0 or None"),
+    (checks.above(0).optional("to learn it"), 0, "a finite number above 0, or None to learn it"),
 ]
 
 
@@ -51,7 +51,7 @@ def test_a_wrong_argument_is_named_with_what_it_must_be_and_what_it_was(
         check("the_name", value)
     assert str(caught.value) == f"the_name must be {wanted}, not {value!r}"
     with pytest.raises(SelectionError) as caught:
-        check.of_question()("the_name", value)
+        check.as_selection_error()("the_name", value)
     assert type(caught.value) is SelectionError
 
 
@@ -66,7 +66,7 @@ def test_a_wrong_argument_is_named_with_what_it_must_be_and_what_it_was(
         (checks.whole_number(1, 100), 100),
         (checks.text(), " "),
         (checks.plain_callable, print),
-        (checks.above(0).or_none(), None),
+        (checks.above(0).optional(), None),
     ],
 )
 def test_a_right_argument_is_returned(check: checks.Check, value: object) -> None:

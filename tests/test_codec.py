@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset

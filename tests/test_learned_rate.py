@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.pacing.bucket import TokenBucket
 from tests.conftest import VirtualTimeLoop
 from tests.throttles import (
     Broken,

@@ -7,8 +7,8 @@ from math import inf
 
 import pytest
 
-from asyncfin.wire.ledger import Booking, Ledger
-from asyncfin.wire.redis_bucket import RedisStore, connected
+from asyncfin.pacing.ledger import Booking, Ledger
+from asyncfin.pacing.redis import RedisStore, connected
 from tests.shared_buckets import RedisServer, redis_server
 
 # ASYNCFIN_SEQUENCES=10000 takes some minutes.

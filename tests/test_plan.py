@@ -13,14 +13,14 @@ from attrs import evolve
 from msgspec.structs import replace
 
 from asyncfin.errors import SelectionError
-from asyncfin.fanout.plan import Plan, plan
-from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.plan import Plan, plan
+from asyncfin.plan.question import Question
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
 YEARS = tuple(Period(year, 12, 12) for year in (2022, 2023, 2024))

@@ -8,8 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from asyncfin.errors import (
     AuthenticationError,

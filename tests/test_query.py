@@ -3,8 +3,7 @@
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing

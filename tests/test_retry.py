@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from attrs import astuple
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from asyncfin.errors import (
     AllowanceExhaustedError,
@@ -46,7 +45,7 @@ from asyncfin.events import (
     Waited,
     Waiting,
 )
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.protocol import Request, Response, limits_request, read_dataset, usage_request
 from asyncfin.wire.retry import Quota, Retry, Timeouts
 from asyncfin.wire.sender import Sender

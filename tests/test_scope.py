@@ -1,8 +1,7 @@
 """Scope paths: one text form that parses back, and the forms that are taken."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.scope import ScopePath, ScopeRef, as_path, as_paths, format_path, parse_path

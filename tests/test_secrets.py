@@ -22,7 +22,7 @@ from rich.traceback import Traceback
 from asyncfin.client import Client
 from asyncfin.errors import AuthenticationError, DatasetChangedError, MalformedAnswerError, ServiceError
 from asyncfin.events import Event
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.protocol import Request, Response, read_dataset
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender

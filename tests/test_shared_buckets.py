@@ -633,7 +633,7 @@ async def test_the_stats_of_a_closed_file_bucket_open_nothing(tmp_path: Path) ->
 
 def test_a_file_bucket_is_refused_on_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """There is no flock."""
-    monkeypatch.setattr("asyncfin.wire.file_bucket.SUPPORTED", False)
+    monkeypatch.setattr("asyncfin.pacing.file.SUPPORTED", False)
     with pytest.raises(ArgumentError, match="Windows"):
         FileBucket(tmp_path / "bucket")
 

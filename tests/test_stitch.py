@@ -10,7 +10,7 @@ import pytest
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
-from asyncfin.wire.tasks import decoding_lock
+from asyncfin.tasks import decoding_lock
 from tests.answers import EVER, Numbers, Stitched, catalogue_of, encoded, page_json
 
 FY22, FY23, FY24 = (Period(year, 12, 12) for year in (2022, 2023, 2024))

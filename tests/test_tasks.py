@@ -10,13 +10,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from asyncfin.client import Client
 from asyncfin.model.period import Annual
 from asyncfin.model.select import Select
-from asyncfin.wire.tasks import PerLoop, SingleFlight, bounded, merged, resumable
+from asyncfin.tasks import PerLoop, SingleFlight, bounded, merged, resumable
 from tests.conftest import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual

@@ -20,8 +20,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from asyncfin.errors import ServiceError
 from asyncfin.events import Restarted
+from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.telemetry import OpenTelemetryObserver
-from asyncfin.wire.bucket import TokenBucket
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport

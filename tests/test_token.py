@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncfin.errors import AuthenticationError, SelectionError
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender

@@ -22,10 +22,8 @@ from unittest.mock import Mock
 
 import aiohttp
 import pytest
-from aioresponses import aioresponses
-from aioresponses import core as mock_core
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from aioresponses import aioresponses, core as mock_core
+from hypothesis import given, settings, strategies as st
 from yarl import URL
 
 from asyncfin.client import Client
@@ -38,10 +36,10 @@ from asyncfin.errors import (
     TransportError,
     TruncatedAnswerError,
 )
+from asyncfin.tasks import decoding_lock
 from asyncfin.wire import inflate
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
-from asyncfin.wire.tasks import decoding_lock
 from asyncfin.wire.transport import Transport
 from tests.conftest import VirtualTimeLoop
 from tests.scripted import answer, dropping, hanging, judged, resetting, scripted, trickling

@@ -10,10 +10,10 @@ import pytest
 
 from asyncfin import Client, DatasetChangedError, FiscalRange, Select, Trailing, ValidationFailedError
 from asyncfin.errors import SelectionError
-from asyncfin.fanout.publications import MAX_KEPT_SERIES, LeastRecentlyUsed, Publications
-from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Annual, Exact, Period
+from asyncfin.plan.question import Question
+from asyncfin.read.publications import MAX_KEPT_SERIES, LeastRecentlyUsed, Publications
 from asyncfin.sandbox import Latency, Sandbox, Status
 from asyncfin.table.block import Block
 from asyncfin.wire.protocol import Response

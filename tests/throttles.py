@@ -9,7 +9,7 @@ from typing import Protocol
 
 from attrs import Factory, define, frozen
 
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.pacing.bucket import TokenBucket
 from tests.conftest import VirtualTimeLoop
 
 

@@ -24,6 +24,7 @@ from threading import RLock
 from typing import Any, TypeVar
 from zlib import crc32
 
+from asyncfin import checks
 from asyncfin.cache import folder as folders
 from asyncfin.cache.codec import FORMAT
 from asyncfin.cache.database import Database, is_damage
@@ -35,10 +36,9 @@ from asyncfin.cache.store import (
     partition_key,
 )
 from asyncfin.cache.tiered import TieredPartition
+from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, printable
-from asyncfin.model import checks
 from asyncfin.model.catalogue import Dataset
-from asyncfin.wire.clock import utc_now
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.token import TokenSource
 
@@ -83,7 +83,7 @@ class FileCache:
         if not folders.SUPPORTED:
             raise ArgumentError("FileCache needs file locks that this system does not have: use MemoryCache")
         self._folder = _checked_folder(folder)
-        self._account = checks.text().or_none()("account", account)
+        self._account = checks.text().optional()("account", account)
         self._max_bytes = checks.positive_int("max_bytes", max_bytes)
         self._clock = checks.plain_callable("clock", clock)
         self._secret = secrets.token_bytes(32)
@@ -394,9 +394,9 @@ class _FileRows:
 
 def _checked_folder(folder: object) -> Path:
     if not isinstance(folder, (str, os.PathLike)) or not (text := os.fspath(folder)):
-        raise ArgumentError(f"folder must be the path of a folder, not {checks.shown(folder)}")
+        raise ArgumentError(f"folder must be the path of a folder, not {checks.short_repr(folder)}")
     if not isinstance(text, str) or "\0" in text or ":/" in text:
         raise ArgumentError(
-            f"folder must be the path of a folder on this machine, not {checks.shown(folder)}"
+            f"folder must be the path of a folder on this machine, not {checks.short_repr(folder)}"
         )
     return Path(os.path.abspath(os.path.expanduser(text)))

@@ -14,17 +14,17 @@ from typing import Any, TypeAlias
 
 from attrs import Factory, define
 
+from asyncfin import checks
 from asyncfin.cache.store import (
     CacheStats,
     Partition,
     Pointer,
     partition_key,
 )
+from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
-from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue, is_same_publication, publication_id
 from asyncfin.table.block import Block, nbytes, packed, without
-from asyncfin.wire.clock import utc_now
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.token import TokenSource
 
@@ -201,7 +201,7 @@ class MemoryCache:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._memory = Memory(checks.positive_int("max_bytes", max_bytes))
-        self._account = checks.text().or_none()("account", account)
+        self._account = checks.text().optional()("account", account)
         self._clock = checks.plain_callable("clock", clock)
         self._secret = secrets.token_bytes(32)
         self._callables: dict[Hashable, bytes] = {}

@@ -19,17 +19,17 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from asyncfin import checks
 from asyncfin.cache.codec import FORMAT, checksum
 from asyncfin.cache.memory import Memory, MiB
 from asyncfin.cache.store import CacheStats, Partition, Pointer, partition_key
 from asyncfin.cache.tiered import TieredPartition
+from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, printable
-from asyncfin.model import checks
 from asyncfin.model.catalogue import publication_id
-from asyncfin.wire.clock import utc_now
+from asyncfin.pacing.redis import connected
+from asyncfin.tasks import closed_with_loop
 from asyncfin.wire.protocol import check_entity_id
-from asyncfin.wire.redis_bucket import connected
-from asyncfin.wire.tasks import closed_with_loop
 from asyncfin.wire.token import TokenSource
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ class RedisCache:
         self._redis = redis
         self._account = checks.text()("account", account).encode()
         if not isinstance(keep, timedelta) or keep < timedelta(seconds=1):
-            raise ArgumentError(f"keep must be a timedelta of at least a second, not {checks.shown(keep)}")
+            raise ArgumentError(
+                f"keep must be a timedelta of at least a second, not {checks.short_repr(keep)}"
+            )
         self.keep_ms = round(keep / timedelta(milliseconds=1))
         self._clock = checks.plain_callable("clock", clock)
         self._memory = Memory(_MEMORY_BYTES)

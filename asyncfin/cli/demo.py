@@ -13,12 +13,12 @@ from asyncfin.cli.output import screen, spark
 from asyncfin.cli.session import progress
 from asyncfin.client import Client
 from asyncfin.events import Stats
-from asyncfin.fanout.plan import Plan
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Annual
 from asyncfin.model.select import Select
 from asyncfin.model.series import Series
 from asyncfin.model.words import counted
+from asyncfin.plan.plan import Plan
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.excerpt import GAP
 from asyncfin.table.panel import Panel

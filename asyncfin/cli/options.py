@@ -25,11 +25,11 @@ from asyncfin.model.period import (
     Trailing,
 )
 from asyncfin.model.select import Select
+from asyncfin.pacing.bucket import Bucket, TokenBucket
+from asyncfin.pacing.file import FileBucket
+from asyncfin.pacing.redis import RedisBucket
 from asyncfin.table.optional import library
 from asyncfin.wire.address import checked_base_url
-from asyncfin.wire.bucket import Bucket, TokenBucket
-from asyncfin.wire.file_bucket import FileBucket
-from asyncfin.wire.redis_bucket import RedisBucket
 
 if TYPE_CHECKING:
     from asyncfin.cache.file import FileCache

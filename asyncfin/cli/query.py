@@ -21,7 +21,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.extraction.entity import EntityAnswer, read_entity
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import lacking_in_all, named
-from asyncfin.fanout.plan import Plan
+from asyncfin.plan.plan import Plan
 from asyncfin.table.panel import Panel
 
 _BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "requests")

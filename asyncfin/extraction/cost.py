@@ -9,7 +9,9 @@ from functools import partial
 
 from attrs import define, frozen
 
+from asyncfin import checks
 from asyncfin.client import Client
+from asyncfin.clock import utc_now
 from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, SelectionError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.extract import checked_place, distinct_ids
@@ -19,14 +21,12 @@ from asyncfin.extraction.question import Lacking, SharedQuestion, narrow, writte
 from asyncfin.extraction.report import EntityReport, Failure, failures, lacking_in_all, named
 from asyncfin.extraction.run import FAILURES
 from asyncfin.extraction.store import Store, WorkerThread, store_at
-from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted, lasting
-from asyncfin.wire.clock import utc_now
-from asyncfin.wire.tasks import bounded
+from asyncfin.tasks import bounded
 
 # The cost of all series of a company of the usual size (1,171), when nothing better is known.
 _GUESS = 26

@@ -6,9 +6,9 @@ import asyncio
 
 from attrs import frozen
 
+from asyncfin import checks
 from asyncfin.client import Client
 from asyncfin.extraction.question import Lacking, SharedQuestion, narrow
-from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from datetime import datetime
 
+from asyncfin import checks
 from asyncfin.client import Client
+from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.folder import Folder
@@ -19,15 +21,13 @@ from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run
 from asyncfin.extraction.store import WorkerThread, place_of, store_at
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
-from asyncfin.model import checks
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
-from asyncfin.wire.clock import utc_now
 from asyncfin.wire.protocol import check_entity_id
 
-_check_progress = checks.plain_callable.or_none()
-_check_stop = checks.instance_of(asyncio.Event).or_none()
+_check_progress = checks.plain_callable.optional()
+_check_stop = checks.instance_of(asyncio.Event).optional()
 
 
 def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
@@ -40,7 +40,9 @@ def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     if isinstance(entity_ids, str):
         entity_ids = (entity_ids,)
     if not isinstance(entity_ids, Iterable):
-        raise ArgumentError(f"entity_ids must be a collection of entity ids, not {checks.shown(entity_ids)}")
+        raise ArgumentError(
+            f"entity_ids must be a collection of entity ids, not {checks.short_repr(entity_ids)}"
+        )
     ids = tuple(entity_ids)
     for each in ids:
         check_entity_id(each)
@@ -58,7 +60,7 @@ async def checked_place(to: str | os.PathLike[str]) -> Folder | Prefix:
     if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
         raise ArgumentError(
             "to must be the path of a folder, or an address such as s3://bucket/prefix, not"
-            f" {checks.shown(to)}"
+            f" {checks.short_repr(to)}"
         )
     try:
         return await asyncio.to_thread(place_of, to)  # it looks at the disk

@@ -11,7 +11,7 @@ from uuid import uuid4
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.prefix import NoConditionsError, Objects, Prefix
 from asyncfin.model.words import lasting
-from asyncfin.wire.tasks import cancel_and_wait, wait_for_all
+from asyncfin.tasks import cancel_and_wait, wait_for_all
 
 _log = logging.getLogger("asyncfin")
 

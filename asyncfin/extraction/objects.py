@@ -24,7 +24,7 @@ from asyncfin.extraction.report import Failure
 from asyncfin.extraction.strict import structure
 from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.table.optional import library
-from asyncfin.wire.tasks import bounded
+from asyncfin.tasks import bounded
 
 _ATTRIBUTE = "asyncfin"
 # S3 takes 2 kB of metadata in all.

@@ -12,7 +12,9 @@ from typing import Literal, TypeAlias
 
 from attrs import define, field, frozen
 
+from asyncfin import checks
 from asyncfin.client import Client
+from asyncfin.clock import utc_now
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AuthenticationError,
@@ -38,10 +40,8 @@ from asyncfin.extraction.report import (
     unknown_to_all,
 )
 from asyncfin.extraction.store import Store, WorkerThread
-from asyncfin.model import checks
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.wire.clock import utc_now
-from asyncfin.wire.tasks import bounded
+from asyncfin.tasks import bounded
 
 OnError: TypeAlias = Literal["continue", "raise"]
 

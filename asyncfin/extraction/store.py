@@ -29,7 +29,7 @@ from asyncfin.extraction.report import Failure
 from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.words import counted
 from asyncfin.table.optional import library
-from asyncfin.wire.tasks import wait_for_all
+from asyncfin.tasks import wait_for_all
 
 T = TypeVar("T")
 _log = logging.getLogger("asyncfin")

@@ -12,7 +12,9 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
+from asyncfin import checks
 from asyncfin.client import Client
+from asyncfin.clock import utc_now
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.folder import Folder
@@ -23,10 +25,8 @@ from asyncfin.extraction.question import Lacking, SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped, unknown_to_all
 from asyncfin.extraction.run import ENOUGH_TO_DOUBT, OnError, Options, Run, sleep_until
 from asyncfin.extraction.store import Store, WorkerThread, store_at
-from asyncfin.model import checks
 from asyncfin.model.select import Select
-from asyncfin.wire.clock import utc_now
-from asyncfin.wire.tasks import wait_for_all
+from asyncfin.tasks import wait_for_all
 
 MakeClient = Callable[[], Client]
 MakeExecutor = Callable[[], Executor]

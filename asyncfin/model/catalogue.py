@@ -13,8 +13,9 @@ from typing import Any, TypeAlias, TypeVar
 from attrs import evolve, frozen
 from msgspec import Struct
 
+from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
-from asyncfin.model import checks, suggest
+from asyncfin.model import suggest
 from asyncfin.model.period import Exact, Period, PeriodSelection, Resolved, describe, resolve
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.select import Select, Wanted, check_select
@@ -444,7 +445,7 @@ def _written(select: Select, field: str) -> str:
     value = getattr(select, _ATTRIBUTE.get(field, field))
     text = next((each.text for each in CRITERIA if each.field == field), str)
     values = [text(each) for each in value] if isinstance(value, tuple) else [value]
-    return f"{field}={checks.shown(values[0] if len(values) == 1 else values)}"
+    return f"{field}={checks.short_repr(values[0] if len(values) == 1 else values)}"
 
 
 @frozen

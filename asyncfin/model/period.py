@@ -7,8 +7,8 @@ from typing import Annotated, Any, TypeAlias
 from attrs import field, frozen
 from msgspec import Meta, Struct
 
+from asyncfin import checks
 from asyncfin.errors import SelectionError
-from asyncfin.model import checks
 from asyncfin.model.words import counted
 
 # The service sets no bound; this is what a column of 32 bits holds.
@@ -16,7 +16,7 @@ MAX_DURATION = 2**31 - 1
 
 
 def _whole(least: int, most: int) -> checks.Check:
-    return checks.whole_number(least, most).of_question()
+    return checks.whole_number(least, most).as_selection_error()
 
 
 _CHECKS = {"year": _whole(1, 9_999), "end_month": _whole(1, 12), "duration_months": _whole(0, MAX_DURATION)}
@@ -149,7 +149,7 @@ def _bound(name: str, value: Bound | None, month: int) -> Period | None:
             return Period(value, month, 0)
     raise SelectionError(
         f"{name} must be a Period or its label (FY2024, 2024-Q3), a pair (year, end_month) of fiscal months"
-        f" or a year, not {checks.shown(value)}"
+        f" or a year, not {checks.short_repr(value)}"
     )
 
 
@@ -266,7 +266,7 @@ class _Rule:
 
     start: Period | None = field(default=None, converter=_start)
     end: Period | None = field(default=None, converter=_end)
-    last: int | None = field(default=None, validator=_whole(1, 9_999).or_none().field)
+    last: int | None = field(default=None, validator=_whole(1, 9_999).optional().field)
 
     def __attrs_post_init__(self) -> None:
         _check_order(self.start, self.end)
@@ -325,7 +325,7 @@ def check_period_selection(selection: object) -> None:
         return
     raise SelectionError(
         "periods must be Exact, FiscalRange, Trailing, Annual or Quarterly,"
-        f" not {checks.shown(selection)}{_exact_hint(selection)}"
+        f" not {checks.short_repr(selection)}{_exact_hint(selection)}"
     )
 
 

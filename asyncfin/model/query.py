@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 from attrs import field, frozen
 
+from asyncfin import checks
 from asyncfin.errors import SelectionError
-from asyncfin.model import checks
 from asyncfin.model.period import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.model.scope import ScopePath, as_paths, format_path
 from asyncfin.model.select import OneOf
@@ -25,9 +25,9 @@ Lane: TypeAlias = Literal["interactive", "bulk"]
 LANES: tuple[Lane, ...] = ("interactive", "bulk")
 
 check_lane = partial(checks.one_of(*LANES), "lane")
-check_value_version = partial(checks.one_of(*VALUE_VERSIONS).of_question(), "value_version")
-check_dataset_id = partial(checks.text("a dataset_id").or_none().of_question(), "expected_dataset_id")
-check_page_size = partial(checks.whole_number(1, MAX_PAGE_SIZE).of_question(), "page_size")
+check_value_version = partial(checks.one_of(*VALUE_VERSIONS).as_selection_error(), "value_version")
+check_dataset_id = partial(checks.text("a dataset_id").optional().as_selection_error(), "expected_dataset_id")
+check_page_size = partial(checks.whole_number(1, MAX_PAGE_SIZE).as_selection_error(), "page_size")
 
 
 def _ids(value: OneOf) -> tuple[str, ...]:
@@ -44,11 +44,11 @@ def _ids_or_none(value: OneOf | None) -> tuple[str, ...] | None:
 
 def _check_ids(name: str, ids: object, cap: int) -> None:
     if not isinstance(ids, tuple):
-        raise SelectionError(f"{name} must be a collection of str, not {checks.shown(ids)}")
+        raise SelectionError(f"{name} must be a collection of str, not {checks.short_repr(ids)}")
     _check_count(name, ids, cap)
     for each in ids:
         if not isinstance(each, str):
-            raise SelectionError(f"{name} must hold str, not {checks.shown(each)}")
+            raise SelectionError(f"{name} must hold str, not {checks.short_repr(each)}")
     _check_distinct(name, ids)
 
 

@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from asyncfin.checks import short_repr
 from asyncfin.errors import SelectionError
-from asyncfin.model.checks import shown
 
 
 class ScopeRef(Struct, frozen=True, order=True, gc=False):
@@ -71,7 +71,7 @@ def parse_path(text: str) -> ScopePath:
     'a=b'
     """
     if not isinstance(text, str):
-        raise SelectionError(f"scope path must be a text such as product=iPhone, not {shown(text)}")
+        raise SelectionError(f"scope path must be a text such as product=iPhone, not {short_repr(text)}")
     return tuple(_parse_ref(part, text) for part in text.split("|")) if text else ()
 
 
@@ -103,12 +103,12 @@ def as_path(value: object) -> ScopePath:
     if isinstance(value, str):
         return parse_path(value)
     if not isinstance(value, Iterable):
-        raise SelectionError(f"scope path must be a sequence of ScopeRef, not {shown(value)}")
+        raise SelectionError(f"scope path must be a sequence of ScopeRef, not {short_repr(value)}")
     references = tuple(value)
     for each in references:
         if not _is_ref(each):
             raise SelectionError(
-                f"scope path must hold ScopeRef or pairs (scope_group_id, scope_id), not {shown(each)}"
+                f"scope path must hold ScopeRef or pairs (scope_group_id, scope_id), not {short_repr(each)}"
             )
     return tuple(each if isinstance(each, ScopeRef) else ScopeRef(*each) for each in references)
 
@@ -123,7 +123,7 @@ def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
     if isinstance(given, (str, ScopeRef)):
         return (as_path(given if isinstance(given, str) else (given,)),)
     if not isinstance(given, Iterable):
-        raise SelectionError(f"scope_combinations must be scope paths, not {shown(given)}")
+        raise SelectionError(f"scope_combinations must be scope paths, not {short_repr(given)}")
     items = tuple(given)
     # References in a row are one path, since a collection of paths holds tuples of them.
     if items and all(_is_ref(each) for each in items):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import Attribute, field, fields, frozen
 
+from asyncfin import checks
 from asyncfin.errors import SelectionError
-from asyncfin.model import checks
 from asyncfin.model.scope import AnyPaths, ScopePath, ScopeRef, as_paths, format_path, parse_path
 from asyncfin.model.series import CatalogueSeries, Series
 
@@ -33,7 +33,7 @@ def _one_of(value: OneOf | None) -> tuple[str, ...] | None:
 def _paths(value: AnyPaths | None) -> tuple[ScopePath, ...] | None:
     if isinstance(value, str) and value and "=" not in value:
         raise SelectionError(
-            f"scope_combinations must be scope paths such as 'segment=cloud', not {checks.shown(value)};"
+            f"scope_combinations must be scope paths such as 'segment=cloud', not {checks.short_repr(value)};"
             " several metrics are one collection: Select([first, second])"
         )
     return None if value is None else tuple(dict.fromkeys(as_paths(value)))
@@ -45,11 +45,11 @@ def _check_ids(
     for each in value or ():
         if not isinstance(each, str):
             raise SelectionError(
-                f"{attribute.name} must be a str or a collection of str, not {checks.shown(each)}"
+                f"{attribute.name} must be a str or a collection of str, not {checks.short_repr(each)}"
             )
 
 
-_text_or_none = checks.instance_of(str).or_none().of_question().field
+_text_or_none = checks.instance_of(str).optional().as_selection_error().field
 
 
 @frozen
@@ -127,11 +127,13 @@ class Select:
         """
         several = (series,) if isinstance(series, (CatalogueSeries, Series)) else series
         if not isinstance(several, Iterable):
-            raise SelectionError(f"series must be of a catalogue or a panel, not {checks.shown(series)}")
+            raise SelectionError(f"series must be of a catalogue or a panel, not {checks.short_repr(series)}")
         wanted: dict[Wanted, None] = {}
         for each in several:
             if not isinstance(each, (CatalogueSeries, Series)):
-                raise SelectionError(f"series must be of a catalogue or a panel, not {checks.shown(each)}")
+                raise SelectionError(
+                    f"series must be of a catalogue or a panel, not {checks.short_repr(each)}"
+                )
             # A dict for its order: the same choice is the same Select.
             wanted[Wanted(each.metric_id, each.reporting_group_id, each.scopes, each.series_id)] = None
         return cls(_picked=tuple(wanted))
@@ -167,13 +169,12 @@ class Select:
 
         written = _read_object(text)
         if "where" in written:
-            raise SelectionError(
-                f"where must be a predicate: its name, {checks.shown(written['where'])}, can't bring it back"
-            )
+            name = checks.short_repr(written["where"])
+            raise SelectionError(f"where must be a predicate: its name, {name}, can't bring it back")
         try:
             return _converter().structure(written, cls)
         except ForbiddenExtraKeysError as error:
-            unknown = ", ".join(sorted(map(checks.shown, error.extra_fields)))
+            unknown = ", ".join(sorted(map(checks.short_repr, error.extra_fields)))
         raise SelectionError(f"a Select has no field {unknown}")
 
     def __repr__(self) -> str:
@@ -200,9 +201,11 @@ def _read_object(text: str | bytes) -> dict[str, Any]:
     except SelectionError:
         raise
     except (ValueError, TypeError, RecursionError) as error:
-        raise SelectionError(f"a Select must be written as JSON, not {checks.shown(text)}: {error}") from None
+        raise SelectionError(
+            f"a Select must be written as JSON, not {checks.short_repr(text)}: {error}"
+        ) from None
     if not isinstance(written, dict):
-        raise SelectionError(f"a Select must be written as a JSON object, not {checks.shown(text)}")
+        raise SelectionError(f"a Select must be written as a JSON object, not {checks.short_repr(text)}")
     return written
 
 
@@ -262,11 +265,11 @@ def _wanted(rows: Any, _: object) -> tuple[Wanted, ...] | None:
     ):
         raise SelectionError(
             "series must be rows of metric, reporting group, scope path and series id,"
-            f" not {checks.shown(rows)}"
+            f" not {checks.short_repr(rows)}"
         )
     return tuple(
         Wanted(metric, group, parse_path(path), series_id) for metric, group, path, series_id in rows
     )
 
 
-check_select = partial(checks.instance_of(Select).of_question(), "select")
+check_select = partial(checks.instance_of(Select).as_selection_error(), "select")

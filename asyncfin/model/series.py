@@ -7,8 +7,8 @@ from operator import call
 from attrs import field, frozen
 from msgspec import Struct
 
+from asyncfin.checks import short_repr
 from asyncfin.errors import SelectionError, printable
-from asyncfin.model.checks import shown
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef
 from asyncfin.model.value import Value
@@ -92,7 +92,7 @@ class Series:
         # None would claim that the service has no observation there; it was not asked.
         if wanted not in self.periods:
             have = f"it has {spanned(self.periods)}" if self.periods else "it has none"
-            raise SelectionError(f"period must be one of the panel's, not {shown(period)}: {have}")
+            raise SelectionError(f"period must be one of the panel's, not {short_repr(period)}: {have}")
         return self.values[self.periods.index(wanted)]
 
     def __str__(self) -> str:

@@ -6,8 +6,8 @@ The columns are imported inside the functions: most programs ask for no table.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from asyncfin import checks
 from asyncfin.errors import SelectionError
-from asyncfin.model import checks
 from asyncfin.table.grid import Grid
 from asyncfin.table.optional import library
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import evolve, frozen
 
+from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
-from asyncfin.model import checks, suggest
+from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import (
     Annual,

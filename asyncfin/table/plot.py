@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 from attrs import frozen
 
+from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
-from asyncfin.model import checks
 from asyncfin.model.period import Period
 from asyncfin.table.excerpt import Row, names_of, rows_of
 from asyncfin.table.grid import Grid

@@ -16,7 +16,7 @@ from asyncfin.errors import (
     RequestTimeoutError,
     SelectionError,
 )
-from asyncfin.wire.tasks import cancel_and_wait
+from asyncfin.tasks import cancel_and_wait
 
 T = TypeVar("T")
 

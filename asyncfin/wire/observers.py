@@ -12,6 +12,8 @@ from typing import Any, Self
 import msgspec
 from attrs import astuple, define
 
+from asyncfin import checks
+from asyncfin.clock import later
 from asyncfin.errors import printable
 from asyncfin.events import (
     Counts,
@@ -25,9 +27,7 @@ from asyncfin.events import (
     Waited,
     Waiting,
 )
-from asyncfin.model import checks
-from asyncfin.wire.bucket import Bucket
-from asyncfin.wire.clock import later
+from asyncfin.pacing.bucket import Bucket
 from asyncfin.wire.protocol import Request
 
 _log = logging.getLogger("asyncfin")

@@ -22,6 +22,7 @@ from asyncfin.model.catalogue import (
 from asyncfin.model.query import MAX_PAGE_SIZE, Query
 from asyncfin.model.scope import format_path
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.tasks import cancel_and_wait, decoding_lock
 from asyncfin.wire import codec
 from asyncfin.wire.protocol import (
     Request,
@@ -30,7 +31,6 @@ from asyncfin.wire.protocol import (
     check_publication,
     query_request,
 )
-from asyncfin.wire.tasks import cancel_and_wait, decoding_lock
 from asyncfin.wire.values import PlannedPage, QueryPage, read_planned_page, read_query_page, series_path
 
 # The spec bounds the empty pages in a row by nothing. This bound only stops a service that never ends.

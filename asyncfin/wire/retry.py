@@ -6,8 +6,8 @@ import random
 
 from attrs import field, frozen
 
+from asyncfin import checks
 from asyncfin.errors import RateLimitedError, ServerFailureError, TransportError
-from asyncfin.model import checks
 
 _PASSING_STATUSES = (500, 502, 503, 504)
 

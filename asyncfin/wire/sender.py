@@ -12,6 +12,8 @@ from itertools import count
 
 from attrs import define, evolve
 
+from asyncfin import checks
+from asyncfin.clock import later
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AuthenticationError,
@@ -30,14 +32,12 @@ from asyncfin.events import (
     Retrying,
     Stats,
 )
-from asyncfin.model import checks
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.wire.bucket import Bucket
-from asyncfin.wire.clock import later
+from asyncfin.pacing.bucket import Bucket
+from asyncfin.tasks import PerLoop
 from asyncfin.wire.observers import Announcer, Tally, announced, log
 from asyncfin.wire.protocol import Request, Response, ends_within_json, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
-from asyncfin.wire.tasks import PerLoop
 from asyncfin.wire.token import Secret, Tokens, TokenSource
 from asyncfin.wire.transport import CLOSED, Transport
 

@@ -13,10 +13,10 @@ from typing import NoReturn, TypeAlias
 
 from attrs import evolve
 
+from asyncfin.checks import is_async
 from asyncfin.errors import ArgumentError, AuthenticationError
-from asyncfin.model.checks import is_async
+from asyncfin.tasks import SingleFlight
 from asyncfin.wire.protocol import Response
-from asyncfin.wire.tasks import SingleFlight
 
 AskToken: TypeAlias = Callable[[], Awaitable[str]]
 TokenSource: TypeAlias = str | AskToken

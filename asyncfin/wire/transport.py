@@ -21,6 +21,8 @@ import aiohttp
 from attrs import evolve
 from yarl import URL
 
+from asyncfin import checks
+from asyncfin.clock import utc_now
 from asyncfin.errors import (
     ConnectionFailedError,
     MalformedAnswerError,
@@ -29,9 +31,8 @@ from asyncfin.errors import (
     TruncatedAnswerError,
     own_version,
 )
-from asyncfin.model import checks
+from asyncfin.tasks import closed_with_loop, decoding_lock, running_loop
 from asyncfin.wire.address import checked_base_url, environment_proxy
-from asyncfin.wire.clock import utc_now
 from asyncfin.wire.inflate import (
     ACCEPTED,
     MAX_STREAMS,
@@ -44,7 +45,6 @@ from asyncfin.wire.inflate import (
 )
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
-from asyncfin.wire.tasks import closed_with_loop, decoding_lock, running_loop
 
 HeaderValue: TypeAlias = str | Callable[[], str]
 
@@ -104,7 +104,7 @@ class Transport:
         self.clock = clock
         self.timeouts = checks.instance_of(Timeouts)("timeouts", timeouts)
         self._max_body_bytes = checks.positive_int("max_body_bytes", max_body_bytes)
-        self._ssl = checks.instance_of(tls.SSLContext).or_none()("ssl", ssl)
+        self._ssl = checks.instance_of(tls.SSLContext).optional()("ssl", ssl)
         self._trust_env = checks.flag("trust_env", trust_env)
         self._open: _LoopState | None = None
         self._closed = False

@@ -17,7 +17,7 @@ from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.redis import RedisCache
 from asyncfin.cache.store import Cache, Pointer
 from asyncfin.errors import ArgumentError, SelectionError
-from asyncfin.fanout.publications import Publications
+from asyncfin.read.publications import Publications
 from asyncfin.table.block import nbytes, packed, without
 from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, Clock, blocks, catalogue, content
 

@@ -14,8 +14,7 @@ from asyncfin.cache.store import Pointer
 from asyncfin.sandbox import Sandbox
 from tests.cache.conftest import AT, DATASET, ENTITY, OTHER, URL, blocks
 from tests.cache.processes import file_of
-from tests.cli.conftest import ENTITY as COMPANY
-from tests.cli.conftest import RATIOS_ENTITY, Command
+from tests.cli.conftest import ENTITY as COMPANY, RATIOS_ENTITY, Command
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ import asyncio
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncfin import Client, PermissionDeniedError
 from asyncfin.sandbox import Latency, Sandbox

@@ -5,8 +5,7 @@ from urllib.parse import unquote
 
 import pytest
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from asyncfin import Annual, Client, ManifestMismatchError, Select, SelectionError, extract, extract_cost
 from asyncfin.extraction.folder import Folder

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extract
 from asyncfin.extraction.question import SharedQuestion, narrow

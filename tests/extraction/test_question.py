@@ -4,8 +4,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from asyncfin import Annual, Exact, FiscalRange, Period, Quarterly, Select, Trailing
 from asyncfin.extraction.question import SharedQuestion, differences

@@ -6,8 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from attrs import evolve
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from asyncfin import (
     Annual,

@@ -6,13 +6,11 @@ from itertools import accumulate
 
 import pytest
 from attrs import Factory, define
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from pyrate_limiter import Rate, RateItem, StateBucket
-from pyrate_limiter import TokenBucket as Oracle
+from pyrate_limiter import Rate, RateItem, StateBucket, TokenBucket as Oracle
 
-from asyncfin.wire.bucket import TokenBucket
+from asyncfin.pacing.bucket import TokenBucket
 from tests.conftest import VirtualTimeLoop
 
 # The virtual clock moves on by a nanosecond at each turn of the loop.

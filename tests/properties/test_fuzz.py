@@ -12,8 +12,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from asyncfin import AsyncfinError, Client, FiscalRange, Panel, Retry, Select
 from asyncfin.sandbox import Sandbox

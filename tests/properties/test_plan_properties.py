@@ -7,16 +7,15 @@ from random import Random
 from typing import Any
 
 from attrs import field, frozen
-from hypothesis import event, example, given
-from hypothesis import strategies as st
+from hypothesis import event, example, given, strategies as st
 
-from asyncfin.fanout.plan import Batch, Plan, plan
-from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.plan import Batch, Plan, plan
+from asyncfin.plan.question import Question
 
 YEARS = (Period(2023, 12, 12), Period(2024, 12, 12))
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
@@ -16,7 +15,7 @@ from asyncfin.model.query import ValueVersion
 from asyncfin.model.value import Value
 from asyncfin.table.block import packed as packed_blocks
 from asyncfin.table.panel import Panel
-from asyncfin.wire.tasks import decoding_lock
+from asyncfin.tasks import decoding_lock
 from asyncfin.wire.values import PlannedPage, RawSeries, read_planned_page
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, value
 from tests.properties.test_codec_properties import documents, eager

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve, frozen
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing

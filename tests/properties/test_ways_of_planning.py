@@ -7,18 +7,17 @@ from random import Random
 from typing import Any
 
 from attrs import frozen
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 
 from asyncfin import Client, FiscalRange, Panel, Period, Select
-from asyncfin.fanout.cells import Cells
-from asyncfin.fanout.grow import grow
-from asyncfin.fanout.plan import Batch, Plan
-from asyncfin.fanout.question import Question
-from asyncfin.fanout.strips import strips
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.cells import Cells
+from asyncfin.plan.grow import grow
+from asyncfin.plan.plan import Batch, Plan
+from asyncfin.plan.question import Question
+from asyncfin.plan.strips import strips
 from asyncfin.sandbox import Sandbox
 from tests.conftest import VirtualTimeLoop
 from tests.handmade import ENTITY_ID, FIRST

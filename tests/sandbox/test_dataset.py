@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from asyncfin.sandbox import BrokenDatasetError, dataset
 from asyncfin.sandbox.dataset import dump, load

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from attrs import asdict, frozen
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from asyncfin.sandbox.dataset import DatasetFile, Publication, dump, load
 from asyncfin.sandbox.generate import generate, generate_table

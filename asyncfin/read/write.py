@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Self
 
 from asyncfin.table.block import Block, nbytes
-from asyncfin.wire.tasks import wait_for_all
+from asyncfin.tasks import wait_for_all
 
 # What a process that is killed loses at most, beside what it is just putting.
 _SECONDS = 0.25

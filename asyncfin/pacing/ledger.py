@@ -5,7 +5,7 @@ Processes do not spend, they book: `reserve` takes the next free moment, the pro
 take turns. A pause raises the epoch: what was booked before it is booked again, so that those who waited
 for the pause to end do not all go at once.
 
-This is arithmetic only, over `asyncfin.wire.pace`. A file or a server keeps the state (`FileBucket`,
+This is arithmetic only, over `asyncfin.pacing.pace`. A file or a server keeps the state (`FileBucket`,
 `RedisBucket`); the server's script is a translation of this module, held equal to it by a test.
 """
 
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from asyncfin.wire.clock import wall_time
-from asyncfin.wire.pace import GCRA, DailyBudget
+from asyncfin.clock import wall_time
+from asyncfin.pacing.pace import GCRA, DailyBudget
 
 # A confirmation may come this much early: what float arithmetic loses.
 EPSILON = 1e-6

@@ -10,17 +10,17 @@ from functools import partial
 from attrs import evolve
 
 from asyncfin.errors import IncompleteResultError, error_context
-from asyncfin.fanout.plan import Batch, Plan, batches_of
-from asyncfin.fanout.question import Question
-from asyncfin.fanout.read import Read
-from asyncfin.fanout.stitch import Arrival, Stitch
-from asyncfin.fanout.write import CacheWriter
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import FiscalRange, Trailing, resolve
+from asyncfin.plan.plan import Batch, Plan, batches_of
+from asyncfin.plan.question import Question
+from asyncfin.read.read import Read
+from asyncfin.read.stitch import Arrival, Stitch
+from asyncfin.read.write import CacheWriter
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
+from asyncfin.tasks import merged
 from asyncfin.wire.pages import planned_pages
-from asyncfin.wire.tasks import merged
 
 
 async def answer(read: Read, question: Question, plan: Plan | None = None) -> Panel:

@@ -23,11 +23,11 @@ from asyncfin.errors import (
     ValidationFailedError,
 )
 from asyncfin.events import Restarted
-from asyncfin.fanout.fill import for_cache
-from asyncfin.fanout.plan import Plan, plan, without_batches
-from asyncfin.fanout.publications import Publication, Publications
-from asyncfin.fanout.question import Question
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
+from asyncfin.plan.fill import for_cache
+from asyncfin.plan.plan import Plan, plan, without_batches
+from asyncfin.plan.question import Question
+from asyncfin.read.publications import Publication, Publications
 from asyncfin.table.block import Block
 from asyncfin.wire.pages import read_catalogue
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset

@@ -13,9 +13,9 @@ from itertools import accumulate, islice, product
 from math import ceil
 from typing import TypeAlias
 
-from asyncfin.fanout.cells import MAX_LINES, Cells, SeriesByCell, View, by_line
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.cells import MAX_LINES, Cells, SeriesByCell, View, by_line
 
 # Finding each line's nearest neighbour takes time with the square of the number of kinds of lines.
 _KINDS_COMPARED = 200

@@ -17,9 +17,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from math import inf
 
-from asyncfin.fanout.cells import MAX_LINES, Cell, Cells, CountsByLine, SeriesByCell, View, by_line
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.cells import MAX_LINES, Cell, Cells, CountsByLine, SeriesByCell, View, by_line
 
 # Bounds on the time that one batch takes to plan; more of each changed no plan of a real catalogue.
 _HUBS_TRIED = 60

@@ -19,11 +19,11 @@ from datetime import datetime
 from operator import eq
 from typing import TypeVar
 
+from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, BucketUnavailableError
-from asyncfin.wire.booking import SharedBucket, Store
-from asyncfin.wire.bucket import check_rate, check_size
-from asyncfin.wire.clock import utc_now
-from asyncfin.wire.ledger import Booking, Ledger
+from asyncfin.pacing.booking import SharedBucket, Store
+from asyncfin.pacing.bucket import check_rate, check_size
+from asyncfin.pacing.ledger import Booking, Ledger
 
 try:
     import fcntl
@@ -94,7 +94,7 @@ class FileBucket(SharedBucket):
             raise ArgumentError(f"path must be the path of a file, not {path!r}")
         check_rate("rate", rate)
         check_size("burst", burst)
-        check_size.or_none()("daily_budget", daily_budget)
+        check_size.optional()("daily_budget", daily_budget)
         self._path = os.path.abspath(path)
         super().__init__(
             FileStore(self._path, rate, burst, daily_budget, clock, monotonic), rate, burst, daily_budget

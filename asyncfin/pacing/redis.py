@@ -1,6 +1,6 @@
 """A bucket shared by machines: its state is in a Redis server, by whose clock all of them go.
 
-`_SCRIPT` is `asyncfin.wire.ledger` in Lua: the server runs it whole, so that an operation needs no lock.
+`_SCRIPT` is `asyncfin.pacing.ledger` in Lua: the server runs it whole, so that an operation needs no lock.
 Times in it are whole microseconds, sent as text: Redis cuts numbers in replies to integers, and Lua's own
 conversion keeps 14 digits. The learned rate has a key of its own: it is changed here, in Python, and
 replaced there unless somebody else has done so meanwhile.
@@ -17,13 +17,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from asyncfin import checks
+from asyncfin.clock import utc_now
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError, BucketUnavailableError
-from asyncfin.model import checks
-from asyncfin.wire.booking import SharedBucket, Store
-from asyncfin.wire.bucket import Bucket, check_rate, check_size
-from asyncfin.wire.clock import utc_now
-from asyncfin.wire.ledger import EPSILON, LATE, Booking
-from asyncfin.wire.tasks import SingleFlight, closed_with_loop
+from asyncfin.pacing.booking import SharedBucket, Store
+from asyncfin.pacing.bucket import Bucket, check_rate, check_size
+from asyncfin.pacing.ledger import EPSILON, LATE, Booking
+from asyncfin.tasks import SingleFlight, closed_with_loop
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -258,8 +258,8 @@ class RedisBucket(SharedBucket):
         checks.text("a text that names the account")("account", account)
         check_rate("rate", rate)
         check_size("burst", burst)
-        check_size.or_none()("daily_budget", daily_budget)
-        checks.instance_of(Bucket).or_none()("fallback", fallback)
+        check_size.optional()("daily_budget", daily_budget)
+        checks.instance_of(Bucket).optional()("fallback", fallback)
         self._account = account
         client, own = connected(redis)
         store = RedisStore(client, own, account, (rate, burst, daily_budget), fallback, microseconds)

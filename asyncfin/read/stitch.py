@@ -13,14 +13,14 @@ from weakref import WeakValueDictionary
 from attrs import evolve, frozen
 
 from asyncfin.errors import MalformedAnswerError
-from asyncfin.fanout.plan import Plan
-from asyncfin.fanout.publications import Publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, describe
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.plan import Plan
+from asyncfin.read.publications import Publication
 from asyncfin.table.block import FAST, Axis, Block, PageText, Store, block_of, without
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
-from asyncfin.wire.tasks import decoding_lock
+from asyncfin.tasks import decoding_lock
 from asyncfin.wire.values import PlannedPage, SeriesHead, series_path
 from asyncfin.wire.zstd import zstd
 

@@ -1,7 +1,7 @@
 """Who may send, and when: what a bucket is, and the one for the tasks and clients of one event loop.
 
 Decided here: who is next of those that wait, what a pause and a used-up allowance mean to them, and what a
-cancelled wait gives back. How much a bucket holds and how fast it fills is arithmetic: `asyncfin.wire.pace`.
+cancelled wait gives back. The arithmetic of levels and rates is in `asyncfin.pacing.pace`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Protocol, runtime_checkable
 
 from attrs import define
 
+from asyncfin import checks
+from asyncfin.clock import later, utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.events import BucketStats
-from asyncfin.model import checks
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.wire.clock import later, utc_now
-from asyncfin.wire.pace import GCRA, AdaptiveRate, DailyBudget
+from asyncfin.pacing.pace import GCRA, AdaptiveRate, DailyBudget
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
 _EPSILON = 1e-9
 # While both lanes wait, bulk gets one grant after this many to interactive, so that it is never starved.
 _BULK_TURN = 9
 
-check_rate = checks.above(0).or_none("to learn it")
+check_rate = checks.above(0).optional("to learn it")
 check_size = checks.at_least(1)
 
 

@@ -37,14 +37,14 @@ class Check:
         """Return the value, or raise the error that names the argument, what it must be, and the value."""
         # The words are made only here: a check that holds costs a call.
         if not self.holds(value):
-            raise self.error(f"{name} must be {self.wanted}, not {shown(value)}")
+            raise self.error(f"{name} must be {self.wanted}, not {short_repr(value)}")
         return value
 
     def field(self, _: object, attribute: Attribute[Any], value: object) -> None:
         """Validate a field of an attrs class."""
         self(attribute.name, value)
 
-    def or_none(self, meaning: str = "") -> Check:
+    def optional(self, meaning: str = "") -> Check:
         """Return the check that takes None too; `meaning` says what None stands for."""
         return evolve(
             self,
@@ -52,7 +52,7 @@ class Check:
             holds=lambda value: value is None or self.holds(value),
         )
 
-    def of_question(self) -> Check:
+    def as_selection_error(self) -> Check:
         """Return the check that raises SelectionError: the argument is a part of a question."""
         return evolve(self, error=SelectionError)
 
@@ -104,7 +104,7 @@ def text(wanted: str = "a text that is not empty") -> Check:
     return Check(wanted, lambda value: isinstance(value, str) and value != "")
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return the text of a given value for an error."""
     return bounded(repr(value), 200)
 

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from attrs import evolve
 
-from asyncfin.fanout.plan import Batch, Plan, batches_of
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import FiscalRange, resolve
 from asyncfin.model.query import MAX_METRIC_IDS, MAX_PAGE_SIZE, MAX_PATH_ENTRIES, MAX_SCOPE_COMBINATIONS
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.plan import Batch, Plan, batches_of
 
 L = TypeVar("L")
 _metric = attrgetter("metric_id")

@@ -6,14 +6,14 @@ from collections.abc import Hashable
 
 from attrs import frozen
 
+from asyncfin.checks import flag, seconds
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.checks import flag, seconds
 from asyncfin.model.period import PeriodSelection, check_period_selection
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
 from asyncfin.wire.protocol import check_entity_id
 
-_seconds_or_none = seconds.or_none()
+_seconds_or_none = seconds.optional()
 
 
 @frozen

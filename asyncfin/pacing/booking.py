@@ -14,14 +14,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
+from asyncfin.clock import wall_time
 from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.wire.bucket import Lanes, Waiter, check_weight
-from asyncfin.wire.clock import wall_time
-from asyncfin.wire.ledger import Booking, Ledger
-from asyncfin.wire.pace import AdaptiveRate, allowance_error
-from asyncfin.wire.tasks import cancel_and_wait
+from asyncfin.pacing.bucket import Lanes, Waiter, check_weight
+from asyncfin.pacing.ledger import Booking, Ledger
+from asyncfin.pacing.pace import AdaptiveRate, allowance_error
+from asyncfin.tasks import cancel_and_wait
 
 T = TypeVar("T")
 

@@ -16,15 +16,15 @@ from math import ceil
 from attrs import field, frozen
 
 from asyncfin.errors import printable
-from asyncfin.fanout.cells import Cells, CrossProduct, SeriesByCell, lower_bound
-from asyncfin.fanout.grow import grow
-from asyncfin.fanout.question import Question
-from asyncfin.fanout.strips import strips
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import FiscalRange, Resolved, Trailing, describe, resolve
 from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted
+from asyncfin.plan.cells import Cells, CrossProduct, SeriesByCell, lower_bound
+from asyncfin.plan.grow import grow
+from asyncfin.plan.question import Question
+from asyncfin.plan.strips import strips
 
 AS_ASKED = "as asked"
 AS_RANGE = "trailing as range"

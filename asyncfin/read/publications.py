@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from asyncfin.cache.store import Partition
-from asyncfin.fanout.plan import Plan
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.plan import Plan
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
-from asyncfin.wire.tasks import SingleFlight, bounded
+from asyncfin.tasks import SingleFlight, bounded
 
 MAX_KEPT_SERIES = 200_000
 # The plans kept beside a catalogue name at most this many series for each of its own: a plan takes a

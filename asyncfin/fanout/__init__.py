@@ -1,1 +1,0 @@
-"""Many requests for one question."""

@@ -1,0 +1,1 @@
+"""A question and a catalogue in, queries out: pure."""

@@ -1,0 +1,1 @@
+"""Everything that awaits for one question: publications, restarts, batches, stitching."""

@@ -13,6 +13,9 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
 GROUPS = {name: nox.project.dependency_groups(PROJECT, name) for name in PROJECT["dependency-groups"]}
 
+# Tests of one file share fixtures that are slow to make, such as servers.
+PARALLEL = ("-n", "auto", "--dist", "loadfile")
+
 os.environ.setdefault("UV_SYSTEM_CERTS", "1")
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.download_python = "never"
@@ -50,9 +53,9 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run all tests."""
+    """Run all tests, a file at a time on each core."""
     install(session, "test")
-    session.run("python", "-X", "dev", "-m", "pytest", *session.posargs)
+    session.run("python", "-X", "dev", "-m", "pytest", *PARALLEL, *session.posargs)
 
 
 @nox.session
@@ -61,7 +64,7 @@ def matrix(session: nox.Session) -> None:
     found = {version: path for version in PYTHONS if (path := _interpreter(version))}
     for version, path in found.items():
         python = environment(session, version, "-e", ".[all]", *GROUPS["test"], interpreter=path)
-        session.run(python, "-X", "dev", "-m", "pytest", *session.posargs, external=True)
+        session.run(python, "-X", "dev", "-m", "pytest", *PARALLEL, *session.posargs, external=True)
     missing = [version for version in PYTHONS if version not in found]
     session.log(f"passed on {len(found)} of {len(PYTHONS)}: {', '.join(found) or 'none'}")
     if missing:
@@ -135,7 +138,7 @@ def lowest(session: nox.Session) -> None:
     session.install("uv")
     requirements = ["-e", ".[all]", *GROUPS["test"]]
     session.run("uv", "pip", "install", "--resolution", "lowest-direct", *requirements)
-    session.run("python", "-X", "dev", "-m", "pytest", *session.posargs)
+    session.run("python", "-X", "dev", "-m", "pytest", *PARALLEL, *session.posargs)
 
 
 @nox.session

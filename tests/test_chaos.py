@@ -17,7 +17,7 @@ from tests.properties.test_answers import content, expected, series_ids, texts
 
 pytestmark = [pytest.mark.virtual, pytest.mark.timeout(7200)]
 
-REQUESTS = int(os.environ.get("ASYNCFIN_CHAOS", "1000"))
+REQUESTS = int(os.environ.get("ASYNCFIN_CHAOS", "500"))
 BOTH = generate(21, series=700, publications=3)
 STEADY = generate(22, series=300, publications=1)
 DIALECTS = {

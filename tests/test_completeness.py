@@ -12,6 +12,7 @@ from asyncfin import (
     Exact,
     FiscalRange,
     IncompleteResultError,
+    MemoryCache,
     Panel,
     Period,
     Select,
@@ -19,6 +20,7 @@ from asyncfin import (
 )
 from asyncfin.model.period import PeriodSelection
 from asyncfin.sandbox import Dialect, Sandbox
+from asyncfin.typing import ValueVersion
 from tests.altered import altered
 from tests.handmade import ENTITY_ID, dataset, series_id
 
@@ -231,3 +233,32 @@ async def test_a_stream_gives_what_was_left_out_in_its_last_piece() -> None:
         *others, last = [piece async for piece in pieces]
     assert set(last.series_ids) == set(last.unlisted) == never
     assert all(piece.unlisted == () for piece in others)
+
+
+@pytest.mark.parametrize("first", ["original", "latest_restated"])
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("others", [False, True])
+async def test_each_value_version_is_complete_whichever_was_queried_before(
+    first: ValueVersion, cached: bool, others: bool
+) -> None:
+    """The service lists only series with values of the version: one is only restated, one was withdrawn."""
+    restated, withdrawn = series_id("R", "x"), series_id("W", "x")
+    data = dataset(
+        {("R", "x"): {"FY2024": 1}, ("W", "x"): {"FY2024": 2}, **{names: {"FY2024": 3} for names in VALUED}}
+    )
+    values = data["publications"][0]["values"]
+    values[restated], values[withdrawn] = [[0, None, 1]], [[0, 2, None]]
+    second: ValueVersion = "original" if first == "latest_restated" else "latest_restated"
+    select = Select() if others else Select(series_ids=[restated, withdrawn])
+    unlisted = {"original": (restated,), "latest_restated": (withdrawn,)}
+    async with (
+        Sandbox(data, dialect=Dialect(empty_series=False, never_valued=False)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache() if cached else None) as client,
+    ):
+        for version in (first, second, first):
+            panel = await client.query(ENTITY_ID, select, FiscalRange(), value_version=version)
+            assert panel.unlisted == unlisted[version]
+            (listed,) = {restated, withdrawn} - {*panel.unlisted}
+            assert [value and value.number for value in panel[listed].values] == [
+                1 if listed == restated else 2
+            ]

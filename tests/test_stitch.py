@@ -150,16 +150,16 @@ async def test_a_response_over_all_periods_shows_which_series_are_listed(
     """Foreign and empty series count too; a response over some of the periods shows nothing of the others."""
     answer = stitch(asked)
     await answer.add(page({"a.annual": {}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=asked)
-    publication = answer.stitch.publication
-    assert {each.series_id for each in publication.catalogue if publication.has_listed(each)} == listed
+    listing, catalogue = answer.stitch.listing, answer.stitch.plan.catalogue
+    assert {each.series_id for each in catalogue if listing.has_listed(each)} == listed
 
 
-async def test_what_is_listed_after_all_is_no_longer_left_out() -> None:
-    """A series that was left out before may be lost as any other once a response lists it."""
+async def test_a_series_that_is_listed_later_is_no_longer_unlisted() -> None:
+    """It can be missing like any other series once a response lists it."""
     answer = stitch()
-    answer.stitch.publication.left_out.update(IDS)
+    answer.stitch.listing.unlisted.update(IDS)
     await answer.add(page({"a.annual": {FY24: 1}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=EVER)
-    assert answer.stitch.publication.left_out == {"c.annual"}
+    assert answer.stitch.listing.unlisted == {"c.annual"}
 
 
 async def test_cached_blocks_that_share_a_series_give_it_once() -> None:

@@ -65,23 +65,61 @@ class LeastRecentlyUsed(Generic[K, V]):
         return max(1, self._size(value))  # so that no number of empty ones stays
 
 
-class Publication:
-    """A publication, and what its responses have shown of it.
+class Listing:
+    """What the responses of one value version have shown: a service may list a series in one version only.
+
+    Args:
+        catalogue: the catalogue of the publication.
 
     Attributes:
-        catalogue: all that it holds.
-        confirmed: when it was last known to be the current one, aware UTC; None: never by this client.
-        left_out: ids of series that two responses have left out, the second one over all periods, and that
+        unlisted: ids of series that two responses have left out, the second one over all periods, and that
             no response has listed since.
+    """
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        # A byte for each series of the catalogue: whether a response over all of its periods has listed it.
+        self._listed = bytearray(len(catalogue))
+        self.unlisted: set[str] = set()
+
+    def has_listed(self, series: CatalogueSeries) -> bool:
+        """Return whether a response over all periods of the publication has listed a series."""
+        return bool(self._listed[self._catalogue.places[series.series_id]])
+
+    def record(self, places: Sequence[int], periods: Resolved) -> None:
+        """Record which series a response over these periods has listed, by their places in the catalogue."""
+        if self.unlisted:
+            self.unlisted.difference_update(self._catalogue.series[place].series_id for place in places)
+        if _covers_all(periods, self._catalogue.periods):
+            for place in places:
+                self._listed[place] = True
+
+
+def _covers_all(selection: Resolved, known: Sequence[Period]) -> bool:
+    """Return whether a selection contains all of a catalogue's periods, which are ordered oldest first."""
+    match selection:
+        case Exact(periods=exact):
+            return set(known) <= set(exact)
+        case FiscalRange(start=Period() as start, end=Period() as end):
+            return not known or (
+                start.fiscal_end <= known[0].fiscal_end and known[-1].fiscal_end <= end.fiscal_end
+            )
+    return False  # the service decides where a trailing window ends
+
+
+class Publication:
+    """A publication, and what its responses have shown.
+
+    Attributes:
+        catalogue: its catalogue.
+        confirmed: when it was last known to be the current one, aware UTC; None: never by this client.
         plans: the plans last made for it, by the key of their question.
     """
 
     def __init__(self, catalogue: Catalogue, confirmed: datetime | None = None) -> None:
         self.catalogue = catalogue
         self.confirmed = confirmed
-        # A byte for each series of the catalogue: whether a response over all of its periods has listed it.
-        self._listed = bytearray(len(catalogue))
-        self.left_out: set[str] = set()
+        self._listings: dict[str, Listing] = {}
         self.plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
             _PLANNED_SERIES * len(catalogue), lambda plan: len(plan.series)
         )
@@ -99,28 +137,9 @@ class Publication:
             return False
         return (asked - self.confirmed).total_seconds() <= max_age
 
-    def has_listed(self, series: CatalogueSeries) -> bool:
-        """Return whether a response over all periods of the publication has listed a series."""
-        return bool(self._listed[self.catalogue.places[series.series_id]])
-
-    def record(self, places: Sequence[int], asked: Resolved) -> None:
-        """Record which series, by their places in the catalogue, a response over these periods has listed."""
-        if self.left_out:
-            self.left_out.difference_update(self.catalogue.series[place].series_id for place in places)
-        known = self.catalogue.periods
-        match asked:
-            case Exact(periods=exact):
-                covers_all = set(known) <= set(exact)
-            case FiscalRange(start=Period() as start, end=Period() as end):
-                # They stand oldest first.
-                covers_all = not known or (
-                    start.fiscal_end <= known[0].fiscal_end and known[-1].fiscal_end <= end.fiscal_end
-                )
-            case _:
-                covers_all = False  # where a trailing window ends is the service's to say
-        if covers_all:
-            for place in places:
-                self._listed[place] = True
+    def listing(self, value_version: str) -> Listing:
+        """Return what responses in a value version have shown."""
+        return self._listings.setdefault(value_version, Listing(self.catalogue))
 
 
 class _Flight:

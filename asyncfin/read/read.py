@@ -289,7 +289,7 @@ class Read:
     async def plan_missing(self, found: Plan, blocks: tuple[Block, ...]) -> Plan:
         """Return a plan that asks for what the cached blocks lack, and for no more."""
         at_hand: set[str] = set().union(*(block.series_ids for block in blocks))
-        left_out = self.publications.of(found.catalogue).left_out
+        left_out = self.publications.of(found.catalogue).listing(found.question.value_version).unlisted
         missing = {series.series_id for series in found.series} - at_hand - left_out
         make = partial(for_cache, found, at_hand, left_out, fill=self.fills_cache)
         # Filling a single batch up looks at the whole catalogue.

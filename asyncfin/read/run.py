@@ -213,14 +213,14 @@ async def _ask_again(read: Read, stitch: Stitch) -> list[Arrival]:
     Raises:
         IncompleteResultError: a series did not come although a response over all periods has listed it.
     """
-    plan, publication = stitch.plan, stitch.publication
+    plan = stitch.plan
     if plan.periods is None or not plan.catalogue.periods or not (missing := stitch.missing):
         return []
     everything = resolve(FiscalRange(), plan.catalogue.periods)
     batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
     async with _arrivals(read, stitch, batches) as arriving:
         arrivals = [arrival async for arrival in arriving]
-    lost = [series.series_id for series in stitch.missing if publication.has_listed(series)]
+    lost = [series.series_id for series in stitch.missing if stitch.listing.has_listed(series)]
     if lost:
         named = ", ".join(lost[:20]) + (", ..." if len(lost) > 20 else "")
         raise IncompleteResultError(
@@ -230,5 +230,5 @@ async def _ask_again(read: Read, stitch: Stitch) -> list[Arrival]:
             entity_id=read.entity_id,
             at=read.stats.answered_at,
         )
-    publication.left_out.update(series.series_id for series in stitch.missing)
+    stitch.listing.unlisted.update(series.series_id for series in stitch.missing)
     return arrivals

@@ -63,6 +63,7 @@ class Stitch:
     def __init__(self, plan: Plan, publication: Publication) -> None:
         self.plan = plan
         self.publication = publication
+        self.listing = publication.listing(plan.question.value_version)
         # A byte for each series of the catalogue: a stream must not grow with what it has given away.
         self._came = bytearray(len(plan.catalogue))
         self._left = len(plan.series)
@@ -93,8 +94,8 @@ class Stitch:
 
     @property
     def missing(self) -> tuple[CatalogueSeries, ...]:
-        """The wanted series that have not come, apart from those that the service has left out twice."""
-        return tuple(each for each in self.absent if each.series_id not in self.publication.left_out)
+        """The wanted series that have not come, apart from the unlisted ones."""
+        return tuple(each for each in self.absent if each.series_id not in self.listing.unlisted)
 
     def take(self, blocks: Collection[Block]) -> list[Arrival]:
         """Return the arrivals of series that have not come yet, from blocks with all their periods."""
@@ -147,7 +148,7 @@ class Stitch:
                 f" {describe(asked)} @ $.series"
                 for period in sorted(outside)
             )
-        self.publication.record(places, asked)
+        self.listing.record(places, asked)
         came = [places[index] for index in page.wanted.indices]
         arrival = self._arrive(came, tuple(blocks), populated, tuple(_within_what_was_asked(foreign, asked)))
         return arrival if text.compressed else evolve(arrival, whole_bytes=len(text.pieces[0]))

@@ -1,6 +1,7 @@
 """What can be run on this project: `nox -s demo`, `nox -s tests`, and what maintainers run beside them."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -121,15 +122,37 @@ def judge(session: nox.Session) -> None:
 
 
 @nox.session
-def wheel(session: nox.Session) -> None:
-    """Build the wheel, install it with no extras, and run one sandbox query with it."""
-    session.install("build")
-    place = session.create_tmp()
-    session.run("python", "-m", "build", "--outdir", place, ".")
-    built = max(Path(place).glob("*.whl"), key=lambda path: path.stat().st_mtime)
-    python = environment(session, "bare", str(built))
-    session.chdir(place)
-    session.run(python, str(ROOT / "tests" / "wheel_query.py"), external=True)
+def release(session: nox.Session) -> None:
+    """Prepare a release: `nox -s release -- 0.2.0`. Nothing is committed, tagged or uploaded.
+
+    Writes the version and the changelog's entry, builds, checks both distributions against what git
+    tracks, and runs the README's first program from each in a fresh environment. Without a version it
+    shows the entry and does the rest for the present one.
+    """
+    session.install("build", "twine", "towncrier")
+    version = session.posargs[0] if session.posargs else None
+    if version is not None:
+        text = (ROOT / "pyproject.toml").read_text()
+        (ROOT / "pyproject.toml").write_text(re.sub(r'(?m)^version = ".*"', f'version = "{version}"', text))
+        session.run("towncrier", "build", "--yes", "--version", version)
+    else:
+        session.run("towncrier", "build", "--draft", "--version", PROJECT["project"]["version"])
+    place = Path(session.create_tmp()).resolve() / "dist"
+    shutil.rmtree(place, ignore_errors=True)
+    session.run("python", "-m", "build", "--outdir", str(place), ".")
+    session.run("twine", "check", "--strict", *map(str, place.iterdir()))
+    session.run("python", "tools/check_dist.py", str(place))
+    for built in sorted(place.iterdir()):
+        python = environment(session, "wheel" if built.suffix == ".whl" else "sdist", str(built))
+        with session.chdir(place):
+            session.run(
+                python, str(ROOT / "tools" / "first_program.py"), str(ROOT / "README.md"), external=True
+            )
+            session.run(python, str(ROOT / "tests" / "wheel_query.py"), external=True)
+    if version is not None:
+        session.log(
+            f"next: git commit -am 'Release {version}' && git tag {version}; the files are in {place}"
+        )
 
 
 @nox.session
@@ -139,6 +162,15 @@ def lowest(session: nox.Session) -> None:
     requirements = ["-e", ".[all]", *GROUPS["test"]]
     session.run("uv", "pip", "install", "--resolution", "lowest-direct", *requirements)
     session.run("python", "-X", "dev", "-m", "pytest", *PARALLEL, *session.posargs)
+
+
+@nox.session
+def next(session: nox.Session) -> None:
+    """Run the tests of what depends most on aiohttp and pandas with their newest pre-releases."""
+    install(session, "test")
+    session.install("--pre", "--upgrade", "aiohttp", "pandas")
+    paths = ["tests/test_transport.py", "tests/test_cancellation.py", "tests/test_frames.py"]
+    session.run("python", "-X", "dev", "-m", "pytest", *(session.posargs or paths))
 
 
 @nox.session

@@ -13,6 +13,7 @@ ROOT = Path(asyncfin.__file__).parent
 TOWER = [
     "errors",
     "html",
+    "deprecation",
     "checks",
     "clock",
     "tasks",

@@ -41,7 +41,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_class_signature = "mixed"
-autodoc_preserve_defaults = True
+# The source of an attrs class names its own internals in place of the defaults.
+autodoc_preserve_defaults = False
 python_use_unqualified_type_names = True
 # A parameter a line, where a signature is longer than a line.
 python_maximum_signature_line_length = 88
@@ -122,6 +123,9 @@ def tidy_signature(app, what, name, obj, options, signature, returns):  # type: 
         return "", None
     if what == "exception" or signature == "(*args, **kwargs)":  # that of a protocol
         return signature and "", None
+    # Defaults that are functions have names; arguments that begin with an underscore are not for users.
+    signature = signature and re.sub(r"<function (\w+)>", r"\1", signature)
+    signature = signature and re.sub(r"(, )?(\*, )?(?<!\w)_\w+: [^=]*=[^,)]*", "", signature)
     for spelt, alias in ALIASES.items():
         signature = signature and signature.replace(spelt, alias)
         returns = returns and returns.replace(spelt, alias)

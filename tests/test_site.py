@@ -1,8 +1,12 @@
 """The site of the documents (`nox -s docs`): nothing public lacks an entry, and no page stands apart."""
 
 import re
+import subprocess
+import sys
 import types
 from pathlib import Path
+
+import pytest
 
 import asyncfin
 import asyncfin.events
@@ -56,3 +60,31 @@ def test_the_readme_links_to_files_of_the_repository() -> None:
     for text in (root / "README.md", root / "CONTRIBUTING.md"):
         links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text.read_text())
         assert [link for link in links if not (root / link).is_file()] == []
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the site's pages as texts."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-b",
+        "text",
+        "-d",
+        folder / "doctrees",
+        DOCS,
+        folder / "text",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "text"
+
+
+def test_no_signature_of_the_reference_shows_what_is_not_for_users(site: Path) -> None:
+    """Defaults are values, and no private name or memory address is on a page."""
+    pages = {path.name: path.read_text() for path in (site / "reference").glob("*.txt")}
+    assert len(pages) > 10
+    pattern = re.compile(r".*(?:attr_dict| at 0x|functools\.|<function|(?<![\w.`\"])_[a-z]\w*[:=]).*")
+    assert {name: pattern.findall(text) for name, text in pages.items() if pattern.search(text)} == {}

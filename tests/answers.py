@@ -135,10 +135,20 @@ class Stitched:
 
 
 async def panel_of(
-    numbers: Numbers, periods: Sequence[Period], *, asked: Resolved = EVER, **changes: Any
+    numbers: Numbers,
+    periods: Sequence[Period],
+    *,
+    asked: Resolved = EVER,
+    listed: Iterable[Period] | None = None,
+    **changes: Any,
 ) -> Panel:
-    """Return the panel stitched of one page that holds all of these series."""
-    catalogue = catalogue_of(numbers, periods)
+    """Return the panel stitched of one page that holds all of these series.
+
+    Args:
+        periods: the periods of the page, in its order.
+        listed: the periods of the catalogue. None: those of the page.
+    """
+    catalogue = catalogue_of(numbers, periods if listed is None else listed)
     stitched = Stitched(catalogue, catalogue.series, asked)
     body = encoded(page_json(periods, numbers, **changes))
     await stitched.add(body, home=frozenset(numbers), asked=asked)

@@ -76,7 +76,7 @@ async def _pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
 
     def piece() -> Panel:
         arrival = stitch.release(held.popleft())
-        return stitch.panel([arrival], stitch.series_of(arrival), requests=read.stats.requests)
+        return stitch.panel([arrival], stitch.series_of(arrival), requests=read.stats.requests, whole=False)
 
     async with _arrivals(read, stitch, batches) as arriving:
         async for arrival in arriving:
@@ -91,7 +91,7 @@ async def _pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
     while held:
         yield piece()
     if missing := stitch.absent:
-        yield stitch.panel([], missing, requests=read.stats.requests)
+        yield stitch.panel([], missing, requests=read.stats.requests, whole=False)
 
 
 def _window_is_certain(stitch: Stitch) -> bool:

@@ -187,7 +187,7 @@ def _sources(entries: list[Any]) -> Any:
 
 
 def wide_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -> Any:
-    """Return one row a period: year, end_month, duration_months, then a column of numbers a series.
+    """Return one row a period, gaps included: year, end_month, duration_months, then numbers for each series.
 
     The column of a series is named by its id; its field's metadata describes the series. `names`
     chooses among the columns.
@@ -209,11 +209,12 @@ def wide_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
         raise SelectionError(
             f"columns must be {', '.join(PERIOD_FIELDS)} or series ids of the panel, not {unknown[0]!r}"
         )
-    arrays = []
-    for name in wanted:
-        of_periods = name in PERIOD_FIELDS
-        entries = [getattr(each, name) for each in grid.periods] if of_periods else grid.numbers(name)
-        arrays.append(pa.array(entries, by_name[name].type))
+    arrays = [
+        pa.array([getattr(period, name) for period in grid.rows_of_wide], pa.int32())
+        if name in PERIOD_FIELDS
+        else pa.array(grid.numbers(name), pa.float64())
+        for name in wanted
+    ]
     schema = pa.schema([by_name[name] for name in wanted], metadata=_metadata([about]))
     return pa.Table.from_arrays(arrays, schema=schema)
 

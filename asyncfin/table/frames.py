@@ -55,7 +55,7 @@ def to_pandas(
     if not labels:
         return frame.set_index(index) if index else frame
     # Period labels do not sort as periods do (2024-H1 before 2024-Q1), so the rows keep their order.
-    frame.index = pd.Index([period.label for period in grid.periods], name="period")
+    frame.index = pd.Index([period.label for period in grid.rows_of_wide], name="period")
     texts_of = names_of(rows_of([grid]), group_names=True).texts
     by_id = {row.series.series_id: ", ".join(texts) for row, texts in texts_of.items()}
     return frame.drop(columns=index).rename(columns=by_id)

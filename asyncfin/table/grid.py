@@ -1,7 +1,7 @@
 """A view of stored series: which series, at which periods. Cutting a panel makes a new view."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
 from asyncfin.table.block import Axis, Block, Store, Stored
+from asyncfin.table.gaps import MOST_ROWS, Run, gap_runs
 
 
 @frozen(eq=False)
@@ -25,6 +26,10 @@ class Grid:
         series: the series, in catalogue order.
         periods: the periods, oldest first.
         store: holds the observations, possibly of more series and periods.
+        asked: the periods of the question, oldest first.
+        annual: whether the question is for fiscal years.
+        whole: False for a piece of a stream. The periods that it does not have may be in another piece, so
+            it has no gaps.
     """
 
     catalogue: Catalogue
@@ -32,12 +37,35 @@ class Grid:
     series: tuple[CatalogueSeries, ...]
     periods: tuple[Period, ...]
     store: Store
+    asked: tuple[Period, ...] = ()
+    annual: bool = False
+    whole: bool = True
     # A cache. `evolve` makes another one for a cut, whose periods are others.
     _indices: dict[Axis, tuple[int, ...]] = field(init=False, factory=dict)
 
     @cached_property
     def by_id(self) -> dict[str, CatalogueSeries]:
         return {series.series_id: series for series in self.series}
+
+    @cached_property
+    def gap_runs(self) -> tuple[Run, ...]:
+        """The missing periods between those of the grid, in runs that nothing interrupts."""
+        if not self.whole:
+            return ()
+        return gap_runs(self.periods, self.asked, self.catalogue.periods, annual=self.annual)
+
+    @cached_property
+    def rows_of_wide(self) -> tuple[Period, ...]:
+        """The periods of the wide layouts, oldest first: the grid's and its gaps, without very long runs."""
+        filled = [period for run in self.gap_runs if len(run) <= MOST_ROWS for period in run]
+        return tuple(sorted([*self.periods, *filled])) if filled else self.periods
+
+    @cached_property
+    def _wide_indices(self) -> Sequence[int]:
+        if self.rows_of_wide is self.periods:
+            return range(len(self.periods))
+        at = {period: index for index, period in enumerate(self.rows_of_wide)}
+        return [at[period] for period in self.periods]
 
     def path_names(self, series: CatalogueSeries) -> str:
         """Return the names of a series' scopes as one text."""
@@ -69,10 +97,10 @@ class Grid:
         return array("i", at), numbers
 
     def numbers(self, series_id: str) -> list[float | None]:
-        """Return a series' numbers, one entry a period."""
-        row: list[float | None] = [None] * len(self.periods)
+        """Return a series' numbers, one for each row of the wide layouts."""
+        row: list[float | None] = [None] * len(self.rows_of_wide)
         for index, number in zip(*self.observations(series_id), strict=True):
-            row[index] = number
+            row[self._wide_indices[index]] = number
         return row
 
     def values(self, series_id: str) -> tuple[Value | None, ...]:

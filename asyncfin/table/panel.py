@@ -17,6 +17,7 @@ from asyncfin.model.period import (
     Exact,
     FiscalRange,
     Period,
+    PeriodSelection,
     Quarterly,
     Trailing,
     resolve,
@@ -26,6 +27,7 @@ from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.model.words import counted, spanned
 from asyncfin.table import document, frames
 from asyncfin.table.frames import Layout
+from asyncfin.table.gaps import described
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import series_of
 
@@ -54,6 +56,7 @@ _SERIES_FIELDS = (
     "values",
 )
 
+_SELECTIONS = (Exact, FiscalRange, Trailing, Annual, Quarterly)
 Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Iterable[Period | str]
 
 
@@ -113,6 +116,27 @@ class Panel:
         which a series has a value.
         """
         return self._grid.periods
+
+    @property
+    def periods_asked(self) -> tuple[Period, ...]:
+        """The periods of the question, oldest first.
+
+        For `Exact`, `Annual` and `Quarterly` these are all that it came to, otherwise the periods of the
+        catalogue in the range or window; none for a window without an anchor. A panel cut by `during`
+        has those of the cut.
+        """
+        return self._grid.asked
+
+    @property
+    def gaps(self) -> tuple[Period, ...]:
+        """The periods missing between the first and the last period of each duration, oldest first.
+
+        A row of quarters without 2024-Q2 has that gap if the question asked for 2024-Q2, or if the
+        catalogue does not have it. Neighbours are as far apart as most periods of the duration are in the
+        catalogue. Gaps are not in `periods`, `values` and `to_numpy`; the wide layouts have them as rows
+        without values, but for more than 40 in a row. A piece of a stream has none.
+        """
+        return tuple(sorted(period for run in self._grid.gap_runs for period in run))
 
     @property
     def series(self) -> tuple[Series, ...]:
@@ -214,7 +238,16 @@ class Panel:
         Raises:
             SelectionError: a period is named that the panel does not have.
         """
-        return self._cut(self._grid.series, _periods(self.periods, periods))
+        given = (periods,) if isinstance(periods, (Period, str)) else periods
+        selection = given if isinstance(given, _SELECTIONS) else Exact(given)
+        kept = _periods(self.periods, selection)
+        grid = evolve(
+            self._grid,
+            periods=kept,
+            asked=_narrowed(self.periods_asked, selection, kept),
+            annual=self._grid.annual or isinstance(selection, Annual),
+        )
+        return evolve(self, grid=grid)
 
     def drop_empty(self) -> "Panel":
         """Return the panel without the series and the periods that have no value."""
@@ -362,6 +395,7 @@ class Panel:
             "select": str(self.select),
             "value_version": self.value_version,
             "periods": [period.label for period in self.periods],
+            "gaps": [period.label for period in self.gaps],
             "anchor": self.anchor and self.anchor.label,
             "unlisted": list(self.unlisted),
         }
@@ -401,12 +435,14 @@ class Panel:
 
     def facts(self) -> list[str]:
         """Return facts about the panel as a whole, one per line."""
-        count, cells = self.value_count, len(self) * len(self.periods)
+        count, cells = self.value_count, len(self) * (len(self.periods) + len(self.gaps))
         lines = [
             f"publication {self.dataset.dataset_id} of {self.dataset.created_timestamp:%Y-%m-%d %H:%M} UTC",
             f"{len(self):,} series by {_span(self.periods)}",
             counted(count, "value") + (f", {count / cells:.0%} of the cells" if cells else ""),
         ]
+        if gaps := described(self._grid.gap_runs):
+            lines.append(gaps)
         if why := self.why_empty():
             lines.append(why)
         if self.anchor is not None:
@@ -469,21 +505,44 @@ def _listed(ids: tuple[str, ...]) -> str:
     return f"{', '.join(ids[:2])} and {len(ids) - 2} other series"
 
 
-def _periods(have: tuple[Period, ...], cut: Cut) -> tuple[Period, ...]:
+def _periods(have: tuple[Period, ...], selection: PeriodSelection) -> tuple[Period, ...]:
     """Return the periods that a cut means, oldest first."""
-    if isinstance(cut, (Period, str)):
-        cut = (cut,)
-    selection = cut if isinstance(cut, (Exact, FiscalRange, Trailing, Annual, Quarterly)) else Exact(cut)
     match resolve(selection, have):
         case None:
             return ()
         case Exact(periods=exact):
-            if absent := [period.label for period in exact if period not in have]:
-                raise SelectionError(f"the panel has no period {', '.join(absent)}; it has {_span(have)}")
+            if missing := [period.label for period in exact if period not in have]:
+                raise SelectionError(f"the panel has no period {', '.join(missing)}; it has {_span(have)}")
             return tuple(sorted(exact))
         case FiscalRange(start=Period() as start, end=Period() as end):
-            return tuple(each for each in have if start.fiscal_end <= each.fiscal_end <= end.fiscal_end)
-    raise SelectionError(f"periods must be Exact, FiscalRange, Annual, Quarterly or periods, not {cut!r}")
+            return _between(have, start, end)
+    raise SelectionError(
+        f"periods must be Exact, FiscalRange, Annual, Quarterly or periods, not {selection!r}"
+    )
+
+
+def _narrowed(
+    asked: tuple[Period, ...], selection: PeriodSelection, kept: tuple[Period, ...]
+) -> tuple[Period, ...]:
+    """Return the periods that a question asked for and a cut keeps: those without a value in the panel too.
+
+    Args:
+        kept: the periods of the cut panel.
+    """
+    match selection:
+        case _ if not kept:
+            return ()
+        case FiscalRange(start=start, end=end):
+            return _between(asked, start or min(asked), end or max(asked)) if asked else ()
+        case Annual(last=last) | Quarterly(last=last):
+            # The last few are counted in the panel, so they begin with the first one kept.
+            meant = evolve(selection, last=None).among(asked)
+            return tuple(each for each in meant if last is None or each >= kept[0])
+    return kept
+
+
+def _between(periods: tuple[Period, ...], start: Period, end: Period) -> tuple[Period, ...]:
+    return tuple(each for each in periods if start.fiscal_end <= each.fiscal_end <= end.fiscal_end)
 
 
 def _span(periods: tuple[Period, ...]) -> str:

@@ -5,7 +5,7 @@ different number formats do not share a scale, on which a ratio next to billions
 has no field for the unit, and the number format is what differs between amounts, ratios and percentages.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import ceil
 from textwrap import fill
@@ -18,6 +18,7 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.period import Period
 from asyncfin.table.excerpt import Row, names_of, rows_of
+from asyncfin.table.gaps import steps
 from asyncfin.table.grid import Grid
 from asyncfin.table.optional import library
 
@@ -162,22 +163,14 @@ def _drawn(ax: "Axes") -> "dict[Line2D, _Line]":
 
 
 def _lines(grid: Grid) -> Iterator[_Line]:
+    step_of = steps([*grid.catalogue.periods, *grid.periods], annual=grid.annual)
     for row in rows_of([grid]):
         by_duration: dict[int, list[tuple[Period, float]]] = {}
         for index, number in zip(*grid.observations(row.series.series_id), strict=True):
             period = grid.periods[index]
             by_duration.setdefault(period.duration_months, []).append((period, number))
         for duration, points in sorted(by_duration.items()):
-            yield _Line(
-                row, duration, tuple(points), _step(duration, [*grid.catalogue.periods, *grid.periods])
-            )
-
-
-def _step(duration: int, periods: Iterable[Period]) -> int:
-    """Return the months between neighbouring periods of a duration: 3 for quarters, 12 for nine months."""
-    # Not the duration itself: nine months come once a year, and a service may list no fourth quarter.
-    ends = sorted({period.fiscal_end for period in periods if period.duration_months == duration})
-    return min((after - before for before, after in pairwise(ends)), default=duration)
+            yield _Line(row, duration, tuple(points), step_of.get(duration, duration))
 
 
 def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:

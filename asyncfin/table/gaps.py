@@ -1,0 +1,85 @@
+"""Gaps: the periods that are missing between the first and the last of a duration."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from asyncfin.model.period import Period
+from asyncfin.model.words import counted, spanned
+
+# A longer run is only named: rows for it would be most of a table.
+MOST_ROWS = 40
+# Of how many runs a line of text names the periods.
+_NAMED = 6
+
+Run = tuple[Period, ...]
+
+
+def steps(periods: Iterable[Period], *, annual: bool = False) -> dict[int, int]:
+    """Return the months from one period to the next, by duration: the most frequent distance.
+
+    Not the smallest: a few periods that overlap others would make a gap of each year between quarters.
+
+    Args:
+        annual: of 12 months, only fiscal years count.
+    """
+    ends: dict[int, set[int]] = {}
+    for period in periods:
+        if not (annual and period.duration_months == 12 and period.end_month != 12):
+            ends.setdefault(period.duration_months, set()).add(period.fiscal_end)
+    found = {}
+    for duration, known in ends.items():
+        distances = Counter(after - before for before, after in pairwise(sorted(known)))
+        if distances:
+            found[duration] = max(distances, key=lambda each: (distances[each], each))
+    return found
+
+
+def gap_runs(
+    periods: Sequence[Period], asked: Collection[Period], listed: Collection[Period], *, annual: bool
+) -> tuple[Run, ...]:
+    """Return the missing periods in runs that nothing interrupts, by duration, oldest first.
+
+    Args:
+        periods: the periods of a panel, oldest first.
+        asked: the periods of its question.
+        listed: the periods of its catalogue. A period is missing if it was asked for or is not listed.
+        annual: whether the question is for fiscal years.
+    """
+    asked, listed = set(asked), set(listed)
+    by_duration: dict[int, list[Period]] = {}
+    for period in periods:
+        by_duration.setdefault(period.duration_months, []).append(period)
+    return tuple(
+        run
+        for duration, step in sorted(steps(listed, annual=annual).items())
+        for before, after in pairwise(by_duration.get(duration, ()))
+        if (after.fiscal_end - before.fiscal_end) % step == 0
+        for run in _runs(before, after, step, asked, listed)
+    )
+
+
+def _runs(
+    before: Period, after: Period, step: int, asked: Collection[Period], listed: Collection[Period]
+) -> Iterator[Run]:
+    run: list[Period] = []
+    for end in range(before.fiscal_end + step, after.fiscal_end, step):
+        # From a count of months back to year and month: month 12 must not become month 0.
+        period = Period((end - 1) // 12, (end - 1) % 12 + 1, before.duration_months)
+        if period in asked or period not in listed:
+            run.append(period)
+        elif run:
+            yield tuple(run)
+            run = []
+    if run:
+        yield tuple(run)
+
+
+def described(runs: Sequence[Run]) -> str:
+    """Return the gaps as a line of text: how many there are, and which; "" without any."""
+    if not runs:
+        return ""
+    number = sum(map(len, runs))
+    named = ", ".join(spanned(run) for run in sorted(runs)[:_NAMED])
+    more = f" and {counted(len(runs) - _NAMED, 'more run')}" if len(runs) > _NAMED else ""
+    return f"{counted(number, 'gap')}, where no series has a value: {named}{more}"

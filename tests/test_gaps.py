@@ -1,0 +1,187 @@
+"""The gaps of a panel: which periods are missing in between, and where they are shown."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from asyncfin.client import Client
+from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Resolved, Trailing
+from asyncfin.model.select import Select
+from asyncfin.sandbox import Sandbox
+from asyncfin.table.panel import Panel
+from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, panel_of
+
+QUARTERS = [Period(year, month, 3) for year in (2023, 2024, 2025) for month in (3, 6, 9, 12)]
+YEARS = [Period(year, 12, 12) for year in range(2015, 2026)]
+Q2 = Period.parse("2024-Q2")
+WITHOUT_Q2 = [each for each in QUARTERS if each != Q2]
+
+
+def of(*labels: str) -> tuple[Period, ...]:
+    return tuple(map(Period.parse, labels))
+
+
+async def at(observed: Sequence[Period], listed: Sequence[Period], asked: Resolved = EVER) -> Panel:
+    """Return a panel of one series with a value at each observed period."""
+    numbers = {"sales.quarterly": {period: number for number, period in enumerate(observed, 1)}}
+    return await panel_of(numbers, observed, listed=listed, asked=asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (Exact(["2030-Q1", "FY2024"]), of("FY2024", "2030-Q1")),
+        (FiscalRange("2024-Q1", (2024, 9)), of("2024-Q1", "2024-Q2", "2024-Q3")),
+        (FiscalRange(2030, 2031), ()),
+        (Trailing(6), of("2024-Q2", "2024-Q3")),
+    ],
+    ids=repr,
+)
+async def test_the_periods_of_the_question(asked: Resolved, expected: tuple[Period, ...]) -> None:
+    """Exact has all of its periods, a range and a window those of the catalogue, observed or not."""
+    observed = of("2024-Q3") if Q2 in expected else []
+    assert (await at(observed, QUARTERS, asked)).periods_asked == expected
+
+
+async def test_a_window_without_an_anchor_asked_for_no_period() -> None:
+    """Without a value there is nothing at which a window could end."""
+    panel = await at([], QUARTERS, Trailing(12))
+    assert (panel.anchor, panel.periods_asked) == (None, ())
+
+
+async def test_a_cut_narrows_the_periods_asked() -> None:
+    """What a panel no longer has must not look like what the service does not have."""
+    panel = await at(of("2023-Q1", "2023-Q2", "2023-Q4", "2025-Q1"), QUARTERS)
+    assert panel.during(["2023-Q1", "2023-Q4"]).periods_asked == of("2023-Q1", "2023-Q4")
+    assert panel.during(FiscalRange(2023, 2023)).periods_asked == tuple(QUARTERS[:4])
+    assert panel.during(Quarterly(last=2)).periods_asked == tuple(QUARTERS[3:])
+    assert panel.during(FiscalRange()).periods_asked == panel.periods_asked == tuple(QUARTERS)
+    assert panel.during(Annual()).periods_asked == ()
+
+
+async def test_a_quarter_that_no_series_has_is_a_gap() -> None:
+    """It is named, counted as cells, and a row of the wide frame: four rows are a year again."""
+    panel = await at(WITHOUT_Q2, WITHOUT_Q2)
+    assert panel.gaps == (Q2,)
+    assert Q2 not in panel.periods
+    assert len(panel["sales.quarterly"].values) == panel.to_numpy().shape[1] == 11
+    assert "\n1 gap, where no series has a value: 2024-Q2" in str(panel)
+    assert "11 values, 92% of the cells" in str(panel)
+    assert "1 gap, where no series has a value: 2024-Q2" in panel._repr_html_()
+    wide = panel.to_arrow("wide")
+    assert wide["sales.quarterly"].to_pylist() == [1, 2, 3, 4, 5, None, 6, 7, 8, 9, 10, 11]
+    assert list(zip(*(wide[name].to_pylist() for name in wide.column_names[:3]), strict=True))[5] == (
+        2024,
+        6,
+        3,
+    )
+    sums = panel.to_pandas("wide")["sales.quarterly"].rolling(4).sum()
+    assert sums.isna().sum() == 3 + 4
+    labelled = panel.to_pandas("wide", labels=True)
+    assert list(labelled.index) == [period.label for period in QUARTERS]
+    assert labelled.loc["2024-Q2"].isna().all()
+    assert panel.to_polars("wide").height == 12
+
+
+async def test_a_panel_without_gaps_has_the_rows_of_its_periods() -> None:
+    """Nothing is said of gaps where there are none."""
+    panel = await at(QUARTERS, QUARTERS)
+    assert panel.gaps == ()
+    assert "gap" not in str(panel)
+    assert "100% of the cells" in str(panel)
+
+
+@pytest.mark.parametrize(
+    ("observed", "listed", "asked", "gaps"),
+    [
+        (("2024-Q1", "2024-Q3"), QUARTERS, EVER, ("2024-Q2",)),  # listed, and asked for
+        (("2024-Q1", "2024-Q3"), QUARTERS, Exact(["2024-Q1", "2024-Q3"]), ()),  # listed, not asked for
+        (("2024-Q1", "2024-Q3"), WITHOUT_Q2, Exact(["2024-Q1", "2024-Q3"]), ("2024-Q2",)),  # not listed
+        (("2024-Q1", "2024-Q3"), WITHOUT_Q2, Trailing(12), ("2024-Q2",)),
+        (("2024-Q1", "FY2024"), [*QUARTERS, *YEARS], EVER, ()),  # of two durations
+        (("FY2015", "FY2018"), YEARS, EVER, ("FY2016", "FY2017")),
+        (("2024-Q2",), QUARTERS, EVER, ()),  # none before the first and after the last
+        (("2024-Q1", "2024-Q3"), of("2024-Q1", "2024-Q3"), EVER, ()),  # the only distance is six months
+    ],
+)
+async def test_which_missing_periods_are_gaps(
+    observed: Sequence[str], listed: Sequence[Period], asked: Resolved, gaps: Sequence[str]
+) -> None:
+    """Those between two neighbours that were asked for, or that the catalogue does not have."""
+    assert (await at(of(*observed), listed, asked)).gaps == of(*gaps)
+
+
+async def test_the_step_is_the_most_frequent_distance_and_the_larger_of_two() -> None:
+    """Halves of a year apart as often as quarters: half a year is the step, and no quarter is missing."""
+    listed = of("2023-Q1", "2023-Q3", "2024-Q1", "2024-Q2", "2024-Q3")
+    assert (await at(of("2023-Q1", "2024-Q1"), listed)).gaps == of("2023-Q3")
+    unlisted = [each for each in listed if each != Period.parse("2023-Q3")]
+    # Distances of 12, 3 and 3 months: quarters.
+    assert (await at(unlisted, unlisted)).gaps == of("2023-Q2", "2023-Q3", "2023-Q4")
+
+
+async def test_a_distance_that_is_no_multiple_of_the_step_has_no_gap() -> None:
+    """A fiscal year that was shortened moves all quarters after it."""
+    moved = [*of("2023-Q1", "2023-Q2", "2023-Q3"), Period(2024, 1, 3), Period(2024, 4, 3)]
+    assert (await at(moved, moved)).gaps == ()
+
+
+async def test_fiscal_years_are_not_measured_by_other_twelve_months() -> None:
+    """A catalogue with twelve months at each quarter's end: Annual is missing a year, not quarters."""
+    rolling = [Period(year, month, 12) for year in range(2020, 2025) for month in (3, 6, 9, 12)]
+    missing = Period(2023, 12, 12)
+    listed = [each for each in rolling if each != missing]
+    panel = await at([each for each in listed if Annual().admits(each)], listed)
+    assert panel.gaps == tuple(each for each in rolling[4:] if each == missing or not Annual().admits(each))
+    assert panel.during(Annual()).gaps == (missing,)
+
+
+async def test_more_than_forty_in_a_row_are_only_named() -> None:
+    """One lone quarter long ago does not fill a table with empty rows."""
+    listed = [Period(2010, 3, 3), *QUARTERS]
+    panel = await at(listed, listed)
+    assert len(panel.gaps) == 51
+    assert panel.to_arrow("wide").num_rows == 13
+    assert "51 gaps, where no series has a value: 2010-Q2 to 2022-Q4" in str(panel)
+    shorter = [Period(2012, 12, 3), *QUARTERS]
+    panel = await at(shorter, shorter)
+    assert len(panel.gaps) == 40
+    assert panel.to_arrow("wide").num_rows == 53
+
+
+async def test_dropping_an_empty_period_leaves_a_gap() -> None:
+    """It is as missing as in the panel of a range, which never has it."""
+    panel = await at(of("2024-Q1", "2024-Q3"), QUARTERS, Exact(of("2024-Q1", "2024-Q2", "2024-Q3")))
+    assert panel.gaps == ()
+    assert panel.drop_empty().gaps == (Q2,)
+
+
+async def test_a_piece_of_a_stream_has_no_gaps() -> None:
+    """What it does not have, another piece may have; the periods of the question are the whole's."""
+    catalogue = catalogue_of(["a.quarterly", "b.quarterly"], QUARTERS)
+    stitched = Stitched(catalogue, catalogue.series, EVER)
+    numbers = {"a.quarterly": {QUARTERS[0]: 1, QUARTERS[2]: 2}, "b.quarterly": {QUARTERS[1]: 3}}
+    await stitched.add(encoded(page_json(QUARTERS, numbers)), home=frozenset(numbers), asked=EVER)
+    piece = stitched.stitch.panel(stitched.arrivals, catalogue.series[:1], whole=False)
+    assert piece.gaps == ()
+    assert piece.periods_asked == tuple(QUARTERS)
+
+
+async def test_questions_to_a_service_have_their_periods() -> None:
+    """Rules and ranges as they came to in the catalogue, for a whole panel and for each piece."""
+    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        catalogue = await client.catalogue(sandbox.entities[0])
+        for asked in (Annual(last=2), Quarterly(), FiscalRange(2024, 2024), Trailing(24)):
+            panel = await client.query(catalogue, Select(metric_ids="Revenue"), asked)
+            if not isinstance(asked, Trailing):
+                resolved = catalogue.resolve(asked)
+                expected = (
+                    sorted(resolved.periods)
+                    if isinstance(resolved, Exact)
+                    else [each for each in catalogue.periods if each.year == 2024]
+                )
+                assert panel.periods_asked == tuple(expected)
+            assert set(panel.periods) <= set(panel.periods_asked)
+            async with client.stream(catalogue, Select(metric_ids="Revenue"), asked) as pieces:
+                async for piece in pieces:
+                    assert (piece.periods_asked, piece.gaps) == (panel.periods_asked, ())

@@ -88,6 +88,7 @@ class _Refusal(_Facts, total=False):
     code: str | None
     message: str
     answered: bool
+    has_error_object: bool
     details: Mapping[str, Any] | None
 
 
@@ -138,7 +139,7 @@ class AsyncfinError(Exception):
         answered = getattr(self, "answered", False)
         facts: dict[str, object] = {
             "error": type(self).__name__,
-            "message": None if answered else str(self),
+            "message": None if getattr(self, "has_error_object", False) else str(self),
             "operation": self.operation,
             "entity": self.entity_id,
             "time": self.at.isoformat() if self.at else None,
@@ -256,10 +257,12 @@ class ServiceError(AsyncfinError):
         request_id: the service's id of the request, for its support; None if it gave none.
         operation: the operation that failed, such as ``"query"``.
         entity_id: the entity; None for usage and limits.
-        at: when the response came, aware UTC.
+        at: when the response was received, aware UTC.
         attempts: how many attempts were made.
-        answered: whether the service said so. False: it was not asked, because no token could be had
+        answered: whether it is a response. False: no request was sent, because the token callable failed
             or the bucket's allowance is used up.
+        has_error_object: whether the response has the error object of the spec. False: it probably comes
+            from something in front of the service, such as a proxy, and `message` is this library's.
 
     Texts are cut at 2,000 characters. See `details` for what else the error object holds.
     """
@@ -273,6 +276,7 @@ class ServiceError(AsyncfinError):
         code: str | None = None,
         message: str = "",
         answered: bool = True,
+        has_error_object: bool = True,
         details: Mapping[str, Any] | None = None,
         **facts: Unpack[_Facts],
     ) -> None:
@@ -284,6 +288,7 @@ class ServiceError(AsyncfinError):
         super().__init__(status, self.code, self.message, facts.get("request_id"), **facts)
         self.status = status
         self.answered = answered
+        self.has_error_object = answered and has_error_object
         self.details = details or {}
 
     @property

@@ -277,6 +277,38 @@ def test_an_error_tells_all_that_is_known() -> None:
     assert (error.operation, error.at) == ("dataset", AT)
 
 
+HTML = b"  <html><head><title>Forbidden</title></head><body>" + b"x" * 500
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 502])
+def test_a_response_without_an_error_object_says_so_and_how_it_begins(status: int) -> None:
+    """A proxy's page is not the service's error: the message has its first 80 characters."""
+    error = failure(dataset_request(ENTITY), answer(status, HTML))
+    assert type(error) is STATUSES.get(status, ServiceError)
+    assert not error.has_error_object
+    assert "has no error object and probably comes from something in front of the service" in str(error)
+    assert error.message.endswith(repr(HTML.decode().strip()[:80]))
+    assert error.message in error.report()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b'{"error": "forbidden"}', b'{"error": {}}', b"[1]", b"\xff\xfe"]
+)
+def test_an_error_object_has_at_least_one_of_its_texts(body: bytes) -> None:
+    """Other JSON is not the error object of spec 7."""
+    error = failure(dataset_request(ENTITY), answer(403, body))
+    assert not error.has_error_object
+    assert "has no error object" in error.message
+
+
+@pytest.mark.parametrize("field", ["code", "message", "request_id"])
+def test_an_error_object_with_one_text_is_the_services_own(field: str) -> None:
+    """Its message stays the service's, even if it is empty."""
+    error = failure(dataset_request(ENTITY), answer(404, {"error": {field: "x"}}))
+    assert error.has_error_object
+    assert error.message == ("x" if field == "message" else "")
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),

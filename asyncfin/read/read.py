@@ -104,11 +104,13 @@ class Read:
         self._successor: Dataset | None = None
 
     async def send(self, request: Request) -> Response:
-        """Send a request as a part of this read. Where the entity may not be read, its pointer is deleted."""
+        """Send a request as a part of this read; if the service refuses the entity, delete its pointer."""
         try:
             return await self._sender.send(request, on_attempt=self.stats.count)
-        except (NotFoundError, PermissionDeniedError):
-            await self.publications.forget(self.entity_id)
+        except (NotFoundError, PermissionDeniedError) as refusal:
+            # Without an error object it is not the service's refusal, but that of something in front of it.
+            if refusal.has_error_object:
+                await self.publications.forget(self.entity_id)
             raise
 
     @asynccontextmanager

@@ -147,7 +147,7 @@ def decode_catalogue_page(body: bytes) -> CataloguePage:
         response.periods,
         _scope_groups(bytes(response.scope_groups)),
         response.groups,
-        response.next_cursor,
+        response.next_cursor or None,  # an empty cursor ends the pages
     )
 
 
@@ -168,9 +168,9 @@ def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:
 
 
 class ErrorObject(NamedTuple):
-    """The error object of a response (spec 7); a text is None where it is missing or something else.
+    """The error object of a response (spec 7); a text is None if it is missing or not a string.
 
-    `details` is what the object holds besides, as it came.
+    `details` has the other fields, unchanged.
     """
 
     code: str | None = None
@@ -179,17 +179,19 @@ class ErrorObject(NamedTuple):
     details: Mapping[str, Any] = MappingProxyType({})
 
 
-def decode_error(body: bytes) -> ErrorObject:
-    """Return what of the error object can be read: an error is an error whatever its body."""
+def decode_error(body: bytes) -> ErrorObject | None:
+    """Return the error object of a body; None if it has none with at least one of the spec's texts."""
     try:
         found = decode_json(body)
     except MalformedAnswerError:
-        return ErrorObject()
+        return None
     error = found.get("error") if isinstance(found, dict) else None
     if not isinstance(error, dict):
-        return ErrorObject()
+        return None
     found = [error.pop(name, None) for name in ("code", "message", "request_id")]
     code, message, request_id = (each if isinstance(each, str) else None for each in found)
+    if code is message is request_id is None:
+        return None
     return ErrorObject(code, message, request_id, error)
 
 

@@ -33,8 +33,9 @@ from asyncfin.wire.protocol import (
 )
 from asyncfin.wire.values import PlannedPage, QueryPage, read_planned_page, read_query_page, series_path
 
-# The spec bounds the empty pages in a row by nothing. This bound only stops a service that never ends.
+# The spec has no bounds for these. They only stop a read that would never end.
 MAX_EMPTY_PAGES = 1_000
+MAX_CATALOGUE_SERIES = 1_000_000
 
 Send: TypeAlias = Callable[[Request], Awaitable[Response]]
 Page = TypeVar("Page", CataloguePage, QueryPage, PlannedPage)
@@ -84,7 +85,7 @@ def catalogue_pages(
 ) -> AsyncGenerator[CataloguePage, None]:
     """Yield the pages of a catalogue, in the service's order (spec 4.2).
 
-    At most 1,000 empty pages in a row are followed.
+    At most 1,000 empty pages in a row are followed, and at most 1,000,000 series read.
     """
     trail = _Trail(entity_id, expected_dataset_id)
     request_for = partial(
@@ -95,6 +96,10 @@ def catalogue_pages(
         page = codec.decode_catalogue_page(response.body)
         _check_groups(page)
         trail.follow(page, [series.series_id for group in page.groups for series in group.series])
+        if len(trail.series_ids) > MAX_CATALOGUE_SERIES:
+            raise MalformedAnswerError(
+                f"the catalogue has more than {MAX_CATALOGUE_SERIES:,} series @ $.groups"
+            )
         return page
 
     return _pages(send, request_for, read, prefetch=False)

@@ -33,6 +33,8 @@ from asyncfin.wire import codec
 
 # The longest range of one request (spec 4.4, 8).
 MAX_USAGE_DAYS = 92
+# How much of a response without an error object its message contains.
+_SHOWN_CHARACTERS = 80
 
 
 @frozen
@@ -201,12 +203,14 @@ _BY_STATUS: Mapping[int, type[ServiceError]] = {
 
 
 def failure(request: Request, response: Response) -> ServiceError:
-    """Return the error that a response of no 2xx status stands for (spec 7)."""
-    error = codec.decode_error(response.body)
+    """Return the error for a response whose status is not 2xx (spec 7)."""
+    found = codec.decode_error(response.body)
+    error = found or codec.ErrorObject(message=_foreign(response))
     facts: dict[str, Any] = {
         "status": response.status,
         "code": error.code,
-        "message": error.message or ("redirects are not followed" if 300 <= response.status < 400 else ""),
+        "message": error.message or "",
+        "has_error_object": found is not None,
         "request_id": error.request_id or response.request_id,
         "details": error.details,
         "operation": request.operation,
@@ -220,6 +224,16 @@ def failure(request: Request, response: Response) -> ServiceError:
     if kind is None:
         kind = ServerFailureError if response.status >= 500 else ServiceError
     return kind(**facts)
+
+
+def _foreign(response: Response) -> str:
+    """Return a message for an error response without the spec's error object."""
+    if response.status < 400:
+        return "redirects are not followed"
+    start = response.body[: 4 * _SHOWN_CHARACTERS].decode(errors="replace").strip()[:_SHOWN_CHARACTERS]
+    return "the response has no error object and probably comes from something in front of the service" + (
+        f": {start!r}" if start else ""
+    )
 
 
 # Seconds; a longer Retry-After is as good as this.

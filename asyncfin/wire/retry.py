@@ -7,17 +7,18 @@ import random
 from attrs import field, frozen
 
 from asyncfin import checks
-from asyncfin.errors import RateLimitedError, ServerFailureError, TransportError
+from asyncfin.errors import RateLimitedError, ServerFailureError, ServiceError, TransportError
 
-_PASSING_STATUSES = (500, 502, 503, 504)
+# Not implemented, and the HTTP version: they stay as they are.
+_LASTING_STATUSES = (501, 505)
 
 
 @frozen(kw_only=True)
 class Retry:
     """Whether to send a request again after an attempt failed, and when.
 
-    Retryable are lost, late and incomplete responses, 500, 502, 503, 504 and 429. All else is not, nor is a
-    certificate that does not verify, or a proxy's refusal other than 5xx.
+    Retryable are lost, late and incomplete responses, 408, 429, and every 5xx except 501 and 505. All else is
+    not, nor is a certificate that does not verify, or a proxy's refusal other than 5xx.
 
     Args:
         attempts: how often a request is sent at most, including the first time. Sending it again with a
@@ -61,14 +62,20 @@ class Retry:
             wait: what the method `wait` returned.
         """
         shared = isinstance(error, RateLimitedError)  # then the wait is a pause of the bucket
-        retryable = shared or (
-            error.status in _PASSING_STATUSES
-            if isinstance(error, ServerFailureError)
-            else isinstance(error, TransportError) and error.retryable
-        )
-        if attempt >= self.attempts or not retryable:
+        if attempt >= self.attempts or not (shared or _is_retryable(error)):
             return True
         return elapsed + (0 if shared else wait) > self.max_elapsed
+
+
+def _is_retryable(error: Exception) -> bool:
+    """Return whether a failure other than a 429 may pass."""
+    match error:
+        case TransportError():
+            return error.retryable
+        case ServerFailureError():
+            return error.status not in _LASTING_STATUSES
+    # Of exactly this class: a known code decides before the status (spec 7).
+    return type(error) is ServiceError and error.status == 408
 
 
 @frozen(kw_only=True)

@@ -157,9 +157,8 @@ class Transport:
                 coding = received.get("content-encoding", "") if raw or head.status < 300 else ""
                 body = await inflated(raw, coding, self._max_body_bytes)
         except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
-            # A 429 or a 5xx says in its head what to do, whatever has become of its body; a proxy's 503 often
-            # breaks off.
-            if head is not None and (head.status == 429 or head.status >= 500):
+            # The head of a retryable status is enough, whatever its body: a proxy's 503 often breaks off.
+            if head is not None and (head.status in (408, 429) or head.status >= 500):
                 return head
             return self._failure(error)
         return evolve(head, body=body, at=self.clock())

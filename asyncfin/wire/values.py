@@ -154,7 +154,7 @@ def read_query_page(body: bytes, value_version: str | None = None) -> QueryPage:
         utc_timestamp(response.created_timestamp),
         response.periods,
         response.series,
-        response.next_cursor,
+        response.next_cursor or None,  # an empty cursor ends the pages
     )
     # Looked for in the bytes first: values are decoded only where the word stands somewhere.
     if value_version == _ORIGINAL and _RESTATED.encode() in body:
@@ -344,7 +344,7 @@ async def _scanned(
             Rows(indices, numbers),
             Rows(others, foreign),
             body,
-            found.next_cursor,
+            found.next_cursor or None,
         )
     return None
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from asyncfin import Client, MalformedAnswerError
+from asyncfin.wire import pages
 from tests.contract.conftest import (
     ENTITY,
     FIRST,
@@ -58,9 +59,29 @@ async def test_an_empty_page_with_a_cursor_is_followed() -> None:
     assert await read_catalogue(catalogue_body(next_cursor="a"), catalogue_body(LISTED)) == ["A-sales"]
 
 
-async def test_an_empty_text_is_a_cursor_too() -> None:
-    """An empty cursor is followed like any other, since cursors are opaque."""
-    assert await read_query(query_body(SALES, next_cursor=""), query_body(PROFIT)) == ["A-sales", "A-profit"]
+async def test_an_empty_cursor_ends_the_pages() -> None:
+    """An empty cursor is not sent back: the page is the last one."""
+    async with wrong_service(query_body(SALES, next_cursor="")) as (client, server):
+        found = [page async for page in client.query_pages(ENTITY, query())]
+        assert [page.next_cursor for page in found] == [None]
+        assert len(server.requests) == 1
+    async with wrong_service(catalogue_body(LISTED, next_cursor="")) as (client, server):
+        listed = [page async for page in client.catalogue_pages(ENTITY)]
+        assert [page.next_cursor for page in listed] == [None]
+        assert len(server.requests) == 1
+
+
+async def test_a_catalogue_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalogue of more than 1,000,000 series is not read on; a smaller bound shows it in three pages."""
+    assert pages.MAX_CATALOGUE_SERIES == 1_000_000
+    monkeypatch.setattr(pages, "MAX_CATALOGUE_SERIES", 2)
+    listed = [catalogue_body(LISTED | {"series_id": f"S-{n}"}, next_cursor=str(n)) for n in range(4)]
+    async with wrong_service(*listed) as (client, server):
+        with pytest.raises(MalformedAnswerError, match="more than 2 series"):
+            _ = [page async for page in client.catalogue_pages(ENTITY)]
+        assert len(server.requests) == 3
+    async with wrong_service(*listed[:1], catalogue_body(LISTED)) as (client, _):
+        assert len([page async for page in client.catalogue_pages(ENTITY)]) == 2
 
 
 @pytest.mark.parametrize("pin", [FIRST, None])

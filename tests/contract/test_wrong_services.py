@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Client, MalformedAnswerError
+from asyncfin import Client, MalformedAnswerError, MemoryCache, NotFoundError, PermissionDeniedError
 from asyncfin.wire import pages
 from tests.contract.conftest import (
     ENTITY,
@@ -69,6 +69,30 @@ async def test_an_empty_cursor_ends_the_pages() -> None:
         listed = [page async for page in client.catalogue_pages(ENTITY)]
         assert [page.next_cursor for page in listed] == [None]
         assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [403, 404])
+@pytest.mark.parametrize("with_error_object", [False, True])
+async def test_a_page_from_in_front_of_the_service_deletes_no_cached_data(
+    status: int, with_error_object: bool
+) -> None:
+    """A proxy's 403 leaves the cached catalogue readable without a request; the service's own does not."""
+    body = b'{"error": {"code": "no_access", "message": "no"}}' if with_error_object else b"<html>no</html>"
+    steps = [answer(body=json.dumps(each).encode()) for each in (metadata(), catalogue_body(LISTED))]
+    async with (
+        scripted(*steps, answer(status, body)) as server,
+        Client(server.base_url, "token", retry=ONCE, cache=MemoryCache(), max_age=3600) as client,
+    ):
+        await client.catalogue(ENTITY)
+        with pytest.raises(PermissionDeniedError if status == 403 else NotFoundError) as caught:
+            await client.catalogue(ENTITY, max_age=0)
+        assert caught.value.has_error_object is with_error_object
+        if with_error_object:
+            with pytest.raises(type(caught.value)):
+                await client.catalogue(ENTITY)
+        else:
+            await client.catalogue(ENTITY)
+        assert len(server.requests) == (4 if with_error_object else 3)
 
 
 async def test_a_catalogue_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

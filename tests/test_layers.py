@@ -112,7 +112,7 @@ ROOMS = {
     "cyclopts": {"cli"},
     "pytest": {"pytest_plugin.py"},
     "opentelemetry": {"telemetry.py"},
-    "redis": {"cache/redis.py", "pacing/redis.py"},
+    "redis": {"redis.py", "cache/redis.py", "pacing/redis.py"},
     "sqlite3": {"cache/database.py", "cache/file.py", "extraction", "sandbox"},
 }
 

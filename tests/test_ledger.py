@@ -8,7 +8,8 @@ from math import inf
 import pytest
 
 from asyncfin.pacing.ledger import Booking, Ledger
-from asyncfin.pacing.redis import RedisStore, connected
+from asyncfin.pacing.redis import RedisStore
+from asyncfin.redis import RedisClients
 from tests.shared_buckets import RedisServer, redis_server
 
 # ASYNCFIN_SEQUENCES=10000 takes some minutes.
@@ -49,8 +50,7 @@ async def one_sequence(chance: random.Random, url: str, number: int) -> int:
     now = MIDNIGHT + chance.choice([-4.0, -1.0, 0.0, 40_000.0]) + chance.randrange(1000) / 1000
     clock = [round(now * 1e6)]
     parameters = (chance.choice([0.5, 2.0, 8.0, 50.0]), chance.choice([1.0, 3.0]), chance.choice([None, 4.0]))
-    make, own = connected(url)
-    store = RedisStore(make, own, f"sequence {number}", parameters, None, lambda: clock[0])
+    store = RedisStore(RedisClients(url), f"sequence {number}", parameters, None, lambda: clock[0])
     ledger = Ledger(*parameters, epoch=0)
     booked: tuple[Booking, Booking, float] | None = None
     grants: list[float] = []

@@ -7,21 +7,14 @@ from __future__ import annotations
 
 import os
 import secrets
-import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from errno import EACCES, EISDIR, ELOOP, ENXIO
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
+from asyncfin import local
 from asyncfin.errors import ArgumentError
-
-try:
-    import fcntl
-except ImportError:  # Windows, where a FileCache is refused when it is made
-    SUPPORTED = False
-else:
-    SUPPORTED = True
+from asyncfin.local import SUPPORTED as SUPPORTED
 
 # Entities share this many files for their claims, made when they are needed: a file an entity would never be
 # deleted. Two that share one wait for each other's requests, so there are many: of 8 entities asked for at
@@ -38,14 +31,9 @@ def prepare(folder: Path) -> None:
         OSError: it can't be made.
     """
     try:
-        # Refused below, as what it leads to may be anybody's.
-        if not folder.is_symlink():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                folder.mkdir(0o700)
-    except (FileExistsError, NotADirectoryError):
-        raise ArgumentError(f"the cache's {folder} must be a folder: a part of the path is a file") from None
-    _refuse(folder, os.lstat(folder), stat.S_ISDIR, "a folder")
+        local.make_private_folder(folder)
+    except local.NotPrivateError as error:
+        raise ArgumentError(f"the cache's {folder} {error}") from None
 
 
 def open_private(path: Path) -> int:
@@ -55,40 +43,10 @@ def open_private(path: Path) -> int:
         ArgumentError: it is not a file, or not this user's alone.
         OSError: it can't be opened.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags, 0o600)
-    except OSError as error:
-        if error.errno in (ELOOP, EISDIR, ENXIO):
-            raise ArgumentError(f"the cache's {path} must be a file, not {_kind(path)}") from None
-        if error.errno == EACCES:  # as of another user, who keeps it from this one
-            with suppress(FileNotFoundError):
-                _refuse(path, os.lstat(path), stat.S_ISREG, "a file")
-        raise
-    try:
-        _refuse(path, os.fstat(descriptor), stat.S_ISREG, "a file")
-    except ArgumentError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _refuse(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], wanted: str) -> None:
-    if not is_kind(found.st_mode):
-        raise ArgumentError(f"the cache's {path} must be {wanted}, not {_kind(path)}")
-    if found.st_uid != os.geteuid():
-        raise ArgumentError(f"the cache's {path} must be this user's, not that of user {found.st_uid}")
-    if found.st_mode & 0o077:
-        raise ArgumentError(
-            f"the cache's {path} must be closed to other users (chmod go= on it), not of mode"
-            f" {stat.S_IMODE(found.st_mode):o}"
-        )
-
-
-def _kind(path: Path) -> str:
-    kinds = {stat.S_ISLNK: "a symlink", stat.S_ISDIR: "a folder", stat.S_ISREG: "a file"}
-    mode = os.lstat(path).st_mode
-    return next((kind for is_kind, kind in kinds.items() if is_kind(mode)), "a device or pipe")
+        return local.open_private(path)
+    except local.NotPrivateError as error:
+        raise ArgumentError(f"the cache's {path} {error}") from None
 
 
 def salt(folder: Path) -> bytes:
@@ -121,7 +79,7 @@ def lock(descriptor: int, *, exclusive: bool, seconds: float = 0) -> Iterator[No
     try:
         yield
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        local.unlock(descriptor)
 
 
 def take_lock(descriptor: int, *, exclusive: bool, seconds: float = 0) -> None:
@@ -130,15 +88,10 @@ def take_lock(descriptor: int, *, exclusive: bool, seconds: float = 0) -> None:
     Raises:
         BlockingIOError: another process holds it, even after `seconds`.
     """
-    # flock and not lockf: a lock of lockf is gone as soon as any descriptor of the file is closed.
-    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
     until = monotonic() + seconds
-    while True:
-        try:
-            return fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if monotonic() >= until:
-                raise
+    while not local.try_lock(descriptor, exclusive=exclusive):
+        if monotonic() >= until:
+            raise BlockingIOError("another process holds the lock")
         sleep(0.02)
 
 
@@ -153,16 +106,12 @@ class Claim:
         """Take the claim if nobody else has it; never waits."""
         if self._descriptor is None:
             self._descriptor = open_private(self._path)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return local.try_lock(self._descriptor)
 
     def release(self) -> None:
         """Give the claim up, or the attempt to take it."""
         if self._descriptor is not None:
             # Unlocked and not only closed: a child made meanwhile shares the lock, and may live for long.
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            local.unlock(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = None

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -27,8 +27,7 @@ from asyncfin.cache.tiered import TieredPartition
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model.catalogue import publication_id
-from asyncfin.pacing.redis import connected
-from asyncfin.tasks import closed_with_loop
+from asyncfin.redis import RedisClient, RedisClients, unless_silent
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.token import TokenSource
 
@@ -63,8 +62,6 @@ return 1
 """
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
-# redis.asyncio.Redis, whose own annotations are those of both worlds at once, and change with its releases.
-Client: TypeAlias = Any
 T = TypeVar("T")
 
 
@@ -94,12 +91,11 @@ class RedisCache:
         keep: timedelta = timedelta(days=30),
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._connect, self._own = connected(redis)
-        if self._connect().connection_pool.connection_kwargs.get("decode_responses"):
+        self._clients = RedisClients(redis)
+        if self._clients.decodes:
             raise ArgumentError(
                 "redis must not decode responses: what is kept is bytes (decode_responses=False)"
             )
-        self._redis = redis
         self._account = checks.text()("account", account).encode()
         if not isinstance(keep, timedelta) or keep < timedelta(seconds=1):
             raise ArgumentError(
@@ -111,12 +107,11 @@ class RedisCache:
         self._partitions: dict[bytes, TieredPartition] = {}
         self._hits = self._misses = self._broken = 0
         self._warned = False
-        self._clients: dict[asyncio.AbstractEventLoop, tuple[Client, AsyncGenerator[None, None]]] = {}
         # By each loop's own clock.
         self._silent_until: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"RedisCache({_address(self._redis)!r}, account=...)"
+        return f"RedisCache({self._clients.address!r}, account=...)"
 
     def __reduce__(self) -> Any:
         raise TypeError("a RedisCache cannot be pickled: its URL may hold a password")
@@ -149,59 +144,39 @@ class RedisCache:
             check_entity_id(entity_id)
         pattern = f"{self.prefix}:*" if entity_id is None else f"{self.prefix}:*:{entity_id}:*"
         try:
-            redis = await self._client()
+            redis = await self._clients.get()
             cursor = None
             while cursor != 0:  # where the scan ends
-                async with asyncio.timeout(_TIMEOUT):
+                async with unless_silent(_TIMEOUT):
                     cursor, names = await redis.scan(cursor or 0, match=pattern, count=_NAMES_PER_SCAN)
                 if names:
-                    async with asyncio.timeout(_TIMEOUT):
+                    async with unless_silent(_TIMEOUT):
                         await redis.unlink(*names)
         except Exception as error:  # noqa: BLE001  of the client's or the system's many classes
             # Not from it: its text may hold what the URL holds.
             raise OSError(
-                f"the cache in {_address(self._redis)} was not cleared, or not wholly: {type(error).__name__}"
+                f"the cache in {self._clients.address} was not cleared, or not wholly: {type(error).__name__}"
             ) from None
         finally:
             self._memory.clear(entity_id)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop; they open again when the cache is used."""
-        if opened := self._clients.get(asyncio.get_running_loop()):
-            await opened[1].aclose()
+        await self._clients.aclose()
 
-    async def run(self, work: Callable[[Client], Awaitable[T]], otherwise: T) -> T:
+    async def run(self, work: Callable[[RedisClient], Awaitable[T]], otherwise: T) -> T:
         """Return the result of one or a few commands; `otherwise` if they fail, or Redis has just failed."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._silent_until.get(loop, 0.0):
             return otherwise
         try:
-            async with asyncio.timeout(_TIMEOUT):
-                return await work(await self._client())
+            async with unless_silent(_TIMEOUT):
+                return await work(await self._clients.get())
         except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
             # A server that is away would cost each question the whole timeout.
             self._silent_until[loop] = loop.time() + _LEFT_ALONE
             self.failed(error)
             return otherwise
-
-    async def _client(self) -> Client:
-        """Return the caller's client, or one of this event loop, which is closed with it."""
-        if not self._own:
-            return self._connect()
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            for each in list(self._clients):  # a copy made in one step: loops of other threads come and go
-                if each.is_closed():
-                    self._clients.pop(each, None)
-            client = self._connect()
-
-            async def close() -> None:
-                self._clients.pop(loop, None)
-                await client.aclose()
-
-            self._clients[loop] = client, closed_with_loop(close)
-            await anext(self._clients[loop][1])
-        return self._clients[loop][0]
 
     def failed(self, error: Exception) -> None:
         """Count a fault, and log the first. Texts of the server could hold what the URL holds."""
@@ -210,7 +185,7 @@ class RedisCache:
             self._warned = True
             _log.warning(
                 "the cache in %s can't be used just now, and is passed over: %s",
-                printable(_address(self._redis)),
+                printable(self._clients.address),
                 type(error).__name__,
             )
 
@@ -232,7 +207,7 @@ class _RedisRows:
         self._account = account
 
     async def pointer(self, entity_id: str, otherwise: Pointer | None) -> Pointer | None:
-        async def read(redis: Client) -> Pointer | None:
+        async def read(redis: RedisClient) -> Pointer | None:
             row = await redis.hget(self._name(entity_id, "pointer"), "row")
             if row is None:
                 return None
@@ -268,7 +243,7 @@ class _RedisRows:
         parts = [int(part) for part in await self._cache.run(lambda redis: redis.hkeys(name), nothing)]
         wanted = [part for part in parts if part not in known]
 
-        async def read(parts: list[int], redis: Client) -> list[tuple[int, bytes | None]]:
+        async def read(parts: list[int], redis: RedisClient) -> list[tuple[int, bytes | None]]:
             rows = await redis.hmget(name, [str(part) for part in parts])
             # What is read lives on; what nobody reads goes by itself.
             await redis.pexpire(name, self._cache.keep_ms)
@@ -294,7 +269,7 @@ class _RedisRows:
         part = secrets.randbits(63)
         name = self._name(key[0], *key[1:])
 
-        async def store(redis: Client) -> int | None:
+        async def store(redis: RedisClient) -> int | None:
             # Whole or not at all: a reader never sees a catalogue deleted and its successor not there.
             async with redis.pipeline(transaction=True) as steps:
                 if alone:
@@ -320,7 +295,7 @@ class _RedisRows:
         loop = asyncio.get_running_loop()
         until = loop.time() + _CLAIM_SECONDS
 
-        async def take(redis: Client) -> bool:
+        async def take(redis: RedisClient) -> bool:
             return bool(await redis.set(name, own, nx=True, px=round(_CLAIM_SECONDS * 1_000)))
 
         try:
@@ -343,14 +318,5 @@ def _microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-async def _evaluated(redis: Client, script: str, name: str, *arguments: Any) -> int:
+async def _evaluated(redis: RedisClient, script: str, name: str, *arguments: Any) -> int:
     return int(await redis.eval(script, 1, name, *arguments))
-
-
-def _address(redis: str | Redis) -> str:
-    """Return a URL without what may be secret in it."""
-    if not isinstance(redis, str):
-        return "Redis(...)"
-    scheme, _, rest = redis.partition("://")
-    place = rest.partition("?")[0].rpartition("@")[2]
-    return f"{scheme}://{place}"

@@ -8,25 +8,19 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile
-from typing import BinaryIO
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 from attrs import frozen
 
 from asyncfin.errors import ArgumentError, ManifestMismatchError
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
+from asyncfin.local import try_lock
 
 # File systems take 255 bytes, of which ".parquet" is a part.
 _LONGEST = 247
@@ -204,7 +198,7 @@ class Folder:
             lock = path.open("ab")
         with lock:
             with naming(path):
-                held = _take(lock)
+                held = try_lock(lock.fileno())
             if not held:
                 raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
             yield
@@ -239,15 +233,3 @@ def file_name(entity_id: str) -> str:
         return name
     # No other name has a plus sign, so the two kinds stay apart.
     return f"{name[: _LONGEST - 65]}+{sha256(entity_id.encode()).hexdigest()}"
-
-
-def _take(lock: BinaryIO) -> bool:
-    # Not lockf: a process loses such a lock when it closes the file anywhere, as a backup of it does.
-    try:
-        if sys.platform == "win32":
-            msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import stat
 import struct
 import time
 import zlib
@@ -19,18 +18,13 @@ from datetime import datetime
 from operator import eq
 from typing import TypeVar
 
+from asyncfin import local
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, BucketUnavailableError
+from asyncfin.local import SUPPORTED
 from asyncfin.pacing.booking import SharedBucket, Store
 from asyncfin.pacing.bucket import check_rate, check_size
 from asyncfin.pacing.ledger import Booking, Ledger
-
-try:
-    import fcntl
-except ImportError:  # Windows, where a FileBucket is refused when it is made
-    SUPPORTED = False
-else:
-    SUPPORTED = True
 
 T = TypeVar("T")
 
@@ -196,16 +190,14 @@ class FileStore(Store):
         try:
             while True:
                 descriptor = self._opened()
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
+                if not local.try_lock(descriptor):
                     return None
                 try:
                     # A lock of a file that is no longer in the folder would keep nobody else out.
                     if os.fstat(descriptor).st_nlink:
                         return self._apply(descriptor, operation)
                 finally:
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+                    local.unlock(descriptor)
                 # The file was deleted: others make a new one, and this process must take that too.
                 os.close(descriptor)
                 self._descriptor = None
@@ -215,15 +207,11 @@ class FileStore(Store):
     def _opened(self) -> int:
         # At the first use, and again after a fork: a descriptor from before it shares the parent's lock.
         if self._descriptor is None or self._pid != os.getpid():
-            # No symlinks, which could lead anywhere, and no wait for a pipe that stands in the file's place.
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(self._path, flags, 0o600)
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                os.close(descriptor)
-                raise BucketUnavailableError(
-                    f"{self._path} can't be used: it must be a file of this user that no other can write"
-                )
+            try:
+                # Other users may read the bucket's state: it contains no secret.
+                descriptor = local.open_private(self._path, closed=0o022)
+            except local.NotPrivateError as error:
+                raise BucketUnavailableError(f"{self._path} can't be used: it {error}") from None
             if self._descriptor is not None:
                 os.close(self._descriptor)
             self._descriptor, self._pid = descriptor, os.getpid()

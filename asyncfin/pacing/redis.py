@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from asyncfin import checks
 from asyncfin.clock import utc_now
-from asyncfin.errors import AllowanceExhaustedError, ArgumentError, BucketUnavailableError
+from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.pacing.booking import SharedBucket, Store
 from asyncfin.pacing.bucket import Bucket, check_rate, check_size
 from asyncfin.pacing.ledger import EPSILON, LATE, Booking
-from asyncfin.tasks import SingleFlight, closed_with_loop
+from asyncfin.redis import RedisClients, unless_silent
+from asyncfin.tasks import SingleFlight
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -261,8 +261,7 @@ class RedisBucket(SharedBucket):
         check_size.optional()("daily_budget", daily_budget)
         checks.instance_of(Bucket).optional()("fallback", fallback)
         self._account = account
-        client, own = connected(redis)
-        store = RedisStore(client, own, account, (rate, burst, daily_budget), fallback, microseconds)
+        store = RedisStore(RedisClients(redis), account, (rate, burst, daily_budget), fallback, microseconds)
         super().__init__(store, rate, burst, daily_budget)
 
     def __repr__(self) -> str:
@@ -272,47 +271,21 @@ class RedisBucket(SharedBucket):
         return f"RedisBucket(account={self._account!r}, rate={rate}, burst={self._burst:g}{budget})"
 
 
-def connected(redis: object) -> tuple[Callable[[], Redis], bool]:
-    """Return a function that makes the client, and whether the client is ours to close."""
-    try:
-        from redis.asyncio import Redis as Client
-    except ImportError:
-        raise ImportError("redis is not installed: pip install 'asyncfin[redis]'", name="redis") from None
-    if isinstance(redis, Client):
-        return lambda: redis, False
-    if not isinstance(redis, str):
-        raise ArgumentError(f"redis must be a URL or a redis.asyncio.Redis, not {type(redis).__name__}")
-    try:
-        # Made for its checks alone: nothing connects before the first command.
-        Client.from_url(redis)
-    except ValueError:
-        # Not shown: it may hold a password.
-        raise ArgumentError(
-            "redis must be a URL that begins with redis://, rediss:// or unix://, and this is no such URL"
-        ) from None
-    return lambda: Client.from_url(redis), True
-
-
 class RedisStore(Store):
     def __init__(
         self,
-        connect: Callable[[], Redis],
-        own: bool,
+        clients: RedisClients,
         account: str,
         parameters: tuple[float | None, float, float | None],
         fallback: Bucket | None,
         microseconds: Callable[[], int] | None,
     ) -> None:
-        self._connect, self._own = connect, own
+        self._clients = clients
         name = f"asyncfin:bucket:{{{quote(account, safe='')}}}"
         self._keys = [name, f"{name}:learned"]  # one {tag}, so that a cluster keeps both in one place
         self._parameters = parameters
         self._fallback = fallback
         self._microseconds = microseconds
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._client: Redis | None = None
-        self._life: AsyncGenerator[None, None] | None = None  # of a client of our own
-        self._pid = 0
         self._script: Any = None
         self._started = False
         self._version, self._date, self._spent, self._exhausted = "0", "0", "0", ""
@@ -361,9 +334,7 @@ class RedisStore(Store):
         return booking if booking.stale or booking.learned == learned else None
 
     async def aclose(self) -> None:
-        life, self._client, self._life = self._life, None, None
-        if life is not None:
-            await life.aclose()
+        await self._clients.aclose()
 
     async def _or_fallback(self, op: str, weight: float, counts: bool, *arguments: str) -> Booking:
         booking = await self._ask(op, weight, counts, *arguments)
@@ -416,7 +387,7 @@ class RedisStore(Store):
             self._owed_counted -= counted
 
     async def _run(self, op: str, *arguments: str) -> tuple[Booking, str]:
-        from redis.exceptions import RedisError
+        from redis.exceptions import ConnectionError as RedisConnectionError, RedisError, ResponseError
 
         rate, burst, daily_budget = self._parameters
         now = "" if self._microseconds is None else str(self._microseconds())
@@ -426,28 +397,24 @@ class RedisStore(Store):
         sent += ["" if each is None else repr(float(each)) for each in (rate, burst, daily_budget)]
         sent += [self._version, self._date, self._spent, self._exhausted, *arguments]
         try:
-            async with asyncio.timeout(_SILENT):
+            async with unless_silent(_SILENT):
                 script = await self._scripted()
                 reply = await script(keys=self._keys, args=sent)
         except (RedisError, OSError, TimeoutError) as error:
             # What the server says is shown, unless it may hold a URL with a password.
-            reason = str(error) if isinstance(error, RedisError) and not isinstance(error, OSError) else ""
+            reason = str(error) if isinstance(error, (RedisError, TimeoutError)) else ""
+            if not reason or "@" in reason or isinstance(error, RedisConnectionError):
+                reason = type(error).__name__
+            verb = "used" if isinstance(error, ResponseError) else "reached"
             raise BucketUnavailableError(
-                f"the Redis server of {self._keys[0]} can't be reached ({type(error).__name__})"
-                if not reason or "@" in reason
-                else f"the Redis server of {self._keys[0]} can't be used: {reason}"
+                f"the Redis server of {self._keys[0]} can't be {verb}: {reason}"
             ) from None
         return self._read([each.decode() if isinstance(each, bytes) else each for each in reply])
 
     async def _scripted(self) -> Any:
-        # Connections belong to an event loop, and to a process: a bucket in another one connects again.
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop or self._pid != os.getpid():
-            self._client, self._loop, self._pid = self._connect(), loop, os.getpid()
-            self._script = self._client.register_script(_SCRIPT)
-            if self._own:
-                self._life = closed_with_loop(self._client.aclose)
-                await anext(self._life)
+        client = await self._clients.get()
+        if self._script is None or self._script.registered_client is not client:
+            self._script = client.register_script(_SCRIPT)
         return self._script
 
     def _read(self, reply: list[str]) -> tuple[Booking, str]:

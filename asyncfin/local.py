@@ -1,0 +1,115 @@
+"""Private files, and locks between the processes of a machine.
+
+A private file or folder belongs to this user and is closed to others. Locks are `flock` locks: they end with
+the process that holds them, however it ends. A descriptor must not cross a fork, since parent and child would
+share its lock.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from errno import EACCES, EISDIR, ELOOP, ENXIO
+from pathlib import Path
+
+# Windows has no flock, no owners and no modes: buckets and caches of files are refused there.
+SUPPORTED = sys.platform != "win32"
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+
+class NotPrivateError(Exception):
+    """A path can't be used as a private file or folder; the text says what it must be, without the path."""
+
+
+def make_private_folder(folder: Path) -> None:
+    """Create a folder with mode 0700 unless it exists; its parents are created too.
+
+    Raises:
+        NotPrivateError: it is not a folder, belongs to another user, or is open to others.
+        OSError: it can't be created.
+    """
+    try:
+        if not folder.is_symlink():  # refused below: its target may belong to anybody
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                folder.mkdir(0o700)
+    except (FileExistsError, NotADirectoryError):
+        raise NotPrivateError("must be a folder: a part of the path is a file") from None
+    _check_private(os.lstat(folder), stat.S_ISDIR, "a folder", 0o077)
+
+
+def open_private(path: str | Path, *, closed: int = 0o077) -> int:
+    """Open a file for reading and writing, created with mode 0600 if it is missing; return its descriptor.
+
+    Args:
+        closed: the mode bits that must not be set.
+
+    Raises:
+        NotPrivateError: it is not a regular file, belongs to another user, or has one of these mode bits.
+        OSError: it can't be opened.
+    """
+    # No symlinks, which could lead anywhere, and no wait for the other end of a pipe.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno in (ELOOP, EISDIR, ENXIO):
+            raise NotPrivateError(f"must be a file, not {_kind(os.lstat(path))}") from None
+        if error.errno == EACCES:  # such as a file of another user
+            with suppress(FileNotFoundError):
+                _check_private(os.lstat(path), stat.S_ISREG, "a file", closed)
+        raise
+    try:
+        _check_private(os.fstat(descriptor), stat.S_ISREG, "a file", closed)
+    except NotPrivateError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_private(found: os.stat_result, is_kind: Callable[[int], bool], wanted: str, closed: int) -> None:
+    if not is_kind(found.st_mode):
+        raise NotPrivateError(f"must be {wanted}, not {_kind(found)}")
+    if found.st_uid != os.geteuid():
+        raise NotPrivateError(f"must be this user's, not that of user {found.st_uid}")
+    if found.st_mode & closed:
+        rights = "go=" if closed == 0o077 else "go-w"
+        mode = stat.S_IMODE(found.st_mode)
+        raise NotPrivateError(f"must be closed to other users (chmod {rights} on it), not of mode {mode:o}")
+
+
+def _kind(found: os.stat_result) -> str:
+    kinds = {stat.S_ISLNK: "a symlink", stat.S_ISDIR: "a folder", stat.S_ISREG: "a file"}
+    return next((kind for is_kind, kind in kinds.items() if is_kind(found.st_mode)), "a device or pipe")
+
+
+def try_lock(descriptor: int, *, exclusive: bool = True) -> bool:
+    """Lock a file, or exchange the lock held for the other kind, without waiting.
+
+    Returns:
+        Whether it is locked now; False if another process holds a lock that excludes this one. On Windows
+        every lock is exclusive.
+    """
+    # Not lockf: a process loses such a lock when it closes any descriptor of the file.
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def unlock(descriptor: int) -> None:
+    """Release the lock of a file, also for children that share the descriptor."""
+    if sys.platform == "win32":
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)

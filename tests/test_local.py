@@ -1,0 +1,83 @@
+"""Private files and locks between processes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncfin import local
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has neither modes nor flock")
+
+
+def test_a_new_file_is_closed_to_other_users(tmp_path: Path) -> None:
+    """A created file has mode 0600, whatever the umask, and an existing one is opened again."""
+    path = tmp_path / "file"
+    for _ in range(2):
+        os.close(local.open_private(path))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_folder_is_closed_to_other_users_and_has_its_parents(tmp_path: Path) -> None:
+    """A created folder has mode 0700; creating it again changes nothing."""
+    path = tmp_path / "a" / "b"
+    for _ in range(2):
+        local.make_private_folder(path)
+    assert path.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        ("folder", "must be a file, not a folder"),
+        ("symlink", "must be a file, not a symlink"),
+        ("pipe", "must be a file, not a device or pipe"),
+        ("open", "must be closed to other users .* not of mode 640"),
+    ],
+)
+def test_a_file_that_is_not_private_is_refused(tmp_path: Path, kind: str, complaint: str) -> None:
+    """The error says what the file must be, and what it is."""
+    path = tmp_path / "file"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "symlink":
+        path.symlink_to(tmp_path / "other")
+    elif kind == "pipe":
+        os.mkfifo(path, 0o600)
+    else:
+        path.touch()
+        path.chmod(0o640)
+    with pytest.raises(local.NotPrivateError, match=complaint):
+        local.open_private(path)
+
+
+def test_mode_bits_that_may_be_set_are_no_reason_to_refuse(tmp_path: Path) -> None:
+    """A file that others may read is refused only where reading is excluded."""
+    path = tmp_path / "file"
+    path.touch()
+    path.chmod(0o644)
+    os.close(local.open_private(path, closed=0o022))
+
+
+def test_a_lock_excludes_another_process_until_it_is_released(tmp_path: Path) -> None:
+    """Shared locks exclude exclusive ones, and not each other."""
+    path = tmp_path / "file"
+    code = (
+        "import sys; from asyncfin import local\n"
+        f"sys.exit(not local.try_lock(local.open_private({str(path)!r}), exclusive=sys.argv[1] == 'yes'))"
+    )
+
+    def locked_by_another(exclusive: str) -> bool:
+        return subprocess.run([sys.executable, "-c", code, exclusive], check=False).returncode == 0
+
+    descriptor = local.open_private(path)
+    assert local.try_lock(descriptor, exclusive=False)
+    assert locked_by_another("no")
+    assert not locked_by_another("yes")
+    assert local.try_lock(descriptor)
+    assert not locked_by_another("no")
+    local.unlock(descriptor)
+    assert locked_by_another("yes")
+    os.close(descriptor)

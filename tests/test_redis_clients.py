@@ -1,0 +1,111 @@
+"""Redis clients and the time that a server may take, against real servers and on virtual time."""
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from asyncfin import ArgumentError
+from asyncfin.redis import RedisClients, unless_silent
+from tests.conftest import VirtualTimeLoop
+from tests.shared_buckets import redis_server
+
+
+@pytest.mark.virtual
+async def test_a_silent_server_is_detected_after_the_given_time() -> None:
+    """Half a second of silence on an idle loop is half a second, and the error says how long it was."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with pytest.raises(TimeoutError, match=r"no response within 0\.5 s$"):
+        async with unless_silent(0.5):
+            await asyncio.sleep(60)
+    assert loop.time() - began == pytest.approx(0.5, abs=1e-3)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(("blocks", "passes"), [(1, True), (3, True), (9, False)])
+async def test_time_in_which_the_loop_was_blocked_is_no_silence(blocks: int, passes: bool) -> None:
+    """A response that follows up to three blocked waits is received; then the error names the busy loop."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+
+    async def respond() -> str:
+        for _ in range(blocks):
+            loop.now += 0.7  # what a computation on the loop does to its clock
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.1)
+        return "response"
+
+    if passes:
+        async with unless_silent(0.5):
+            assert await respond() == "response"
+    else:
+        with pytest.raises(TimeoutError, match="the event loop was busy"):
+            async with unless_silent(0.5):
+                await respond()
+
+
+@pytest.mark.virtual
+async def test_the_cancellation_of_the_caller_is_not_a_timeout() -> None:
+    """A task that is cancelled in the block ends as cancelled."""
+
+    async def wait() -> None:
+        async with unless_silent(0.5):
+            await asyncio.sleep(60)
+
+    task = asyncio.ensure_future(wait())
+    await asyncio.sleep(0.1)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+def test_each_loop_has_one_client_which_is_closed_with_it(tmp_path: Path) -> None:
+    """Two loops in turn have a client each, and the first one's connections are closed."""
+    with redis_server(tmp_path) as server:
+        clients = RedisClients(server.url)
+
+        async def use() -> object:
+            first, second = await asyncio.gather(clients.get(), clients.get())
+            assert first is second
+            assert await first.ping()
+            return first
+
+        one, other = asyncio.run(use()), asyncio.run(use())
+        assert one is not other
+
+        async def count() -> int:
+            return int((await (await clients.get()).info("clients"))["connected_clients"])
+
+        assert asyncio.run(count()) == 1
+
+
+async def test_a_stopped_server_is_detected_within_600_ms(tmp_path: Path) -> None:
+    """The connection stays open while the server's process is stopped."""
+    with redis_server(tmp_path) as server:
+        clients = RedisClients(server.url)
+        client = await clients.get()
+        await client.ping()
+        server.signal(signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            async with unless_silent(0.5):
+                await client.ping()
+        assert time.monotonic() - began < 0.6
+        await clients.aclose()
+
+
+@pytest.mark.parametrize("redis", [5, None, "user:secret@host", "http://user:secret@host"])
+def test_what_is_not_a_redis_is_refused_without_its_text(redis: object) -> None:
+    """A URL may contain a password, so an error never repeats it."""
+    with pytest.raises(ArgumentError, match="redis must be a URL") as caught:
+        RedisClients(redis)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_address_shows_no_password() -> None:
+    """Neither one in front of the host nor one among the parameters."""
+    clients = RedisClients("redis://user:secret@127.0.0.1:1/0?password=secret")
+    assert clients.address == "redis://127.0.0.1:1/0"

@@ -2,11 +2,13 @@
 
 import pickle
 import re
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, strategies as st
 
 from asyncfin.errors import SelectionError
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import (
     Annual,
     Exact,
@@ -16,6 +18,8 @@ from asyncfin.model.period import (
     Trailing,
     check_period_selection,
     describe,
+    intended_period,
+    period_hint,
     resolve,
 )
 
@@ -95,7 +99,7 @@ def test_what_is_no_label_is_refused_with_its_value(text: object) -> None:
 )
 def test_a_second_way_to_write_a_period_is_refused_with_the_first(text: str, right: str) -> None:
     """One period has one text form, and the error names it."""
-    with pytest.raises(SelectionError, match=f"is written {right}"):
+    with pytest.raises(SelectionError, match=f'; write "{right}"$'):
         Period.parse(text)
 
 
@@ -198,15 +202,42 @@ def test_bounds_may_be_periods_pairs_or_years() -> None:
     whole = FiscalRange(Period(2023, 1, 0), Period(2024, 12, 0))
     assert FiscalRange(2023, 2024) == whole
     assert FiscalRange((2023, 1), (2024, 12)) == whole
-    assert FiscalRange(Period(2023, 1, 3), Period(2024, 12, 12)) == whole
-    assert FiscalRange("2023-01-05M", "FY2024") == whole
+    assert FiscalRange(Period(2023, 3, 3), Period(2024, 12, 12)) == whole
+    assert FiscalRange("FY2023", "FY2024") == whole
     assert FiscalRange() == FiscalRange(None, None)
 
 
-def test_the_fiscal_end_of_a_label_counts_also_as_a_start() -> None:
-    """As for a Period: a year as the start begins at its last month."""
-    assert FiscalRange("FY2023").start == Period(2023, 12, 0)
-    assert Quarterly("2023-Q2").start == Period(2023, 6, 0)
+@pytest.mark.parametrize(
+    ("label", "first"),
+    [("FY2023", (2023, 1)), ("2023-Q2", (2023, 4)), ("2023-9M", (2023, 1)), ("2023-02-06M", (2022, 9))],
+)
+def test_a_period_as_a_start_means_its_first_month_and_as_an_end_its_last(
+    label: str, first: tuple[int, int]
+) -> None:
+    """FY2024 to FY2024 is the whole year; a period of any length can cross a year's end."""
+    for given_bound in (label, Period.parse(label)):
+        end = (Period.parse(label).year, Period.parse(label).end_month)
+        assert FiscalRange(given_bound, given_bound) == FiscalRange(first, end)
+        assert Quarterly(given_bound, given_bound) == Quarterly(first, end)
+
+
+@given(st.sets(recent), periods, st.sampled_from([FiscalRange, Annual, Quarterly]))
+def test_a_start_selects_the_periods_that_end_in_its_first_month_or_later(
+    known: set[Period], start: Period, rule: type[FiscalRange | Annual | Quarterly]
+) -> None:
+    """Counted month by month from the period's end, also where it begins before the first year."""
+    month, year = start.end_month, start.year
+    for _ in range(start.duration_months - 1):
+        month, year = (month - 1, year) if month > 1 else (12, year - 1)
+    meant = {p for p in known if rule().admits(p) and (p.year, p.end_month) >= (year, month)}
+    assert set(rule(start).among(known)) == meant
+
+
+@pytest.mark.parametrize("rule", [FiscalRange, Annual, Quarterly])
+def test_a_bound_of_duration_0_or_a_pair_is_that_fiscal_end(rule: type) -> None:
+    """A point in time has no first month."""
+    assert rule(Period(2023, 6, 0)).start == rule((2023, 6)).start == Period(2023, 6, 0)
+    assert rule("2023-06-00M").start == Period(2023, 6, 0)
 
 
 @pytest.mark.parametrize("rule", [FiscalRange, Annual, Quarterly])
@@ -323,3 +354,132 @@ def test_a_trailing_window_is_the_last_months_up_to_the_anchor(
 def test_a_selection_can_be_told_in_a_line(asked: object, line: str) -> None:
     """Plans show it."""
     assert describe(asked) == line
+
+
+def catalogue(*labels: str) -> Catalogue:
+    """Return a catalogue of these periods, without series."""
+    known = tuple(sorted(map(Period.parse, labels)))
+    created = datetime(2024, 1, 1, tzinfo=UTC)
+    return Catalogue("O-" + "a" * 32, "Example", "d", created, known, (), ())
+
+
+def test_a_rule_is_resolved_over_the_periods_of_several_catalogues() -> None:
+    """The latest two years are those of all companies together, oldest first."""
+    apple = catalogue("FY2023", "FY2024", "2024-Q4", "FY2025")
+    nvidia = catalogue("FY2024", "FY2025", "FY2026", "2026-Q1")
+    assert Annual(last=2).resolve([apple, nvidia]) == Exact(["FY2025", "FY2026"])
+    assert Annual(last=2).resolve(apple) == Exact(["FY2024", "FY2025"])
+    assert Annual("FY2024", "FY2025").resolve(iter([apple, nvidia])) == Exact(["FY2024", "FY2025"])
+    assert Quarterly().resolve([nvidia, apple]) == Exact(["2024-Q4", "2026-Q1"])
+    assert FiscalRange("FY2024", 2025).resolve([apple, nvidia]) == Exact(["2024-Q4", "FY2024", "FY2025"])
+    assert FiscalRange().resolve([apple, nvidia]).periods == tuple(sorted({*apple.periods, *nvidia.periods}))
+    assert Exact(["FY2026", "FY1990"]).resolve([apple, nvidia]) == Exact(["FY2026", "FY1990"])
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (
+            Annual(2030),
+            "^periods: no catalogue has any of all fiscal years .* there are 2 periods, FY2023 to",
+        ),
+        (Quarterly(), "; there are 2 periods, FY2023 to FY2024; none of them has 3 months$"),
+        (FiscalRange(end=2000), "no catalogue has any of the periods that end in 2000-12 or earlier"),
+        (Exact("FY2030"), "no catalogue has any of exactly FY2030"),
+        (Trailing(6), r"^Trailing\(6\) ends at the latest value of one company.*write Quarterly\(last="),
+    ],
+)
+def test_what_resolves_to_nothing_is_refused(rule: object, told: str) -> None:
+    """A trailing window too: it belongs to one company."""
+    with pytest.raises(SelectionError, match=told):
+        rule.resolve([catalogue("FY2023"), catalogue("FY2024")])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("given_catalogues", [[], "O-" + "a" * 32, ["O-" + "a" * 32], None, [None]])
+def test_a_rule_is_resolved_over_catalogues_only(given_catalogues: object) -> None:
+    """The error names how to read one."""
+    with pytest.raises(SelectionError, match=r"^catalogues must be .*; write await client\.catalogue"):
+        Annual().resolve(given_catalogues)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("labels", "rule", "told"),
+    [
+        (
+            ["2022-09-12M", "2023-09-12M", "2024-09-12M", "2024-Q3"],
+            Annual(last=2),
+            "; its periods of 12 months end in fiscal month 9, from 2022-09-12M to 2024-09-12M, and Annual"
+            " selects those that end in month 12: write Exact(['2023-09-12M', '2024-09-12M'])",
+        ),
+        (["2024-Q1"], Annual(), "2024-Q1; none of them has 12 months"),
+        (
+            ["2023-12-00M", "2024-12-00M"],
+            Annual(),
+            "all of them have duration 0 (points in time): write FiscalRange()",
+        ),
+        (["FY2024"], Annual(2030), "it has 1 period, FY2024"),
+    ],
+)
+def test_a_rule_that_selects_nothing_names_the_periods_that_exist(
+    labels: list[str], rule: Annual, told: str
+) -> None:
+    """Years that end in another month, and balances of duration 0, are named."""
+    with pytest.raises(SelectionError) as caught:
+        catalogue(*labels).resolve(rule)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mistaken", "label"),
+    [
+        ("FY23", "FY2023"),
+        ("fy2023", "FY2023"),
+        ("FY-2023", "FY2023"),
+        ("2023 FY", "FY2023"),
+        ("FY2023 ", "FY2023"),
+        ("FY'99", "FY1999"),
+        ("2024", "FY2024"),
+        (2024, "FY2024"),
+        ("2023Q1", "2023-Q1"),
+        ("2023-q1", "2023-Q1"),
+        ("1Q23", "2023-Q1"),
+        ("1q 2023", "2023-Q1"),
+        ("Q1 2023", "2023-Q1"),
+        ("Q1'23", "2023-Q1"),
+        ("FY23 Q4", "2023-Q4"),
+        ("Q4 FY2023", "2023-Q4"),
+        ("H1 2023", "2023-H1"),
+        ("2H23", "2023-H2"),
+        ("2023 9M", "2023-9M"),
+        ("2024-6M", "2024-H1"),
+        ("2024-12-12M", "FY2024"),
+        (Period(2024, 12, 12), "FY2024"),
+    ],
+)
+def test_a_mistaken_period_is_read_and_its_label_proposed(mistaken: object, label: str) -> None:
+    """The same help wherever a period is given."""
+    assert period_hint(mistaken) == f'; write "{label}"'
+    if not isinstance(mistaken, Period):
+        for refused in (lambda: Exact([mistaken]), lambda: Period.parse(mistaken)):  # type: ignore[list-item,arg-type]
+            with pytest.raises(SelectionError, match=f'; write "{label}"$'):
+                refused()
+        with pytest.raises(SelectionError, match=rf"; write Exact\('{label}'\)$"):
+            check_period_selection(mistaken)
+    if isinstance(mistaken, str) and mistaken != "2024-12-12M":
+        with pytest.raises(SelectionError, match=f'; write "{label}"$'):
+            FiscalRange(mistaken)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "23", 23, "2023-03", "2024-Q5", "2024-13-03M", "annual", True, 20.5, None, "0000"]
+)
+def test_what_may_mean_anything_is_given_no_label(value: object) -> None:
+    """A count, a month, a quarter that does not exist: a guess would mislead."""
+    assert period_hint(value) == ""
+
+
+@given(periods)
+def test_a_label_in_another_case_or_with_blanks_is_recognised(period: Period) -> None:
+    """Whatever is proposed is a label, and never of another year."""
+    intended = intended_period(f" {period.label.lower()} ")
+    assert intended in (period, None)

@@ -274,7 +274,7 @@ class Periods:
         if mode in ("--exact", "--trailing") and (self.first or self.final):
             raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
         start, end = bound("--from", self.first, 1), bound("--to", self.final, 12)
-        if start and end and end.fiscal_end < start.fiscal_end:
+        if start and end and end.fiscal_end < start.fiscal_start:
             raise UsageError(f"--to must not be before --from: {self.final} is before {self.first}")
         with naming(mode if self.last is None else "--last"):
             match mode:
@@ -290,7 +290,7 @@ class Periods:
 
 
 def bound(option: str, text: str | None, month: int) -> Period | None:
-    """Return the fiscal end that an option names; `month` completes a year."""
+    """Return the period or fiscal end of an option; `month` completes a year."""
     if text is None:
         return None
     day = re.fullmatch(r"(\d{4}-\d\d)-\d\d", text, re.ASCII)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model import suggest
-from asyncfin.model.period import Exact, Period, PeriodSelection, Resolved, describe, resolve
+from asyncfin.model.period import Exact, Period, PeriodSelection, Resolved, describe, existing, resolve
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.select import Select, Wanted, check_select
 from asyncfin.model.series import CatalogueSeries
@@ -390,8 +390,8 @@ class Catalogue(Dataset):
         absent = isinstance(resolved, Exact) and not set(resolved.periods).intersection(self.periods)
         if resolved is not None and not absent:
             return resolved
-        have = f"{counted(len(self.periods), 'period')}, {spanned(self.periods)}" if self.periods else "none"
-        raise SelectionError(f"periods: {self._named} has none of {describe(periods)}; it has {have}")
+        has = existing(self.periods, periods)
+        raise SelectionError(f"periods: {self._named} has none of {describe(periods)}; it has {has}")
 
     def __str__(self) -> str:
         metrics = counted(len(self.by_metric), "metric")

@@ -1,15 +1,20 @@
-"""Fiscal periods (spec 2.1), and the ways to ask for them (spec 4.3)."""
+"""Fiscal periods (spec 2.1) and period selections (spec 4.3)."""
+
+from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
-from attrs import field, frozen
+from attrs import Converter, field, frozen
 from msgspec import Meta, Struct
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
-from asyncfin.model.words import counted
+from asyncfin.model.words import counted, spanned
+
+if TYPE_CHECKING:
+    from asyncfin.model.catalogue import Catalogue
 
 # The service sets no bound; this is what a column of 32 bits holds.
 MAX_DURATION = 2**31 - 1
@@ -22,13 +27,13 @@ def _whole(least: int, most: int) -> checks.Check:
 _CHECKS = {"year": _whole(1, 9_999), "end_month": _whole(1, 12), "duration_months": _whole(0, MAX_DURATION)}
 
 
-# A Struct and not an attrs class: msgspec decodes it in C, once for each value of an answer.
+# A Struct and not an attrs class: msgspec decodes it in C, once for each value of a response.
 class Period(Struct, frozen=True, order=True, gc=False):
-    """A span of fiscal months (spec 2.1), ordered by year, end month and duration.
+    """A range of fiscal months (spec 2.1), ordered by year, end month and duration.
 
     Args:
         year: the fiscal year, 1 to 9999.
-        end_month: the fiscal month in which the period ends, 1 to 12. It is no calendar month.
+        end_month: the fiscal month in which the period ends, 1 to 12; not a calendar month.
         duration_months: its length in months; 0 for a point in time, such as the end of a range.
 
     Raises:
@@ -46,7 +51,7 @@ class Period(Struct, frozen=True, order=True, gc=False):
 
     def __post_init__(self) -> None:
         year, end_month, duration = self.year, self.end_month, self.duration_months
-        # Decoding has checked by Meta and still comes here, once for each value: so first in one expression.
+        # Decoding has checked by Meta and still calls this, once for each value: so first in one expression.
         if not (
             type(year) is type(end_month) is type(duration) is int
             and 1 <= year <= 9_999
@@ -57,16 +62,20 @@ class Period(Struct, frozen=True, order=True, gc=False):
                 check(name, getattr(self, name))
 
     @property
+    def fiscal_start(self) -> int:
+        """The first month, counted as `fiscal_end` is; a period of duration 0 starts where it ends."""
+        return self.fiscal_end - max(self.duration_months - 1, 0)
+
+    @property
     def fiscal_end(self) -> int:
         """The last month as a number, so that months can be counted: ``year * 12 + end_month``."""
         return self.year * 12 + self.end_month
 
     @property
     def label(self) -> str:
-        """The one text form: FY2024, 2024-Q3, 2024-H1, 2024-9M, and for all others 2024-11-05M."""
+        """The only text form: FY2024, 2024-Q3, 2024-H1, 2024-9M; for all others 2024-11-05M."""
         year = f"{self.year:04d}"
-        # A label stands for one period and a period has one label: three months that end in month 4 are no
-        # quarter.
+        # Every period has one label: three months that end in month 4 are not a quarter.
         match self.duration_months, self.end_month:
             case 12, 12:
                 return f"FY{year}"
@@ -85,18 +94,18 @@ class Period(Struct, frozen=True, order=True, gc=False):
         return f"Period({self.year}, {self.end_month}, {self.duration_months})"
 
     @classmethod
-    def parse(cls, label: str) -> "Period":
+    def parse(cls, label: str) -> Period:
         """Return the period of a label.
 
         Raises:
-            SelectionError: the text is no period's label.
+            SelectionError: the text is not the label of a period.
         """
         period = _parsed(label) if isinstance(label, str) else None
-        # One text for each period: labels are used as keys, and 2024-H2 must not stand beside 2024-12-06M.
+        # Labels are used as keys, so 2024-12-06M must not exist beside 2024-H2.
         if period is None or period.label != label:
             raise SelectionError(
                 "period must be a label such as FY2024, 2024-Q3, 2024-H1, 2024-9M or 2024-11-05M,"
-                f" not {label!r}" + (f"; this one is written {period.label}" if period else _year_hint(label))
+                f" not {checks.short_repr(label)}{period_hint(label)}"
             )
         return period
 
@@ -109,7 +118,7 @@ _LABEL = (
 
 
 def _parsed(label: str) -> Period | None:
-    """Return the period that a text describes, in the one form or another; None for other texts."""
+    """Return the period of a label or of a longer form of it (2024-12-12M); None for other texts."""
     found = re.fullmatch(_LABEL, label, re.ASCII)
     if found is None:
         return None
@@ -125,66 +134,117 @@ def _parsed(label: str) -> Period | None:
     return Period(year, int(found["month"]), int(found["duration"]))
 
 
+# How many years an error proposes at most.
+_FEW_YEARS = 3
+# A smaller bare year is probably a count.
+_LEAST_BARE_YEAR = 1000
+_SEPARATOR = r"[\s_./'\u2019-]*"
+_YEAR = rf"(?P<fiscal>FY)?{_SEPARATOR}(?P<year>\d{{4}}|\d\d)(?P<after>{_SEPARATOR}FY)?"
+_PART = r"(?:Q(?P<q>[1-4])|(?P<nq>[1-4])Q|H(?P<h>[12])|(?P<nh>[12])H|(?P<m>3|6|9|12)M)"
+_MISTAKEN = tuple(
+    re.compile(pattern, re.ASCII | re.IGNORECASE)
+    for pattern in (_YEAR, f"{_YEAR}{_SEPARATOR}{_PART}", f"{_PART}{_SEPARATOR}{_YEAR}")
+)
+
+
+def intended_period(value: object) -> Period | None:
+    """Return the period that a value probably means, e.g. for FY23, 1Q23, "2024" or 2024; None for others."""
+    match value:
+        case Period():
+            return value
+        case int() if type(value) is int and _LEAST_BARE_YEAR <= value <= 9_999:
+            return Period(value, 12, 12)
+        case str():
+            try:
+                return _parsed(value) or _read_mistaken(value.strip())
+            except SelectionError:  # month 13, or year 0
+                return None
+    return None
+
+
+def _read_mistaken(text: str) -> Period | None:
+    found = next(filter(None, (pattern.fullmatch(text) for pattern in _MISTAKEN)), None)
+    if found is None:
+        return None
+    given = found.groupdict()
+    year = int(given["year"])
+    if len(given["year"]) == 2:
+        # Two digits alone are probably a count.
+        if not any(value for name, value in given.items() if name != "year"):
+            return None
+        year += 1900 if year >= 70 else 2000
+    if quarter := given.get("q") or given.get("nq"):
+        return Period(year, int(quarter) * 3, 3)
+    if half := given.get("h") or given.get("nh"):
+        return Period(year, int(half) * 6, 6)
+    months = int(given.get("m") or 12)
+    return Period(year, months, months)
+
+
+def period_hint(value: object) -> str:
+    """Return ``; write "FY2023"`` for a value that probably means a period; "" for any other."""
+    period = intended_period(value)
+    return f'; write "{period.label}"' if period else ""
+
+
 Bound: TypeAlias = Period | str | tuple[int, int] | int
 
-# A smaller bare year is taken for a count that stands in the wrong place.
-_LEAST_BARE_YEAR = 1000
 
+def _bound(name: str, value: Bound | None, *, start: bool, whole_years: bool = False) -> Period | None:
+    """Return one end of a range as a point in time.
 
-def _bound(name: str, value: Bound | None, month: int) -> Period | None:
-    """Return one end of a range as a point in time; `month` completes a bare year."""
+    A period means its first month as the start and its last month as the end.
+    """
     match value:
         case None:
             return None
-        case Period():
-            return Period(value.year, value.end_month, 0)
-        # Only the one text form, as in `Period.parse`.
         case str() if (period := _parsed(value)) and period.label == value:
-            return Period(period.year, period.end_month, 0)
+            value = period
         case (year, end_month):
             return Period(year, end_month, 0)
         case int() if type(value) is int:
             if 0 < value < _LEAST_BARE_YEAR:
                 raise SelectionError(f"{name} is the year {value}; for the latest {value} write last={value}")
-            return Period(value, month, 0)
-    raise SelectionError(
-        f"{name} must be a Period or its label (FY2024, 2024-Q3), a pair (year, end_month) of fiscal months"
-        f" or a year, not {checks.short_repr(value)}"
-    )
+            return Period(value, 1 if start else 12, 0)
+    if not isinstance(value, Period):
+        raise SelectionError(
+            f"{name} must be a Period or its label (FY2024, 2024-Q3), a pair (year, end_month) of fiscal"
+            f" months or a year, not {checks.short_repr(value)}{period_hint(value)}"
+        )
+    # Fiscal years end in month 12, so the month of the start makes no difference. The period's end month is
+    # kept: it is what the written questions of existing extractions contain.
+    if not start or (whole_years and value.duration_months <= value.end_month):
+        return Period(value.year, value.end_month, 0)
+    return _point(value.fiscal_start)
 
 
-def _start(value: Bound | None) -> Period | None:
-    return _bound("start", value, 1)
+def _point(month: int) -> Period:
+    """Return the point in time of a month counted as in `Period.fiscal_end`; not before month 1 of year 1."""
+    year, index = divmod(max(month, 13) - 1, 12)
+    return Period(year, index + 1, 0)
+
+
+def _start(value: Bound | None, self_: Any) -> Period | None:
+    return _bound("start", value, start=True, whole_years=isinstance(self_, Annual))
 
 
 def _end(value: Bound | None) -> Period | None:
-    return _bound("end", value, 12)
-
-
-def _check_order(start: Period | None, end: Period | None) -> None:
-    if start is not None and end is not None and end < start:
-        raise SelectionError(
-            f"end must not be before start: {end.year}-{end.end_month:02d} is before"
-            f" {start.year}-{start.end_month:02d}"
-        )
-
-
-def _year_hint(value: object) -> str:
-    """Return how a bare year is written as a label; "" for anything else."""
-    year = re.fullmatch(r"[1-9]\d{3}", str(value), re.ASCII) if isinstance(value, (int, str)) else None
-    return f'; write "FY{value}"' if year else ""
+    return _bound("end", value, start=False)
 
 
 def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
     if not isinstance(value, (Period, str, Iterable)):
-        raise SelectionError(f"periods must be Periods or their labels, not {value!r}{_year_hint(value)}")
-    # A label is a str, which is iterable too: taken for a collection it would be one of letters.
+        raise SelectionError(
+            f"periods must be Periods or their labels, not {checks.short_repr(value)}{period_hint(value)}"
+        )
+    # A label is a str, which is iterable too.
     given = (value,) if isinstance(value, (Period, str)) else tuple(value)
     periods = tuple(Period.parse(each) if isinstance(each, str) else each for each in given)
     for period in periods:
         if not isinstance(period, Period):
             raise SelectionError(
-                f"periods must hold Periods or their labels, not {period!r}{_year_hint(period)}"
+                "periods must contain Periods or their labels,"
+                f" not {checks.short_repr(period)}{period_hint(period)}"
             )
     if not periods:
         raise SelectionError("periods must name at least one period")
@@ -199,8 +259,8 @@ def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
 class Exact:
     """Exactly these periods (spec 4.3, mode ``exact``): Periods or their labels.
 
-    A panel has all of them, without values where the catalogue does not have the period. To ask for none
-    that the catalogue has is a SelectionError when the question is planned.
+    A panel has all of them, without values where the catalogue does not list the period. If the catalogue
+    lists none of them, planning raises SelectionError.
 
     Raises:
         SelectionError: no period is named, or one is named twice.
@@ -211,34 +271,112 @@ class Exact:
 
     periods: tuple[Period, ...] = field(converter=_distinct_periods)
 
+    def resolve(self, catalogues: Catalogue | Iterable[Catalogue]) -> Exact:
+        """Return these periods, so that every selection but `Trailing` can be resolved. No request.
+
+        Raises:
+            SelectionError: none of the catalogues lists any of them.
+        """
+        if not set(self.periods).intersection(union := _union(catalogues)):
+            raise _unresolved(self, union)
+        return self
+
 
 @frozen
-class FiscalRange:
+class _Bounded:
+    """Periods between two ends."""
+
+    start: Period | None = field(default=None, converter=Converter(_start, takes_self=True))  # type: ignore[misc]
+    end: Period | None = field(default=None, converter=_end)
+
+    def __attrs_post_init__(self) -> None:
+        start, end = self.start, self.end
+        if start is not None and end is not None and end < start:
+            raise SelectionError(
+                f"end must not be before start: {end.year}-{end.end_month:02d} is before"
+                f" {start.year}-{start.end_month:02d}"
+            )
+
+    def admits(self, period: Period) -> bool:
+        """Return whether a period is of the kind that is selected, whatever its end."""
+        raise NotImplementedError
+
+    def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
+        """Return those of the periods that are selected, oldest first."""
+        return tuple(
+            sorted(
+                period
+                for period in periods
+                if self.admits(period)
+                and (self.start is None or self.start.fiscal_end <= period.fiscal_end)
+                and (self.end is None or period.fiscal_end <= self.end.fiscal_end)
+            )
+        )
+
+    def resolve(self, catalogues: Catalogue | Iterable[Catalogue]) -> Exact:
+        """Return the selected periods of one or several catalogues as `Exact`, oldest first. No request.
+
+        Resolve once to compare companies: left as a rule, ``last=2`` selects different years for companies
+        whose latest years differ.
+
+        Args:
+            catalogues: a Catalogue or several; the periods of all of them together count.
+
+        Raises:
+            SelectionError: none of the catalogues has such a period.
+        """
+        if not (periods := self.among(union := _union(catalogues))):
+            raise _unresolved(self, union)
+        return Exact(periods)
+
+
+def _union(catalogues: Catalogue | Iterable[Catalogue]) -> set[Period]:
+    # A Catalogue is iterable too, over its series.
+    several = (catalogues,) if hasattr(catalogues, "periods") else catalogues
+    given = tuple(several) if isinstance(several, Iterable) and not isinstance(several, str) else ()
+    if not given or not all(hasattr(each, "periods") for each in given):
+        raise SelectionError(
+            f"catalogues must be a Catalogue or several, not {checks.short_repr(catalogues)};"
+            " write await client.catalogue(entity_id)"
+        )
+    return {period for each in given for period in each.periods}
+
+
+def _unresolved(selection: object, union: Iterable[Period]) -> SelectionError:
+    return SelectionError(
+        f"periods: no catalogue has any of {describe(selection)}; there are {existing(union, selection)}"
+    )
+
+
+class FiscalRange(_Bounded):
     """All periods whose fiscal end lies between two ends, both included (spec 4.3, mode ``fiscal_range``).
 
     Every duration counts: quarters, half years and years side by side.
 
     Args:
-        start: a Period or its label, of which the fiscal end counts (``"FY2024"`` means from month 12
-            of 2024 on); a pair ``(year, end_month)``; or a year, meaning its first month. None: the
+        start: a Period or its label, meaning its first month (``"FY2024"`` is month 1 of 2024); a pair
+            ``(year, end_month)``, meaning that fiscal end; or a year, meaning its first month. None: the
             first fiscal end of the catalogue.
-        end: likewise, a year meaning its last month. None: the last fiscal end of the catalogue.
+        end: likewise; a Period or a year means its last month, so ``"FY2024"`` to ``"FY2024"`` is the
+            whole year. None: the last fiscal end of the catalogue.
 
     Raises:
         SelectionError: the end is before the start, or one is neither a period nor a year; a bare year
             below 1000 is refused.
     """
 
-    start: Period | None = field(default=None, converter=_start)
-    end: Period | None = field(default=None, converter=_end)
+    __slots__ = ()
 
-    def __attrs_post_init__(self) -> None:
-        _check_order(self.start, self.end)
+    def admits(self, period: Period) -> bool:
+        return True
 
 
 @frozen
 class Trailing:
     """The last months up to the latest period with a value in a selected series (spec 4.3, ``trailing``).
+
+    A period is in the window if anchor - months < its fiscal end <= anchor, whatever its duration; the
+    anchor is that latest period, in the requested value version.
 
     Args:
         months: the length of the window, 1 to 120,000.
@@ -250,41 +388,28 @@ class Trailing:
     months: int = field(validator=_whole(1, 120_000).field)
 
     def reaches(self, period: Period, anchor: Period) -> bool:
-        """Return whether a period is in the window that ends at the anchor, whatever its duration.
-
-        The spec names no bounds. Our reading: its fiscal end is one of the `months` months that end
-        with the anchor's.
-        """
+        """Return whether a period is in the window that ends at the anchor, whatever its duration."""
         return anchor.fiscal_end - self.months < period.fiscal_end <= anchor.fiscal_end
+
+    def resolve(self, catalogues: Catalogue | Iterable[Catalogue]) -> NoReturn:
+        """Raise SelectionError: the window ends at a company's latest value, which no catalogue contains."""
+        raise SelectionError(
+            f"Trailing({self.months}) ends at the latest value of one company and cannot be resolved over"
+            " catalogues; write Quarterly(last=...), Annual(last=...) or FiscalRange(start, end)"
+        )
 
 
 @frozen
-class _Rule:
+class _Rule(_Bounded):
     """Periods of one kind, found in the catalogue at every planning."""
 
     # Not a type of the spec: the client turns it into `Exact` (spec 4.3 advises that for annual values).
 
-    start: Period | None = field(default=None, converter=_start)
-    end: Period | None = field(default=None, converter=_end)
     last: int | None = field(default=None, validator=_whole(1, 9_999).optional().field)
 
-    def __attrs_post_init__(self) -> None:
-        _check_order(self.start, self.end)
-
-    def admits(self, period: Period) -> bool:
-        """Return whether a period is of this kind, wherever it lies."""
-        raise NotImplementedError
-
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
-        """Return those of the periods that the rule means, oldest first."""
-        meant = sorted(
-            period
-            for period in periods
-            if self.admits(period)
-            and (self.start is None or self.start.fiscal_end <= period.fiscal_end)
-            and (self.end is None or period.fiscal_end <= self.end.fiscal_end)
-        )
-        return tuple(meant[-self.last :] if self.last else meant)
+        meant = super().among(periods)
+        return meant[-self.last :] if self.last else meant
 
 
 class Annual(_Rule):
@@ -316,38 +441,31 @@ PeriodSelection: TypeAlias = Resolved | Annual | Quarterly
 
 
 def check_period_selection(selection: object) -> None:
-    """Refuse anything but one of the five. For a period or its label, the error names the one that takes it.
+    """Refuse anything but one of the five; for periods and labels, the error says how to select them.
 
     Raises:
         SelectionError
     """
-    if isinstance(selection, (Exact, FiscalRange, Trailing, Annual, Quarterly)):
-        return
-    raise SelectionError(
-        "periods must be Exact, FiscalRange, Trailing, Annual or Quarterly,"
-        f" not {checks.short_repr(selection)}{_exact_hint(selection)}"
-    )
+    if not isinstance(selection, (Exact, FiscalRange, Trailing, Annual, Quarterly)):
+        raise SelectionError(
+            "periods must be Exact, FiscalRange, Trailing, Annual or Quarterly,"
+            f" not {checks.short_repr(selection)}{_exact_hint(selection)}"
+        )
 
 
 def _exact_hint(selection: object) -> str:
-    """Return how periods or their labels, or years, are asked for; "" for anything else."""
+    """Return how to select periods that are given without `Exact`; "" for anything else."""
     given = selection if isinstance(selection, (list, tuple, set, frozenset)) else (selection,)
-    labels = [label for each in given if (label := _label_of(each))]
+    labels = [period.label for each in given if (period := intended_period(each))]
     if not labels or len(labels) < len(given):
         return ""
     return f"; write Exact({labels if len(labels) > 1 else labels[0]!r})"
 
 
-def _label_of(value: object) -> str | None:
-    if isinstance(value, Period) or (isinstance(value, str) and _parsed(value)):
-        return str(value)
-    return f"FY{value}" if type(value) is int and _LEAST_BARE_YEAR <= value <= 9_999 else None
-
-
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
-    """Return what to ask for, given the periods of a catalogue; None where it holds none of them.
+    """Return what to request, given the periods of a catalogue; None where none of them is selected.
 
-    A rule becomes `Exact` over the periods it means; the open ends of a range become the first and
+    A rule becomes `Exact` over the periods that it selects; the open ends of a range become the first and
     last fiscal ends of the catalogue.
     """
     check_period_selection(selection)
@@ -360,12 +478,38 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
             known = sorted(period.fiscal_end for period in periods)
             if not known:
                 return None
-            # From a count of months back to year and month: month 12 must not become month 0.
-            first, last = (Period((end - 1) // 12, (end - 1) % 12 + 1, 0) for end in (known[0], known[-1]))
+            first, last = _point(known[0]), _point(known[-1])
             start, end = start or first, end or last
-            # A range beside the catalogue's periods would be answered with nothing, at the cost of a request.
+            # A range outside the catalogue's periods would cost a request and contain nothing.
             return FiscalRange(start, end) if start <= last and first <= end else None
     return selection
+
+
+def existing(periods: Iterable[Period], selection: object) -> str:
+    """Return which periods there are, for the error about a selection that selects none of them."""
+    known = sorted(periods)
+    if not known:
+        return "no periods"
+    return f"{counted(len(known), 'period')}, {spanned(known)}{_other_kind(selection, known)}"
+
+
+def _other_kind(selection: object, known: Sequence[Period]) -> str:
+    """Return a clause about the kind that a rule selects; "" if there are periods of that kind."""
+    if not isinstance(selection, _Rule) or any(map(selection.admits, known)):
+        return ""
+    if not any(period.duration_months for period in known):
+        return "; all of them have duration 0 (points in time): write FiscalRange() to select them"
+    if isinstance(selection, Quarterly):
+        return "; none of them has 3 months"
+    years = [period for period in known if period.duration_months == 12]
+    if not years:
+        return "; none of them has 12 months"
+    months = " and ".join(str(month) for month in sorted({period.end_month for period in years}))
+    latest = years[-selection.last :] if selection.last else years[-_FEW_YEARS:]
+    return (
+        f"; its periods of 12 months end in fiscal month {months}, from {spanned(years)}, and Annual selects"
+        f" those that end in month 12: write Exact({[period.label for period in latest]})"
+    )
 
 
 def describe(selection: Any) -> str:

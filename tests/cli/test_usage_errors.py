@@ -48,7 +48,7 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
         (["query", ENTITY, "--to", "2024-13"], "--to: end_month must be"),
         (["query", ENTITY, "--to", "2024-Q5"], "--to: period must be"),
         (
-            ["query", ENTITY, "--from", "FY2024", "--to", "2024-Q3"],
+            ["query", ENTITY, "--from", "2024-Q4", "--to", "2024-Q3"],
             "--to must not be before --from: 2024-Q3 is",
         ),
         (["query", ENTITY, "--exact", "2024"], "not '2024'; write \"FY2024\""),

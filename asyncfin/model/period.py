@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
+from typing import Annotated, Any, NoReturn, Protocol, TypeAlias
 
 from attrs import Converter, field, frozen
 from msgspec import Meta, Struct
@@ -12,9 +12,6 @@ from msgspec import Meta, Struct
 from asyncfin import checks
 from asyncfin.errors import SelectionError
 from asyncfin.model.words import counted, spanned
-
-if TYPE_CHECKING:
-    from asyncfin.model.catalogue import Catalogue
 
 # The service sets no bound; this is what a column of 32 bits holds.
 MAX_DURATION = 2**31 - 1
@@ -232,6 +229,13 @@ def _end(value: Bound | None) -> Period | None:
     return _bound("end", value, start=False)
 
 
+class Listing(Protocol):
+    """What lists periods: a `Catalogue`."""
+
+    @property
+    def periods(self) -> tuple[Period, ...]: ...
+
+
 def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
     if not isinstance(value, (Period, str, Iterable)):
         raise SelectionError(
@@ -271,7 +275,7 @@ class Exact:
 
     periods: tuple[Period, ...] = field(converter=_distinct_periods)
 
-    def resolve(self, catalogues: Catalogue | Iterable[Catalogue]) -> Exact:
+    def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
         """Return these periods, so that every selection but `Trailing` can be resolved. No request.
 
         Raises:
@@ -313,7 +317,7 @@ class _Bounded:
             )
         )
 
-    def resolve(self, catalogues: Catalogue | Iterable[Catalogue]) -> Exact:
+    def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
         """Return the selected periods of one or several catalogues as `Exact`, oldest first. No request.
 
         Resolve once to compare companies: left as a rule, ``last=2`` selects different years for companies
@@ -330,7 +334,7 @@ class _Bounded:
         return Exact(periods)
 
 
-def _union(catalogues: Catalogue | Iterable[Catalogue]) -> set[Period]:
+def _union(catalogues: Listing | Iterable[Listing]) -> set[Period]:
     # A Catalogue is iterable too, over its series.
     several = (catalogues,) if hasattr(catalogues, "periods") else catalogues
     given = tuple(several) if isinstance(several, Iterable) and not isinstance(several, str) else ()
@@ -391,7 +395,7 @@ class Trailing:
         """Return whether a period is in the window that ends at the anchor, whatever its duration."""
         return anchor.fiscal_end - self.months < period.fiscal_end <= anchor.fiscal_end
 
-    def resolve(self, catalogues: Catalogue | Iterable[Catalogue]) -> NoReturn:
+    def resolve(self, catalogues: Listing | Iterable[Listing]) -> NoReturn:
         """Raise SelectionError: the window ends at a company's latest value, which no catalogue contains."""
         raise SelectionError(
             f"Trailing({self.months}) ends at the latest value of one company and cannot be resolved over"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         ValidationFailedError as ValidationFailedError,
     )
     from asyncfin.extraction.cost import ExtractCost as ExtractCost, extract_cost as extract_cost
-    from asyncfin.extraction.entity import EntityAnswer as EntityAnswer, read_entity as read_entity
+    from asyncfin.extraction.entity import read_entity as read_entity
     from asyncfin.extraction.extract import extract as extract
     from asyncfin.extraction.progress import ExtractProgress as ExtractProgress
     from asyncfin.extraction.report import (
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from asyncfin.pacing.file import FileBucket as FileBucket
     from asyncfin.pacing.redis import RedisBucket as RedisBucket
     from asyncfin.plan.plan import Plan as Plan
+    from asyncfin.read.entity import EntityAnswer as EntityAnswer
     from asyncfin.table.panel import Panel as Panel, concat as concat
     from asyncfin.wire.retry import Retry as Retry, Timeouts as Timeouts
     from asyncfin.wire.values import QueryPage as QueryPage
@@ -93,7 +94,7 @@ _MODULES = {
     "ConnectionFailedError": "asyncfin.errors",
     "Dataset": "asyncfin.model.catalogue",
     "DatasetChangedError": "asyncfin.errors",
-    "EntityAnswer": "asyncfin.extraction.entity",
+    "EntityAnswer": "asyncfin.read.entity",
     "EntityReport": "asyncfin.extraction.report",
     "Exact": "asyncfin.model.period",
     "ExtractCost": "asyncfin.extraction.cost",

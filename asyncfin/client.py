@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl as tls
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import date, datetime
 from functools import partial
 from types import TracebackType
@@ -25,8 +25,9 @@ from asyncfin.model.usage import UsageWindow
 from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
+from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.publications import Publications
-from asyncfin.read.read import Read
+from asyncfin.read.read import Read, Turn
 from asyncfin.read.run import answer, pieces
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded, resumable
@@ -350,9 +351,40 @@ class Client:
         """
         return await self._answered(Question(source, select, periods, value_version, max_age, fill_cache))
 
-    async def _answered(self, question: Question, plan: Plan | None = None) -> Panel:
-        read = self._read(question, "query")
-        panel = await self._publications.answers.share(question.key, partial(answer, read, question, plan))
+    async def entity_answer(self, question: Question, *, turn: Turn = nullcontext) -> EntityAnswer:
+        """Return what an entity has of a question, and what it does not have. Errors are those of `query`.
+
+        Args:
+            question: of the entity, with `known_only`.
+            turn: as for `Read`.
+        """
+        panel = await self._answered(question, turn=turn)
+        return EntityAnswer(
+            entity_id=question.entity_id, panel=panel, missing=question.missing(panel.catalogue)
+        )
+
+    async def _answered(
+        self, question: Question, plan: Plan | None = None, *, turn: Turn = nullcontext
+    ) -> Panel:
+        read = self._read(question, "query", turn)
+        leads = False
+
+        async def lead() -> Panel:
+            nonlocal leads
+            leads = True
+            return await answer(read, question, plan)
+
+        while True:
+            try:
+                panel = await self._publications.answers.share(question.key, lead)
+            except SelectionError:
+                # Of an equal question that does not ignore what the catalogue does not have.
+                if leads or not question.known_only:
+                    raise
+            else:
+                break
+        if not leads and not question.known_only:
+            question.wanted(panel.catalogue)  # raises the SelectionError that a read of its own would raise
         # The requests count for the one whose question it was that sent them.
         return panel if panel.requests == read.stats.requests else evolve(panel, requests=read.stats.requests)
 
@@ -389,7 +421,7 @@ class Client:
         async with resumable(pieces(read, question, await self._planned(read, question))) as panels:
             yield panels
 
-    def whole_read(self, entity_id: str, operation: str) -> Read:
+    def whole_read(self, entity_id: str, operation: str, turn: Turn = nullcontext) -> Read:
         """Return a whole read of an entity, to make several calls on one publication.
 
         It starts over when the publication changes, as `query` itself does:
@@ -405,12 +437,14 @@ class Client:
         Args:
             entity_id: the entity.
             operation: the name of the read in `Restarted` events.
+            turn: as for `Read`.
         """
         check_entity_id(entity_id)
-        return Read(self._sender, self._publications, entity_id, operation, limit=self._max_in_flight)
+        limit = self._max_in_flight
+        return Read(self._sender, self._publications, entity_id, operation, limit=limit, turn=turn)
 
-    def _read(self, question: Question, operation: str) -> Read:
-        read = self.whole_read(question.entity_id, operation)
+    def _read(self, question: Question, operation: str, turn: Turn = nullcontext) -> Read:
+        read = self.whole_read(question.entity_id, operation, turn)
         # With a Catalogue as the source no other publication will do.
         read.pinned = isinstance(question.source, Catalogue)
         read.fills_cache &= question.fill_cache

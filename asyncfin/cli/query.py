@@ -18,10 +18,11 @@ from asyncfin.cli.session import Progress, connected, progress
 from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import SelectionError
-from asyncfin.extraction.entity import EntityAnswer, read_entity
+from asyncfin.extraction.entity import read_entity
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import lacking_in_all, named
 from asyncfin.plan.plan import Plan
+from asyncfin.read.entity import EntityAnswer
 from asyncfin.table.panel import Panel
 
 _BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "requests")
@@ -91,7 +92,7 @@ async def query(
         async with service.client(observers=[shown]) as client:
             answers = await answers_of(client, entities, question, shown)
     # The count includes metadata, catalogue and planning.
-    panels = [evolve(each.panel, requests=shown.by_entity[each.panel.dataset.entity_id]) for each in answers]
+    panels = [evolve(each.panel, requests=shown.by_entity[each.entity_id]) for each in answers if each.panel]
     if json:
         print_panels_json(panels)
     elif csv or csv_raw:
@@ -107,9 +108,11 @@ async def query(
 def print_missing(answers: Sequence[EntityAnswer], *, why_empty: bool) -> None:
     """Print, on standard error, what entities do not have, and why an answer has no value."""
     for each in answers:
+        if each.panel is None:
+            continue
         name = each.panel.dataset.name
-        if each.lacking:
-            print_error(f"asyncfin: {name} has no {named(each.lacking)}")
+        if each.missing:
+            print_error(f"asyncfin: {name} has no {named(each.missing)}")
         if why_empty and (why := each.panel.why_empty()):
             print_error(f"asyncfin: {name}: {why}")
 
@@ -127,14 +130,15 @@ async def answers_of(
     if len(entities) == 1:
         plan = await _plan(client, entities[0], question)
         shown.expected = plan.requests
-        return [EntityAnswer(await client.run(plan), {})]
+        return [EntityAnswer(entities[0], await client.run(plan))]
     select, periods, version = question.select, question.periods, question.value_version
     several = [
         read_entity(client, each, select, periods, value_version=version, fill_cache=True)
         for each in entities
     ]
     answers = await asyncio.gather(*several)
-    if unknown := lacking_in_all([each.lacking for each in answers]):
+    if unknown := lacking_in_all([each.missing for each in answers]):
+        assert answers[0].panel is not None
         near = answers[0].panel.catalogue.complaint(unknown)
         raise SelectionError(
             f"none of the {len(answers)} entities has {named(unknown)}; {near}", missing=unknown

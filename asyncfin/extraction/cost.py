@@ -17,7 +17,7 @@ from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.extract import checked_place, distinct_ids
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
-from asyncfin.extraction.question import Lacking, SharedQuestion, narrow, written_question
+from asyncfin.extraction.question import Lacking, SharedQuestion, written_question
 from asyncfin.extraction.report import EntityReport, Failure, failures, lacking_in_all, named
 from asyncfin.extraction.run import FAILURES
 from asyncfin.extraction.store import Store, WorkerThread, store_at
@@ -26,6 +26,8 @@ from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted, lasting
+from asyncfin.plan.question import Question
+from asyncfin.read.read import Read
 from asyncfin.tasks import bounded
 
 # The cost of all series of a company of the usual size (1,171), when nothing better is known.
@@ -217,7 +219,7 @@ class _Estimate:
             try:
                 while True:  # again where the publication changes meanwhile, as the run does
                     async with read.restarting():
-                        return await self._expected(entity_id, last)
+                        return await self._expected(read, entity_id, last)
             # It would fail all the others too.
             except AuthenticationError:
                 raise
@@ -235,7 +237,7 @@ class _Estimate:
         taken = [written.requests for written in self._store.known.values()]
         return _Expected("new", round(sum(taken) / len(taken)) if taken else _GUESS, guessed=True)
 
-    async def _expected(self, entity_id: str, last: Written | None) -> _Expected:
+    async def _expected(self, read: Read, entity_id: str, last: Written | None) -> _Expected:
         """Return the expected cost of an entity, from its metadata and, if wanted, its catalogue."""
         dataset = await self._client.dataset(entity_id)
         if last is not None and not self._refresh and await self._store.is_current(dataset):
@@ -244,15 +246,11 @@ class _Estimate:
             return _Expected("changed", last.requests)
         # The cost of reading the publication, if no request is repeated.
         catalogue = await self._client.catalogue(dataset)
-        select, lacking = await asyncio.to_thread(narrow, self._question, catalogue)
-        if lacking:
+        asked = self._question
+        question = Question(catalogue, asked.select, asked.periods, asked.value_version, known_only=True)
+        if lacking := question.missing(catalogue):
             self._example = catalogue
-        plan = await self._client.plan(
-            catalogue,
-            select,
-            self._question.periods,
-            value_version=self._question.value_version,
-        )
+        plan = await read.plan(question)
         # The metadata, the catalogue in full pages, and the plan.
         requests = 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE)) + plan.requests
         return _Expected("new" if last is None else "changed", requests, lacking=lacking)

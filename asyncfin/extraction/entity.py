@@ -1,40 +1,19 @@
-"""The unit of an extraction: the answer of one entity, of one publication, whatever its catalogue lacks."""
+"""The unit of an extraction: what one entity has of a question, of one publication."""
 
 from __future__ import annotations
 
-import asyncio
-
-from attrs import frozen
-
 from asyncfin import checks
 from asyncfin.client import Client
-from asyncfin.extraction.question import Lacking, SharedQuestion, narrow
+from asyncfin.extraction.question import SharedQuestion
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
-from asyncfin.table.panel import Panel
+from asyncfin.plan.question import Question
+from asyncfin.read.entity import EntityAnswer
 from asyncfin.wire.protocol import check_entity_id
 
 check_client = checks.instance_of(Client)
-
-
-@frozen
-class EntityAnswer:
-    """The answer of one entity.
-
-    Attributes:
-        panel: the answer, of one publication.
-        lacking: the asked ids and words that its catalogue lacks, by field; paths in their text form.
-    """
-
-    panel: Panel
-    lacking: Lacking
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether the entity has nothing of the question because its catalogue lacks what was asked for."""
-        return bool(self.lacking) and not self.panel.series
 
 
 async def read_entity(
@@ -48,9 +27,10 @@ async def read_entity(
 ) -> EntityAnswer:
     """Return one entity's answer to a question that is asked of many: the unit for any engine.
 
-    Unlike `Client.query`, it does not refuse ids and words that the entity's catalogue lacks: the answer
-    names them, and holds what there is. A publication that changes meanwhile starts the read over, three
-    times at most. Unlike `extract`, it writes nothing, and takes a Select with `where` and no `name`.
+    Unlike `Client.query`, it does not refuse ids, words and periods that the entity's catalogue does not
+    have: `missing` names them, and the panel contains the rest. If the publication changes, the read starts
+    over, at most three times. Unlike `extract`, it writes nothing, and accepts a Select with `where` and no
+    `name`.
 
     Requests: one for the metadata, one for each 100 series of the catalogue, and those of the question.
 
@@ -102,13 +82,13 @@ async def read(
                 # A catalogue that is read for a Dataset is not kept: a night's run would evict what the
                 # client's other users need. So would its values from a cache, which is used all the same.
                 catalogue = current if isinstance(current, Catalogue) else await client.catalogue(current)
-                # In a thread: it builds the catalogue's indexes, which takes long for thousands of series.
-                select, lacking = await asyncio.to_thread(narrow, question, catalogue)
-                panel = await client.query(
-                    catalogue,
-                    select,
-                    question.periods,
-                    value_version=question.value_version,
-                    fill_cache=fill_cache,
+                return await client.entity_answer(
+                    Question(
+                        catalogue,
+                        question.select,
+                        question.periods,
+                        question.value_version,
+                        fill_cache=fill_cache,
+                        known_only=True,
+                    )
                 )
-                return EntityAnswer(panel, lacking)

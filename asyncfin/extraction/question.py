@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -12,13 +11,13 @@ from typing import Any
 from attrs import asdict, frozen
 
 from asyncfin.errors import SelectionError, bounded
-from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Exact, Period, PeriodSelection, describe, resolve
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
+from asyncfin.plan.question import Missing
 from asyncfin.table.columns import COLUMNS
 
-Lacking = Mapping[str, tuple[str, ...]]
+Lacking = Missing
 
 
 @frozen
@@ -128,19 +127,3 @@ def _changed_meaning(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     return bounded(json.dumps(value, ensure_ascii=False), 200)
-
-
-def narrow(question: SharedQuestion, catalogue: Catalogue) -> tuple[Select, Lacking]:
-    """Return what a catalogue has of a question's Select, and the ids and words that it lacks, by field.
-
-    Where it provably has nothing, of the series or of the periods, that is no error among many
-    companies: the Select means nothing there.
-    """
-    kept = catalogue.narrowed(question.select)
-    with suppress(SelectionError):
-        catalogue.resolve(question.periods)
-        return kept or _NOTHING, catalogue.missing(question.select)
-    return _NOTHING, catalogue.missing(question.select)
-
-
-_NOTHING = Select(where=lambda _: False, name="nothing")

@@ -25,7 +25,7 @@ from asyncfin.errors import (
     ServiceError,
     TransportError,
 )
-from asyncfin.extraction.entity import EntityAnswer, read
+from asyncfin.extraction.entity import read
 from asyncfin.extraction.parquet import encode
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import Lacking, SharedQuestion
@@ -41,6 +41,7 @@ from asyncfin.extraction.report import (
 )
 from asyncfin.extraction.store import Store, WorkerThread
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.read.entity import EntityAnswer
 from asyncfin.tasks import bounded
 
 OnError: TypeAlias = Literal["continue", "raise"]
@@ -178,13 +179,15 @@ class Run:
         return self._report(entity_id, "done")
 
     async def _put(self, answer: EntityAnswer, began: datetime) -> None:
-        requests = self._tracker.spent(answer.panel.dataset.entity_id)
-        make = partial(encode, answer.panel, self._question, requests=requests, lacking=answer.lacking)
+        assert answer.panel is not None
+        requests = self._tracker.spent(answer.entity_id)
+        make = partial(encode, answer.panel, self._question, requests=requests, lacking=answer.missing)
         await self._store.put(await self._thread.run(make), began)
-        if answer.lacking:
+        if answer.missing:
             self._example = answer.panel.catalogue
         if len(self._first) < ENOUGH_TO_DOUBT:
-            self._first.append((answer.lacking, answer.is_unknown))
+            unknown = {field: names for field, names in answer.missing.items() if field != "periods"}
+            self._first.append((unknown, bool(unknown) and not answer.panel.series))
             if len(self._first) == ENOUGH_TO_DOUBT:
                 self._judge_first()
 

@@ -284,7 +284,9 @@ class Catalogue(Dataset):
         return f"{field}: {self._named} has {first}{rest}"
 
     def _complaint(self, field: str, names: tuple[str, ...]) -> str:
-        criterion = _PICKED if field == PICKED else next(each for each in CRITERIA if each.field == field)
+        criterion = _CRITERION.get(field)
+        if criterion is None:  # periods, or conditions that no series meets
+            return f"no {field} {', '.join(map(repr, names))}"
         # Made only for a message: near matches of thousands of ids take milliseconds.
         known = tuple(map(criterion.text, criterion.known(self)))
         if criterion.words:
@@ -540,3 +542,4 @@ CRITERIA = (
 PICKED = "series"
 _ATTRIBUTE = {PICKED: "picked"}
 _PICKED = evolve(CRITERIA[-1], field=PICKED)
+_CRITERION = {each.field: each for each in (*CRITERIA, _PICKED)}

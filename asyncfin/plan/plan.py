@@ -170,10 +170,8 @@ def without_batches(question: Question, catalogue: Catalogue) -> Plan:
     Raises:
         SelectionError: the question names what the catalogue lacks.
     """
-    series = catalogue.select(question.select)
-    return Plan(
-        question, catalogue, catalogue.resolve(question.periods) if catalogue.series else None, series
-    )
+    series, periods = question.wanted(catalogue)
+    return Plan(question, catalogue, periods, series)
 
 
 def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> Plan:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
-from attrs import frozen
+from attrs import fields, frozen
 
 from asyncfin.checks import flag, seconds
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import PeriodSelection, check_period_selection
+from asyncfin.model.period import Exact, PeriodSelection, Resolved, check_period_selection, describe, resolve
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
+from asyncfin.model.series import CatalogueSeries
 from asyncfin.wire.protocol import check_entity_id
+
+Missing = Mapping[str, tuple[str, ...]]
 
 _seconds_or_none = seconds.optional()
 
@@ -29,6 +32,8 @@ class Question:
             None: as long as the client says.
         fill_cache: whether the client's cache, if it has one, may keep what is read. What it holds is used
             all the same.
+        known_only: whether ids, words and periods that the catalogue does not have are ignored. False: they
+            are an error.
 
     Raises:
         SelectionError: a field is not as described.
@@ -40,6 +45,7 @@ class Question:
     value_version: ValueVersion = "original"
     max_age: float | None = None
     fill_cache: bool = True
+    known_only: bool = False
 
     def __attrs_post_init__(self) -> None:
         check_entity_id(self.entity_id)
@@ -56,7 +62,7 @@ class Question:
 
     @property
     def key(self) -> Hashable:
-        """What two questions have in common if one answer does for both."""
+        """What two questions have in common if one answer does for both, apart from `known_only`."""
         # By identity: a Catalogue has thousands of series, and hashing them would take longer than asking.
         source = id(self.source) if isinstance(self.source, Catalogue) else self.source
         key = (source, self.select, self.periods, self.value_version, self.max_age, self.fill_cache)
@@ -65,3 +71,59 @@ class Question:
         except TypeError:  # a predicate that can't be compared is like no other
             return id(self)
         return key
+
+    def wanted(self, catalogue: Catalogue) -> tuple[tuple[CatalogueSeries, ...], Resolved | None]:
+        """Return the series and periods that the question means in a catalogue.
+
+        The periods are None if the catalogue has no series or, with `known_only`, nothing of the question.
+
+        Raises:
+            SelectionError: the catalogue does not have some id or word, or none of the periods.
+        """
+        if not self.known_only:
+            series = catalogue.select(self.select)
+            return series, catalogue.resolve(self.periods) if catalogue.series else None
+        known = catalogue.narrowed(self.select)
+        if not catalogue.series or known is None or not _has_periods(catalogue, self.periods):
+            return (), None
+        return catalogue.select(known), catalogue.resolve(self.periods)
+
+    def missing(self, catalogue: Catalogue) -> Missing:
+        """Return the ids, words and periods of the question that a catalogue does not have, by field.
+
+        Periods are the labels of an `Exact`; a rule that matches no period is one text. Conditions that each
+        match some series, but none together, are one text in the field ``select``.
+        """
+        missing = dict(catalogue.missing(self.select))
+        if not missing and not self._matches(catalogue):
+            given = [
+                each.name
+                for each in fields(Select)
+                if each.name != "name" and getattr(self.select, each.name) is not None
+            ]
+            if given in (["label"], ["where"]):
+                missing[given[0]] = (self.select.label or self.select.name or "where",)
+            elif given:
+                missing["select"] = (repr(self.select),)
+        if periods := _missing_periods(catalogue, self.periods):
+            missing["periods"] = periods
+        return missing
+
+    def _matches(self, catalogue: Catalogue) -> bool:
+        known = catalogue.narrowed(self.select)
+        return known is not None and bool(catalogue.select(known))
+
+
+def _has_periods(catalogue: Catalogue, periods: PeriodSelection) -> bool:
+    return bool(catalogue.periods) and (
+        not set(periods.periods).isdisjoint(catalogue.periods)
+        if isinstance(periods, Exact)
+        else resolve(periods, catalogue.periods) is not None
+    )
+
+
+def _missing_periods(catalogue: Catalogue, periods: PeriodSelection) -> tuple[str, ...]:
+    if isinstance(periods, Exact):
+        listed = set(catalogue.periods)
+        return tuple(each.label for each in periods.periods if each not in listed)
+    return () if _has_periods(catalogue, periods) else (describe(periods),)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 
@@ -32,6 +32,8 @@ from asyncfin.table.block import Block
 from asyncfin.wire.pages import read_catalogue
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
+
+Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 MAX_RESTARTS = 3
 # Seconds before the first restart, and how many times longer the wait before each further one is: what
@@ -75,6 +77,7 @@ class Read:
     Args:
         operation: what events call it, e.g. ``"query"``.
         limit: how many of its pages may be under way, or wait to be taken.
+        turn: gives a context manager for each request, which may wait until the request may be sent.
 
     Attributes:
         cache: the client's part of its cache; None: it has none.
@@ -86,9 +89,17 @@ class Read:
     """
 
     def __init__(
-        self, sender: Sender, publications: Publications, entity_id: str, operation: str, *, limit: int
+        self,
+        sender: Sender,
+        publications: Publications,
+        entity_id: str,
+        operation: str,
+        *,
+        limit: int,
+        turn: Turn = nullcontext,
     ) -> None:
         self._sender = sender
+        self._turn = turn
         self.publications = publications
         self.cache = publications.cache
         self.entity_id = entity_id
@@ -106,7 +117,8 @@ class Read:
     async def send(self, request: Request) -> Response:
         """Send a request as a part of this read; if the service refuses the entity, delete its pointer."""
         try:
-            return await self._sender.send(request, on_attempt=self.stats.count)
+            async with self._turn():
+                return await self._sender.send(request, on_attempt=self.stats.count)
         except (NotFoundError, PermissionDeniedError) as refusal:
             # Without an error object it is not the service's refusal, but that of something in front of it.
             if refusal.has_error_object:
@@ -272,16 +284,14 @@ class Read:
 
     async def _planned(self, publication: Publication, question: Question, batches: bool) -> Plan:
         # A predicate may depend on anything, so a Select with one may mean other series the next time.
-        key = question.key if question.select.where is None else None
+        key = (question.key, question.known_only) if question.select.where is None else None
         found = None if key is None else publication.plans.get(key)
         if found is None:
-            if self.cache is not None:
-                # What is asked for depends on what is cached, which changes: only the rest is kept.
-                found = without_batches(question, publication.catalogue)
-            else:
-                wanted = publication.catalogue.select(question.select)
-                make = partial(plan, question, publication.catalogue, wanted)
-                found = make() if len(wanted) <= _PLANNED_INLINE else await asyncio.to_thread(make)
+            found = without_batches(question, publication.catalogue)
+            # With a cache, what is requested depends on what is cached, which changes: only the rest is kept.
+            if self.cache is None and found.series:
+                make = partial(plan, question, publication.catalogue, found.series)
+                found = make() if len(found.series) <= _PLANNED_INLINE else await asyncio.to_thread(make)
             if key is not None:
                 publication.plans.put(key, found)
         if self.cache is None or not batches:

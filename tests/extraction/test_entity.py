@@ -1,4 +1,4 @@
-"""`read_entity`: one entity's answer of one publication, and what its catalogue lacks."""
+"""`read_entity`: one entity's answer of one publication, and what its catalogue does not have."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from asyncfin import (
     ArgumentError,
     Client,
     DatasetChangedError,
+    Exact,
     NotFoundError,
     Select,
     SelectionError,
@@ -24,19 +25,62 @@ from tests.extraction.conftest import COMPANIES, IDS, NOBODY, only
 async def test_the_answer_is_that_of_a_query(client: Client, sandbox: Sandbox) -> None:
     """For the metadata, the catalogue and the question: three requests here."""
     answer = await read_entity(client, IDS[0], Select(), Annual())
-    assert (len(sandbox.log), dict(answer.lacking)) == (3, {})
+    assert (len(sandbox.log), dict(answer.missing)) == (3, {})
     expected = await client.query(IDS[0], Select(), Annual())
     assert [(s.series_id, s.values) for s in answer.panel] == [(s.series_id, s.values) for s in expected]
 
 
-async def test_what_the_catalogue_lacks_is_no_failure(client: Client) -> None:
+async def test_unknown_ids_are_not_a_failure(client: Client) -> None:
     """The answer holds the rest, and names it."""
     known = (await client.catalogue(IDS[0])).series[0].metric_id
     answer = await read_entity(client, IDS[0], Select([known, "Nonsense"], basis="nothing"), Annual())
-    assert dict(answer.lacking) == {"metric_ids": ("Nonsense",), "basis": ("nothing",)}
+    assert dict(answer.missing) == {"metric_ids": ("Nonsense",), "basis": ("nothing",)}
     assert len(answer.panel) == 0
     some = await read_entity(client, IDS[0], Select([known, "Nonsense"]), Annual())
     assert {series.metric_id for series in some.panel} == {known}
+
+
+@pytest.mark.parametrize(
+    ("select", "periods", "missing"),
+    [
+        (Select(), Exact(["FY1901", "FY1902"]), {"periods": ("FY1901", "FY1902")}),
+        (Select(), Annual((2901, 12)), {"periods": ("all fiscal years that end in 2901-12 or later",)}),
+        (Select(label="no such label"), Annual(), {"label": ("no such label",)}),
+        (Select(where=lambda _: False, name="none"), Annual(), {"where": ("none",)}),
+    ],
+)
+async def test_an_entity_with_nothing_of_the_question_has_an_empty_panel(
+    client: Client, sandbox: Sandbox, select: Select, periods: Any, missing: dict[str, Any]
+) -> None:
+    """`missing` has the reason, and no query is sent."""
+    answer = await read_entity(client, IDS[0], select, periods)
+    assert answer.panel is not None
+    assert (answer.entity_id, len(answer.panel), dict(answer.missing)) == (IDS[0], 0, missing)
+    assert [served.operation for served in sandbox.log] == ["dataset", "catalogue"]
+
+
+async def test_conditions_that_exclude_each_other_are_named_in_missing(client: Client) -> None:
+    """Each is met by some series, and no series meets both."""
+    catalogue = await client.catalogue(IDS[0])
+    one, other = next(
+        (a, b)
+        for a in catalogue
+        for b in catalogue
+        if a.basis != b.basis
+        and a.metric_id != b.metric_id
+        and not any(c.metric_id == a.metric_id and c.basis == b.basis for c in catalogue)
+    )
+    select = Select(one.metric_id, basis=other.basis)
+    answer = await read_entity(client, IDS[0], select, Annual())
+    assert dict(answer.missing) == {"select": (repr(select),)}
+
+
+async def test_some_missing_periods_are_named(client: Client) -> None:
+    """The panel has the rest."""
+    known = next(each for each in (await client.catalogue(IDS[0])).periods if each.duration_months == 12)
+    answer = await read_entity(client, IDS[0], Select(), Exact([known, "FY1901"]))
+    assert answer.panel is not None
+    assert (bool(len(answer.panel)), dict(answer.missing)) == (True, {"periods": ("FY1901",)})
 
 
 async def test_a_predicate_needs_no_name_where_nothing_is_written(client: Client) -> None:

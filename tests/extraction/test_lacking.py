@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extract
-from asyncfin.extraction.question import SharedQuestion, narrow
 from asyncfin.extraction.report import EntityReport, ExtractReport, unknown_to_all
 from asyncfin.model.catalogue import Catalogue, triple
+from asyncfin.plan.question import Question
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, NOBODY, annual, rows
 
@@ -163,12 +163,15 @@ async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue
         "period_meaning": [series.period_meaning, "x"],
     }
     for field, ids in asked.items():
-        select, lacking = narrow(SharedQuestion(Select(**{field: ids}), Annual()), catalogue)
-        assert lacking == {field: ("x=y",) if field == "scope_combinations" else ("x",)}
-        assert series in catalogue.select(select)
+        question = Question(catalogue, Select(**{field: ids}), Annual(), known_only=True)
+        assert question.missing(catalogue) == {field: ("x=y",) if field == "scope_combinations" else ("x",)}
+        assert series in question.wanted(catalogue)[0]
     foreign = next(each for each in other if each.metric_id == uneven(catalogues)[1])
-    select, lacking = narrow(SharedQuestion(Select.of([series, foreign]), Annual()), catalogue)
-    assert (catalogue.select(select), dict(lacking)) == ((series,), {"series": (foreign.series_id,)})
+    question = Question(catalogue, Select.of([series, foreign]), Annual(), known_only=True)
+    assert (question.wanted(catalogue)[0], question.missing(catalogue)) == (
+        (series,),
+        {"series": (foreign.series_id,)},
+    )
 
 
 def test_a_report_names_what_most_entities_lack() -> None:

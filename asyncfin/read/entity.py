@@ -1,0 +1,30 @@
+"""One entity's answer to a question that is asked of many: what it has, and what it does not have."""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from asyncfin.errors import AsyncfinError
+from asyncfin.plan.question import Missing
+from asyncfin.table.panel import Panel
+
+
+@frozen
+class EntityAnswer:
+    """The answer of one entity.
+
+    Attributes:
+        entity_id: the entity.
+        panel: what the entity has of the question, of one publication; without series if it has nothing.
+            None: there was an error.
+        restated: the same with the restated values, where both versions were requested; otherwise None.
+        missing: the ids, words and periods of the question that the entity does not have, by field; paths in
+            their text form.
+        error: why there is no panel. None: there is one.
+    """
+
+    entity_id: str
+    panel: Panel | None
+    restated: Panel | None = None
+    missing: Missing = field(factory=dict)
+    error: AsyncfinError | None = None

@@ -27,6 +27,7 @@ Every error can be pickled, and none holds the access token.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -173,6 +174,17 @@ class SelectionError(AsyncfinError, ValueError):
     ) -> None:
         super().__init__(*args, **facts)
         self.missing: Mapping[str, tuple[str, ...]] = missing or {}
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in place of a traceback: the caller's line and the message."""
+        from traceback import extract_tb  # seldom needed
+
+        frames = extract_tb(self.__traceback__)
+        package = os.path.join(os.path.dirname(__file__), "")
+        # The caller's is the last frame before the first one of the library.
+        inside = next((at for at, each in enumerate(frames) if each.filename.startswith(package)), 0)
+        lines = [f"line {each.lineno}: {each.line}" for each in frames[max(0, inside - 1) :][:1]]
+        return [*lines, f"{type(self).__name__}: {self}"]
 
 
 class ArgumentError(SelectionError):

@@ -40,10 +40,12 @@ def _paragraph(lines: Iterable[str]) -> str:
 
 
 def _table(table: Table) -> str:
+    """Return a table that scrolls where it is wider than the page."""
     caption = f'<caption style="text-align: left">{_text(table.caption)}</caption>' if table.caption else ""
     heads = _cells(table.heads, table.names, "th")
     rows = "".join(f"<tr>{_cells(row, table.names, 'td')}</tr>" for row in table.rows)
-    return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    table_html = f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div style="overflow-x: auto">{table_html}</div>'
 
 
 def _cells(texts: Sequence[str], names: int, element: str) -> str:

@@ -132,7 +132,7 @@ def test_an_empty_panel_says_why(panel: Panel) -> None:
     quarterly = panel.where(lambda series: series.reporting_group_id == "quarterly").during("FY2023")
     assert quarterly.why_empty() == (
         "no values, because no series has one in 1 period, FY2023; the cadence of their reporting groups is"
-        " quarterly, and the catalogue has 5 periods, FY2023 to FY2024: ask for other series or periods"
+        " quarterly, and the catalogue has 5 periods, FY2023 to FY2024: request other series or periods"
     )
     assert "\nno values, because no series has one in 1 period, FY2023; " in str(quarterly)
     assert max(map(len, str(quarterly).splitlines())) <= 100
@@ -158,7 +158,7 @@ def test_no_text_of_the_service_reaches_a_terminal_unescaped(panel: Panel, harm:
 
 
 async def test_a_notebook_pairs_periods_with_their_series_and_says_what_it_leaves_out() -> None:
-    """Annual series are not shown at quarters; what is missing is counted below."""
+    """Annual series are not shown at quarters; 40 periods scroll, and what is not shown is counted below."""
     years = [Period(year, 12, 12) for year in range(2000, 2025)]
     quarters = [Period(year, month, 3) for year in range(2000, 2025) for month in (3, 6, 9, 12)]
     numbers = {f"m{at}.annual": dict.fromkeys(years, at) for at in range(20)}
@@ -170,7 +170,8 @@ async def test_a_notebook_pairs_periods_with_their_series_and_says_what_it_leave
     assert "-Q" not in annual
     assert "2024-Q4" in quarterly
     assert "FY2" not in quarterly
-    assert "the latest 12 of 125 periods are shown<br>8 more series not shown</p>" in quarterly
+    assert "the latest 65 of 125 periods are shown<br>8 more series not shown</p>" in quarterly
+    assert panel._repr_html_().count('<div style="overflow-x: auto"><table>') == 2
 
 
 def test_a_notebook_completes_series_ids(panel: Panel) -> None:

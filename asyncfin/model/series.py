@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from asyncfin.checks import short_repr
 from asyncfin.errors import SelectionError, printable
-from asyncfin.model.period import Period
+from asyncfin.model.period import Period, period_hint
 from asyncfin.model.scope import ScopePath, ScopeRef
 from asyncfin.model.value import Value
 from asyncfin.model.words import counted, spanned
@@ -92,7 +92,8 @@ class Series:
         # None would claim that the service has no observation there; it was not asked.
         if wanted not in self.periods:
             have = f"it has {spanned(self.periods)}" if self.periods else "it has none"
-            raise SelectionError(f"period must be one of the panel's, not {short_repr(period)}: {have}")
+            hint = "" if isinstance(wanted, Period) else period_hint(wanted)
+            raise SelectionError(f"period must be one of the panel's, not {short_repr(period)}: {have}{hint}")
         return self.values[self.periods.index(wanted)]
 
     def __str__(self) -> str:

@@ -69,4 +69,6 @@ def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
     if of_metric := [each.series_id for each in series if each.metric_id == key]:
         more = f" and {len(of_metric) - 5} more" if len(of_metric) > 5 else ""
         return KeyError(f"no series {key!r}; of that metric there are {', '.join(of_metric[:5])}{more}")
-    return KeyError(f"no series {quoted(key, [each.series_id for each in series])}")
+    ids = [each.series_id for each in series]
+    named = quoted(key, ids)
+    return KeyError(f"no series {named}{all_of(ids) if named == repr(key) else ''}")

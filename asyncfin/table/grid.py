@@ -48,6 +48,35 @@ class Grid:
         return {series.series_id: series for series in self.series}
 
     @cached_property
+    def _asked(self) -> frozenset[Period]:
+        return frozenset(self.asked)
+
+    @cached_property
+    def _listed(self) -> frozenset[Period]:
+        return frozenset(self.catalogue.periods)
+
+    def covers(self, period: Period) -> bool:
+        """Return whether a period was asked for, or the catalogue does not have it."""
+        return period in self._asked or period not in self._listed
+
+    @cached_property
+    def populated(self) -> frozenset[Period]:
+        """All periods in which a series of the grid has a value, cut away or not."""
+        return frozenset(
+            block.axis.periods[at]
+            for block, rows in self.rows()
+            for at in set().union(
+                *(block.positions[block.starts[row] : block.starts[row + 1]] for row in rows)
+            )
+        )
+
+    def observed(self, series_id: str) -> tuple[Period, ...]:
+        """Return all periods in which a series has a value, cut away or not, oldest first."""
+        if (stored := self.store.find(series_id)) is None:
+            return ()
+        return tuple(stored.axis.periods[at] for at in stored.observations()[0])
+
+    @cached_property
     def gap_runs(self) -> tuple[Run, ...]:
         """The missing periods between those of the grid, in runs that nothing interrupts."""
         if not self.whole:

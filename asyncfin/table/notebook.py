@@ -7,8 +7,8 @@ from asyncfin.html import Table, document
 from asyncfin.table.excerpt import Names, Section, excerpt
 from asyncfin.table.grid import Grid
 
-# What fits into the width of a notebook, with figures of billions.
-_PERIODS = 6
+# Tables scroll, and ten years of quarters are still readable.
+_PERIODS = 40
 _SERIES = 12
 _SECTIONS = 4
 
@@ -16,7 +16,6 @@ _SECTIONS = 4
 def panel_html(grid: Grid, lines: Sequence[str]) -> str:
     """Return a panel's lines, a table for each duration of its periods, and what these leave out."""
     whole = excerpt([grid]).first_sections(_SECTIONS)
-    # All columns are shown at once here, so the periods of a section are simply bounded.
     shown = whole.latest([_PERIODS] * len(whole.sections)).first(_SERIES)
     heading = shown.names().heading
     return document(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from attrs import evolve, frozen
 
@@ -20,6 +20,7 @@ from asyncfin.model.period import (
     PeriodSelection,
     Quarterly,
     Trailing,
+    period_hint,
     resolve,
 )
 from asyncfin.model.select import Select
@@ -58,6 +59,30 @@ _SERIES_FIELDS = (
 
 _SELECTIONS = (Exact, FiscalRange, Trailing, Annual, Quarterly)
 Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Iterable[Period | str]
+
+
+class Periods(tuple[Period, ...]):
+    """Periods in which labels are found too."""
+
+    __slots__ = ()
+
+    def __contains__(self, period: object) -> bool:
+        if isinstance(period, str):
+            return any(each.label == period for each in self)
+        return super().__contains__(period)
+
+    def index(self, period: Any, /, *bounds: SupportsIndex) -> int:
+        """Return the index of a period, given as a `Period` or its label.
+
+        Raises:
+            SelectionError: there is no such period; it is a ValueError too.
+        """
+        try:
+            return super().index(_period(period), *bounds)
+        except SelectionError:
+            raise
+        except ValueError:
+            raise SelectionError(f"the panel has no period {period}; it has {_span(self)}") from None
 
 
 @frozen(eq=False, repr=False)
@@ -113,9 +138,9 @@ class Panel:
         """The periods that the values are aligned with, oldest first.
 
         For `Exact`, `Annual` and `Quarterly` these are all periods of the question, otherwise those in
-        which a series has a value.
+        which a series has a value. ``in`` and ``index`` take labels too: ``"FY2024" in panel.periods``.
         """
-        return self._grid.periods
+        return Periods(self._grid.periods)
 
     @property
     def periods_asked(self) -> tuple[Period, ...]:
@@ -179,16 +204,22 @@ class Panel:
         return series_id in self._grid.by_id
 
     def __getitem__(self, series_id: str) -> Series:
-        if (head := self._grid.by_id.get(series_id)) is None:
-            raise suggest.no_series(series_id, self._grid.series)
-        return self._series(head)
+        return self._series(self._head(series_id))
+
+    def _head(self, series_id: str) -> CatalogueSeries:
+        if head := self._grid.by_id.get(series_id):
+            return head
+        if isinstance(series_id, Period) or (isinstance(series_id, str) and period_hint(series_id)):
+            hint = period_hint(series_id).removeprefix("; write ")
+            raise KeyError(f"no series {series_id!r}: a period is the second key, panel[series_id][{hint}]")
+        raise suggest.no_series(series_id, self._grid.series)
 
     def _ipython_key_completions_(self) -> list[str]:
         """Return the series ids, which notebooks offer for ``panel["``."""
         return list(self.series_ids)
 
     def _series(self, head: CatalogueSeries) -> Series:
-        return series_of(head, self.periods, partial(self._grid.values, head.series_id))
+        return series_of(head, self._grid.periods, partial(self._grid.values, head.series_id))
 
     def one(self) -> Series:
         """Return the only series.
@@ -206,6 +237,41 @@ class Panel:
         raise SelectionError(
             f"one series was expected, the panel has {len(self)}{': ' if named else ''}{named}{more}"
         )
+
+    def covers(self, period: Period | str) -> bool:
+        """Return whether an empty cell at a period means that there is no value.
+
+        True if the question asked for the period (`periods_asked`), or the catalogue does not have it.
+        False: nothing is known of the period, and there may be values.
+
+        Raises:
+            SelectionError: it is neither a Period nor a period's label.
+        """
+        return self._grid.covers(_period(period))
+
+    def why(self, series_id: str, period: Period | str) -> str | None:
+        """Return why a series has no value at a period; None if it has one. No request.
+
+        The first of these reasons that applies:
+
+        1. unlisted: the service left the series out of its responses
+        2. outside the catalogue's span
+        3. inactive scope: one of the path was not active in any month of the period
+        4. not requested: the question does not include the period
+        5. values for other durations only
+        6. before the first, or after the last value of the series for periods of this duration
+        7. no value in any series of the panel
+        8. no value
+
+        Reasons 5 and 6 claim nothing about periods that the question does not include.
+
+        Raises:
+            KeyError: the panel does not have the series.
+            SelectionError: `period` is neither a Period nor a period's label.
+        """
+        from asyncfin.table.why import why
+
+        return why(self._grid, self.unlisted, self._head(series_id), _period(period))
 
     def check(self) -> None:
         """Decode every value and discard it.
@@ -461,11 +527,21 @@ class Panel:
             return "no values, because no series is selected"
         groups = self.catalogue.by_group
         cadences = dict.fromkeys(groups[series.reporting_group_id].cadence for series in self._grid.series)
-        when = _span(self.periods) if self.periods else "the periods asked for"
+        when = _span(self.periods) if self.periods else "the requested periods"
         return (
             f"no values, because no series has one in {when}; the cadence of their reporting groups is"
-            f" {_listed(tuple(cadences))}, and the catalogue has {_span(self.catalogue.periods)}: ask for"
-            " other series or periods"
+            f" {_listed(tuple(cadences))}, and the catalogue has {_span(self.catalogue.periods)}"
+            f"{self._balances_hint()}: request other series or periods"
+        )
+
+    def _balances_hint(self) -> str:
+        """Return that the catalogue has points in time, which a question for years does not include."""
+        points = tuple(period for period in self.catalogue.periods if not period.duration_months)
+        if not points or not {period.duration_months for period in self.periods_asked}.isdisjoint({0}):
+            return ""
+        return (
+            f", {len(points):,} of them of duration 0, such as balances: FiscalRange includes these,"
+            " Annual and Quarterly do not"
         )
 
 
@@ -505,6 +581,10 @@ def _listed(ids: tuple[str, ...]) -> str:
     return f"{', '.join(ids[:2])} and {len(ids) - 2} other series"
 
 
+def _period(given: Period | str) -> Period:
+    return given if isinstance(given, Period) else Period.parse(given)
+
+
 def _periods(have: tuple[Period, ...], selection: PeriodSelection) -> tuple[Period, ...]:
     """Return the periods that a cut means, oldest first."""
     match resolve(selection, have):
@@ -514,8 +594,8 @@ def _periods(have: tuple[Period, ...], selection: PeriodSelection) -> tuple[Peri
             if missing := [period.label for period in exact if period not in have]:
                 raise SelectionError(f"the panel has no period {', '.join(missing)}; it has {_span(have)}")
             return tuple(sorted(exact))
-        case FiscalRange(start=Period() as start, end=Period() as end):
-            return _between(have, start, end)
+        case FiscalRange() as between:
+            return between.among(have)
     raise SelectionError(
         f"periods must be Exact, FiscalRange, Annual, Quarterly or periods, not {selection!r}"
     )
@@ -529,20 +609,12 @@ def _narrowed(
     Args:
         kept: the periods of the cut panel.
     """
-    match selection:
-        case _ if not kept:
-            return ()
-        case FiscalRange(start=start, end=end):
-            return _between(asked, start or min(asked), end or max(asked)) if asked else ()
-        case Annual(last=last) | Quarterly(last=last):
-            # The last few are counted in the panel, so they begin with the first one kept.
-            meant = evolve(selection, last=None).among(asked)
-            return tuple(each for each in meant if last is None or each >= kept[0])
-    return kept
-
-
-def _between(periods: tuple[Period, ...], start: Period, end: Period) -> tuple[Period, ...]:
-    return tuple(each for each in periods if start.fiscal_end <= each.fiscal_end <= end.fiscal_end)
+    if not kept or not isinstance(selection, (FiscalRange, Annual, Quarterly)):
+        return kept
+    if isinstance(selection, FiscalRange) or selection.last is None:
+        return selection.among(asked)
+    # The last few are counted in the panel, so they begin with the first one kept.
+    return tuple(each for each in evolve(selection, last=None).among(asked) if each >= kept[0])
 
 
 def _span(periods: tuple[Period, ...]) -> str:

@@ -1,0 +1,77 @@
+"""Why a cell of a panel is empty, as far as its responses and its catalogue show."""
+
+from collections.abc import Collection, Iterator
+from itertools import chain
+
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import Period
+from asyncfin.model.scope import ScopePath
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.words import counted, spanned
+from asyncfin.table.grid import Grid
+
+
+def why(grid: Grid, unlisted: Collection[str], series: CatalogueSeries, period: Period) -> str | None:
+    """Return the first reason that applies; None if the series has a value at the period."""
+    observed = grid.observed(series.series_id)
+    if period in observed:
+        return None
+    return next(_reasons(grid, unlisted, series, period, observed))
+
+
+def _reasons(
+    grid: Grid,
+    unlisted: Collection[str],
+    series: CatalogueSeries,
+    period: Period,
+    observed: tuple[Period, ...],
+) -> Iterator[str]:
+    """Yield all reasons that apply, in their order; at least one."""
+    listed = grid.catalogue.periods  # oldest first
+    if series.series_id in unlisted:
+        yield "unlisted: the service left the series out of its responses"
+    if not listed or not listed[0].fiscal_end <= period.fiscal_end <= listed[-1].fiscal_end:
+        yield f"outside the catalogue's span: {spanned(listed) or 'it has no periods'}"
+    if inactive := next(_inactive(grid.catalogue, series.scopes, period), None):
+        yield f"inactive scope: {inactive}"
+    if not grid.covers(period):
+        yield f"not requested: the question does not include {period}"
+    of_duration = [each for each in observed if each.duration_months == period.duration_months]
+    # In these the series may have values, so nothing is claimed about them.
+    unknown = [
+        each for each in listed if each.duration_months == period.duration_months and not grid.covers(each)
+    ]
+    if observed and not of_duration:
+        durations = sorted({each.duration_months for each in observed})
+        named = " and ".join(counted(each, "month") for each in durations)
+        limit = ", as far as the question includes them" if unknown else ""
+        yield f"values for other durations only: {named}{limit}"
+    if of_duration:
+        first, last = of_duration[0], of_duration[-1]
+        if period < first and not any(each < first for each in unknown):
+            yield f"before the first value of the series: {first}"
+        if period > last and not any(each > last for each in unknown):
+            yield f"after the last value of the series: {last}"
+    if period not in grid.populated:
+        yield f"no value in any series of the panel in {period}"
+    yield "no value"
+
+
+def _inactive(catalogue: Catalogue, path: ScopePath, period: Period) -> Iterator[str]:
+    """Yield the scopes of a path that were active in no month of a period, and when they were active."""
+    first = period.fiscal_end - max(1, period.duration_months) + 1
+    active = {
+        (group.scope_group_id, scope.scope_id): (scope.name, scope.active_start, scope.active_end)
+        for group in catalogue.scope_groups
+        for scope in group.scopes
+    }
+    for ref in path:
+        name, start, end = active.get((ref.scope_group_id, ref.scope_id), ("", None, None))
+        if (start and period.fiscal_end < start.fiscal_end) or (end and end.fiscal_end < first):
+            bounds = chain([f"from {_point(start)}"] * bool(start), [f"until {_point(end)}"] * bool(end))
+            yield f"{name or ref.scope_id} was active {' '.join(bounds)}"
+
+
+def _point(period: Period | None) -> str:
+    assert period is not None
+    return f"{period.year:04d}-{period.end_month:02d}"

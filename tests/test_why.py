@@ -1,0 +1,185 @@
+"""Why a cell is empty, and what is said about a mistaken key."""
+
+import linecache
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from attrs import evolve
+
+from asyncfin.errors import ArgumentError, SelectionError
+from asyncfin.model.catalogue import ScopeGroup
+from asyncfin.model.period import Exact, Period, Resolved
+from asyncfin.table.panel import Panel
+from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, panel_of
+
+YEARS = [Period(year, 12, 12) for year in range(2018, 2025)]
+QUARTERS = [Period(year, month, 3) for year in (2023, 2024) for month in (3, 6, 9, 12)]
+LISTED = sorted([*YEARS, *QUARTERS])
+NUMBERS = {
+    "sales.annual": {Period(year, 12, 12): year for year in (2020, 2022, 2023)},
+    "costs.annual": {Period(2021, 12, 12): 1},
+    "orders.quarterly": {QUARTERS[0]: 1, QUARTERS[2]: 2},
+    "empty.annual": {},
+}
+
+
+async def panel_with(numbers: Mapping[str, Any] = NUMBERS, asked: Resolved = EVER) -> Panel:
+    within = {
+        each: {
+            period: number
+            for period, number in found.items()
+            if not isinstance(asked, Exact) or period in asked.periods
+        }
+        for each, found in numbers.items()
+    }
+    return await panel_of(within, LISTED, asked=asked)
+
+
+@pytest.mark.parametrize(
+    ("series_id", "period", "reason"),
+    [
+        ("sales.annual", "FY2022", None),
+        ("sales.annual", "FY2010", "outside the catalogue's span: FY2018 to FY2024"),
+        ("sales.annual", "2025-Q1", "outside the catalogue's span: FY2018 to FY2024"),
+        ("sales.annual", "2023-Q1", "values for other durations only: 12 months"),
+        ("orders.quarterly", "FY2023", "values for other durations only: 3 months"),
+        ("sales.annual", "FY2018", "before the first value of the series: FY2020"),
+        ("sales.annual", "FY2024", "after the last value of the series: FY2023"),
+        ("orders.quarterly", "2024-Q4", "after the last value of the series: 2023-Q3"),
+        ("orders.quarterly", "2023-Q2", "no value in any series of the panel in 2023-Q2"),
+        ("empty.annual", "FY2019", "no value in any series of the panel in FY2019"),
+        ("empty.annual", "FY2021", "no value"),
+        ("sales.annual", "FY2021", "no value"),
+    ],
+)
+async def test_the_first_reason_that_applies(series_id: str, period: str, reason: str | None) -> None:
+    """Of a panel over all periods, every empty cell has one of the reasons; a value has none."""
+    panel = await panel_with()
+    assert panel.why(series_id, period) == reason
+    assert panel.why(series_id, Period.parse(period)) == reason
+
+
+async def test_an_unlisted_series_is_that_first() -> None:
+    """Whatever else applies, the service left the series out."""
+    panel = evolve(await panel_with(), unlisted=("empty.annual",))
+    for period in ("FY2021", "FY1999"):
+        reason = panel.why("empty.annual", period)
+        assert reason is not None
+        assert reason.startswith("unlisted")
+
+
+async def test_a_scope_that_was_not_active() -> None:
+    """A part of a period is enough to be active in it."""
+    panel = await panel_with()
+    (group,) = panel.catalogue.scope_groups
+    scope = msgspec.structs.replace(
+        group.scopes[0], active_start=Period(2019, 6, 0), active_end=Period(2024, 3, 0)
+    )
+    catalogue = evolve(
+        panel.catalogue, scope_groups=(ScopeGroup(group.scope_group_id, group.name, "", (scope,)),)
+    )
+    panel = evolve(panel, grid=evolve(panel._grid, catalogue=catalogue))
+    inactive = "inactive scope: Whole company was active from 2019-06 until 2024-03"
+    assert panel.why("sales.annual", "FY2018") == inactive
+    assert panel.why("sales.annual", "2024-Q2") == inactive
+    assert panel.why("sales.annual", "FY2019") == "before the first value of the series: FY2020"
+    assert panel.why("sales.annual", "FY2024") == "after the last value of the series: FY2023"
+
+
+async def test_nothing_is_claimed_about_periods_that_were_not_requested() -> None:
+    """The series may have values there: neither a first nor a last value is known."""
+    panel = await panel_with(asked=Exact(["FY2019", "FY2021", "FY2022", "2024-Q2"]))
+    assert panel.why("sales.annual", "FY2020") == "not requested: the question does not include FY2020"
+    assert panel.why("sales.annual", "FY2021") == "no value"
+    assert panel.why("sales.annual", "FY2019") == "no value in any series of the panel in FY2019"
+    assert panel.why("sales.annual", "2024-Q2") == (
+        "values for other durations only: 12 months, as far as the question includes them"
+    )
+    assert panel.why("costs.annual", "FY2010") == "outside the catalogue's span: FY2018 to FY2024"
+    assert panel.covers("FY2019")
+    assert not panel.covers("FY2020")
+    assert panel.covers("FY2010")
+
+
+async def test_a_value_that_was_cut_away_is_still_one() -> None:
+    """The panel knows it, so no reason may be given."""
+    panel = (await panel_with()).during("FY2021")
+    assert panel.why("sales.annual", "FY2022") is None
+    assert panel.why("sales.annual", "FY2018") == "not requested: the question does not include FY2018"
+
+
+async def test_why_refuses_what_it_does_not_have() -> None:
+    """Unknown series and mistaken periods are errors, not reasons."""
+    panel = await panel_with()
+    with pytest.raises(KeyError, match="no series 'sales'"):
+        panel.why("sales", "FY2022")
+    with pytest.raises(SelectionError, match='write "FY2022"'):
+        panel.why("sales.annual", "FY22")
+
+
+async def test_labels_are_found_in_periods() -> None:
+    """`in` and `index` take a period or its label, as `series[...]` does."""
+    panel = await panel_with()
+    assert "FY2023" in panel.periods
+    assert Period.parse("FY2023") in panel.periods
+    assert "FY2019" not in panel.periods
+    assert "fy2023" not in panel.periods
+    assert 2023 not in panel.periods
+    at = panel.periods.index("FY2023")
+    assert panel.periods[at] == Period.parse("FY2023")
+    assert panel.periods.index(Period.parse("FY2023")) == at
+    with pytest.raises(SelectionError, match=r"has no period FY2019; it has 6 periods, FY2020 to FY2023"):
+        panel.periods.index("FY2019")
+    with pytest.raises(SelectionError, match='write "FY2023"'):
+        panel.periods.index("FY23")
+    assert isinstance(panel.periods, tuple)
+    assert panel.periods == tuple(sorted(panel.periods))
+
+
+async def test_a_mistaken_key_names_what_to_write() -> None:
+    """A period in place of a series, a year in place of a label, a name that the panel does not have."""
+    panel = await panel_with()
+    with pytest.raises(KeyError, match=r'a period is the second key, panel\[series_id\]\["FY2024"\]'):
+        panel["FY2024"]
+    with pytest.raises(KeyError, match=r'panel\[series_id\]\["FY2024"\]'):
+        panel["fy2024"]
+    with pytest.raises(KeyError, match=r"no series 'NetIncome'; it has: costs\.annual, empty\.annual, "):
+        panel["NetIncome"]
+    wrong: Any = 2023
+    with pytest.raises(SelectionError, match='not 2023: it has FY2020 to FY2023; write "FY2023"'):
+        panel["sales.annual"][wrong]
+    with pytest.raises(SelectionError, match='write "FY2023"'):
+        panel["sales.annual"]["FY23"]
+
+
+async def test_balances_are_named_where_a_question_for_years_is_empty() -> None:
+    """A service may list balances with duration 0, which no fiscal year includes."""
+    points = [Period(year, 12, 0) for year in (2023, 2024)]
+    catalogue = catalogue_of(["cash.annual"], [*points, *YEARS])
+    stitched = Stitched(catalogue, catalogue.series, Exact([YEARS[-1]]))
+    await stitched.add(
+        encoded(page_json([], {"cash.annual": {}})), home=frozenset(["cash.annual"]), asked=Exact([YEARS[-1]])
+    )
+    why = stitched.panel().why_empty()
+    assert why is not None
+    assert "2 of them of duration 0, such as balances: FiscalRange includes these, Annual and" in why
+    whole = await panel_of({"cash.annual": {}}, [*points, *YEARS])
+    assert "duration 0" not in str(whole.why_empty())
+
+
+CELL = "async def cell(panel):\n    series = panel['sales.annual']\n    return series['FY23']\n"
+
+
+async def test_a_notebook_shows_the_line_and_the_sentence() -> None:
+    """IPython prints these lines in place of sixty of traceback."""
+    linecache.cache["<cell>"] = (len(CELL), None, CELL.splitlines(keepends=True), "<cell>")
+    names: dict[str, Any] = {}
+    exec(compile(CELL, "<cell>", "exec"), names)
+    with pytest.raises(SelectionError) as caught:
+        await names["cell"](await panel_with())
+    line, sentence = caught.value._render_traceback_()
+    assert line == "line 3: return series['FY23']"
+    assert sentence == f"SelectionError: {caught.value}"
+    assert ArgumentError("no")._render_traceback_() == ["ArgumentError: no"]

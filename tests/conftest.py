@@ -5,6 +5,7 @@ import selectors
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import anyio.to_thread
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -59,6 +60,25 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self.threads += 1  # it has a timeout since Python 3.12
         await super().shutdown_default_executor(*args)
         self.threads -= 1
+
+
+_run_sync = anyio.to_thread.run_sync
+
+
+async def _counted(*args: Any, **options: Any) -> Any:
+    """Run a call in a thread; a virtual clock does not move until it has returned."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualTimeLoop):
+        return await _run_sync(*args, **options)
+    loop.threads += 1
+    try:
+        return await _run_sync(*args, **options)
+    finally:
+        loop.threads -= 1
+
+
+# anyio starts its threads without `run_in_executor`.
+anyio.to_thread.run_sync = _counted
 
 
 def pytest_asyncio_loop_factories(

@@ -116,7 +116,7 @@ def extract(
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or their names.
-        into: The folder for the files, or a URL such as s3://bucket/prefix; a journal or lock is next to it.
+        into: The folder for the files, or a URL such as s3://bucket/prefix; the lock is next to it.
         ids: A file of more entity ids or names, one a line; - for standard input.
         dry_run: Only say what it will cost.
         read_catalogues: With --dry-run: read the catalogues, so that nothing is a guess.
@@ -259,6 +259,5 @@ def document(report: ExtractReport) -> dict[str, Any]:
         "stopped": None if report.stopped is None else str(report.stopped),
         "resume_at": report.resume_at,
         "unknown": dict(report.unknown),
-        "repaired": report.repaired,
         "entities": [asdict(each) for each in report.entities],
     }

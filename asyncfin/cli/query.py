@@ -20,7 +20,7 @@ from asyncfin.client import Client
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.entity import read_entity
 from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.report import lacking_in_all, named
+from asyncfin.extraction.report import missing_in_all, named
 from asyncfin.plan.plan import Plan
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.table.panel import Panel
@@ -126,7 +126,7 @@ async def answers_of(
         SelectionError: ids or words are asked for that no entity has.
     """
     # A single entity is planned first, so that progress can say how many queries there will be, and what
-    # it lacks is an error. Of several, each answers with what it has.
+    # it does not have is an error. Of several, each answers with what it has.
     if len(entities) == 1:
         plan = await _plan(client, entities[0], question)
         shown.expected = plan.requests
@@ -137,7 +137,7 @@ async def answers_of(
         for each in entities
     ]
     answers = await asyncio.gather(*several)
-    if unknown := lacking_in_all([each.missing for each in answers]):
+    if unknown := missing_in_all([each.missing for each in answers]):
         assert answers[0].panel is not None
         near = answers[0].panel.catalogue.complaint(unknown)
         raise SelectionError(

@@ -11,22 +11,21 @@ from attrs import define, frozen
 
 from asyncfin import checks
 from asyncfin.client import Client
-from asyncfin.clock import utc_now
 from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, SelectionError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.extract import checked_place, distinct_ids
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
-from asyncfin.extraction.question import Lacking, SharedQuestion, written_question
-from asyncfin.extraction.report import EntityReport, Failure, failures, lacking_in_all, named
+from asyncfin.extraction.question import SharedQuestion, written_question
+from asyncfin.extraction.report import EntityReport, Failure, failures, missing_in_all, named
 from asyncfin.extraction.run import FAILURES
-from asyncfin.extraction.store import Store, WorkerThread, store_at
+from asyncfin.extraction.store import Store, store_at
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted, lasting
-from asyncfin.plan.question import Question
+from asyncfin.plan.question import Missing, Question
 from asyncfin.read.read import Read
 from asyncfin.tasks import bounded
 
@@ -103,14 +102,14 @@ class _Expected:
 
     Attributes:
         state: as `ExtractCost` names it.
-        lacking: the asked ids and words that it lacks; None where that is not known.
+        missing: the asked ids and words that it lacks; None where that is not known.
     """
 
     state: str
     requests: int
     guessed: bool = False
     report: EntityReport | None = None
-    lacking: Lacking | None = None
+    missing: Missing | None = None
 
 
 async def extract_cost(
@@ -148,13 +147,12 @@ async def extract_cost(
     for name, flag in (("refresh", refresh), ("replace", replace), ("read_catalogues", read_catalogues)):
         checks.flag(name, flag)
     place = await checked_place(to)
-    async with WorkerThread() as thread:
-        store = store_at(place, question, thread, utc_now)
-        try:
-            await store.look(replace=replace)
-            return await _Estimate(client, question, store, refresh, read_catalogues).over(ids)
-        finally:
-            await store.aclose()
+    store = store_at(place, question, lock=False)
+    try:
+        await store.look(replace=replace)
+        return await _Estimate(client, question, store, refresh, read_catalogues).over(ids)
+    finally:
+        await store.files.aclose()
 
 
 @define
@@ -177,7 +175,7 @@ class _Estimate:
             async with bounded(jobs, self._client.max_in_flight) as found:
                 expected = [each async for each in found]
         # Before the figures: a misspelt name would give an estimate of almost nothing.
-        self.refuse_unknown([each.lacking for each in expected])
+        self.refuse_unknown([each.missing for each in expected])
         states = [each.state for each in expected]
         return ExtractCost(
             entities=len(ids),
@@ -192,16 +190,16 @@ class _Estimate:
             budget=self._left(),
         )
 
-    def refuse_unknown(self, lacking: list[Lacking | None]) -> None:
+    def refuse_unknown(self, missing: list[Missing | None]) -> None:
         """Refuse names that no entity has, where all are known.
 
         Raises:
             SelectionError: there are some.
         """
-        known = [each for each in lacking if each is not None]
-        unknown = lacking_in_all(known) if len(known) == len(lacking) else {}
+        known = [each for each in missing if each is not None]
+        unknown = missing_in_all(known) if len(known) == len(missing) else {}
         if unknown:
-            count = len(lacking)
+            count = len(missing)
             who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
             near = f"; {self._example.complaint(unknown)}" if self._example else ""
             raise SelectionError(f"{who} {named(unknown)}{near}", missing=unknown)
@@ -241,16 +239,16 @@ class _Estimate:
         """Return the expected cost of an entity, from its metadata and, if wanted, its catalogue."""
         dataset = await self._client.dataset(entity_id)
         if last is not None and not self._refresh and await self._store.is_current(dataset):
-            return _Expected("unchanged", 1, lacking=last.lacking)
+            return _Expected("unchanged", 1, missing=last.missing)
         if last is not None and not self._read_catalogues:
             return _Expected("changed", last.requests)
         # The cost of reading the publication, if no request is repeated.
         catalogue = await self._client.catalogue(dataset)
         asked = self._question
         question = Question(catalogue, asked.select, asked.periods, asked.value_version, known_only=True)
-        if lacking := question.missing(catalogue):
+        if missing := question.missing(catalogue):
             self._example = catalogue
         plan = await read.plan(question)
         # The metadata, the catalogue in full pages, and the plan.
         requests = 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE)) + plan.requests
-        return _Expected("new" if last is None else "changed", requests, lacking=lacking)
+        return _Expected("new" if last is None else "changed", requests, missing=missing)

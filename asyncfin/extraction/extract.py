@@ -19,7 +19,7 @@ from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import written_question
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run
-from asyncfin.extraction.store import WorkerThread, place_of, store_at
+from asyncfin.extraction.store import place_of, store_at
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
@@ -105,13 +105,14 @@ async def extract(
             returns one, in a module that workers can import; it takes the token from their environment.
         entity_ids: the entities; duplicates are dropped.
         select: the series. A Select with `where` needs a `name`. Ids and words that an entity's
-            catalogue does not have are not a failure: the report names them.
+            catalogue does not have are not a failure: the report names them as `missing`.
         periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
         to: the folder for the files, or a URL such as ``s3://bucket/prefix`` (``gs``, ``az``; extra
-            ``store``). The journal or lock is next to it, under the same name with ``.journal``.
+            ``store``). The lock is next to it, under the same name with ``.journal``.
         value_version: ``"original"`` or ``"latest_restated"``.
         on_error: ``"continue"``: a failed entity is reported; ``"raise"``: it ends the run.
-        refresh: whether to read unchanged entities again.
+        refresh: whether to read unchanged entities again. A file is unchanged if its footer can be read and
+            names the question and the publication: damage elsewhere in it is repaired by a refresh only.
         replace: whether the files of another question in the folder are to be deleted first.
         wait: whether to sleep until a used-up allowance returns; otherwise the run ends.
         allow_unknown: whether to continue if the first three entities have nothing of the question,
@@ -161,18 +162,17 @@ async def extract(
     _check_progress("progress", progress)
     tracker = Tracker(len(ids), progress, asyncio.get_running_loop().time)
     place = await checked_place(to)
-    async with WorkerThread() as thread:
-        store = store_at(place, question, thread, clock, lock=lock)
-        try:
-            # Before a request is spent: who may not write here has nothing to read for.
-            await store.open(replace=replace, stop=options.stop)
-            if isinstance(client, Client):
-                report = await Run(client, question, store, thread, tracker, options).over(ids)
-            else:
-                assert executor is not None
-                driver = Driver(client, question, place, store, tracker, options, chunk)
-                report = await driver.over(executor, ids)
-        finally:
-            await store.aclose()
+    store = store_at(place, question, lock=lock)
+    try:
+        # Before a request is spent: what can't be written need not be read.
+        await store.open(replace=replace, stop=options.stop)
+        if isinstance(client, Client):
+            report = await Run(client, question, store, tracker, options).over(ids)
+        else:
+            assert executor is not None
+            driver = Driver(client, question, place, store, tracker, options, chunk)
+            report = await driver.over(executor, ids)
+    finally:
+        await store.files.aclose()
     report.raise_for_unknown()
     return report

@@ -1,7 +1,7 @@
-"""Where an extraction stands on disk, and that only one run works there at a time.
+"""The folders of an extraction on disk, and the lock that keeps two runs apart.
 
-The data folder holds nothing but one Parquet file an entity, so that every reader can be pointed at
-it. The journal, the lock and files still being written stand in a folder beside it.
+The data folder contains one Parquet file per entity and nothing else, so that readers can take it for one
+table. The lock and unfinished files are in a folder next to it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
@@ -20,11 +20,14 @@ from urllib.request import url2pathname
 from attrs import frozen
 
 from asyncfin.errors import ArgumentError, ManifestMismatchError
+from asyncfin.extraction.parquet import Footer, read_footer
 from asyncfin.local import try_lock
 
 # File systems take 255 bytes, of which ".parquet" is a part.
 _LONGEST = 247
 _BESIDE = ".journal"
+_LOCK = "lock"
+# Earlier versions kept a journal of the files, and damaged ones under names that begin alike.
 _JOURNAL = "journal.sqlite"
 _TRIAL = ".asyncfin-trial"
 
@@ -50,7 +53,7 @@ class Folder:
 
     Attributes:
         data: the folder of the Parquet files.
-        beside: the folder of all else, which has the same name and ``.journal``.
+        beside: the folder of the lock and of unfinished files, which has the same name and ``.journal``.
     """
 
     data: Path
@@ -61,29 +64,30 @@ class Folder:
         """Return the places for a data folder, which need not exist; a ``file:`` URL names one too.
 
         Raises:
-            ArgumentError: it is something other than a folder, or in the way of another extraction, or no
-                folder can stand beside it on the same file system.
+            ArgumentError: it is not a folder, is part of another extraction, or no folder can be next to it
+                on the same file system.
         """
         data = _resolved(to)
         if os.path.lexists(data) and not data.is_dir():
-            raise ArgumentError(f"{data} is no folder: name one, or a path where nothing stands yet")
-        # A rename within one file system is whole or not at all; between two it is a copy.
+            raise ArgumentError(f"{data} is not a folder; give a folder or a new path")
+        # A rename within one file system is atomic; between two it is a copy.
         if os.path.ismount(data):
             raise ArgumentError(
-                f"{data} is no place for files: name a folder within, such as {data / 'extraction'};"
-                " the journal stands beside it, on the same file system"
+                f"{data} is a mount point; give a folder within it, such as {data / 'extraction'}:"
+                " unfinished files are written next to the folder, on the same file system"
             )
         folder = cls._of(data)
-        if os.path.exists(data / _JOURNAL):
-            raise ArgumentError(f"{data} holds the journal of an extraction: name another folder")
-        if os.path.exists(cls._of(folder.beside).journal):
+        if folder._of(folder.beside).is_extraction:
             raise ArgumentError(
-                f"the journal would stand in {folder.beside}, whose files are of another extraction"
+                f"{folder.beside} is where the lock would be, and it has the files of another extraction"
             )
-        for place in data.parents:
-            within = place.name.endswith(_BESIDE) and os.path.exists(place / _JOURNAL)
-            if within or os.path.exists(cls._of(place).journal):
-                raise ArgumentError(f"{data} lies within another extraction, {place}: name another folder")
+        for place in (data, *data.parents):
+            if place.name.endswith(_BESIDE):
+                owner = cls._of(place.with_name(place.name.removesuffix(_BESIDE)))
+                if owner.is_extraction:
+                    raise ArgumentError(f"{data} is the lock folder of {owner.data}, or in it; give another")
+            if place != data and cls._of(place).is_extraction:
+                raise ArgumentError(f"{data} is in another extraction, {place}; give another folder")
         return folder
 
     @classmethod
@@ -91,9 +95,16 @@ class Folder:
         return cls(data, data.parent / f"{data.name}{_BESIDE}")
 
     @property
-    def journal(self) -> Path:
-        """The SQLite file of what is known of each entity."""
-        return self.beside / _JOURNAL
+    def is_extraction(self) -> bool:
+        """Whether a run has used it: there is its lock, or a file with the footer of an extraction."""
+        return self.lock.exists() or any(
+            self.owned_footer(path) is not None for path in _matching(self.data, "*.parquet")
+        )
+
+    @property
+    def lock(self) -> Path:
+        """The file that a run locks."""
+        return self.beside / _LOCK
 
     def file(self, entity_id: str) -> Path:
         """Return an entity's Parquet file."""
@@ -104,35 +115,63 @@ class Folder:
         return self.beside / f"{token_hex(16)}.part"
 
     def files(self) -> tuple[Path, ...]:
-        """Return what readers would take for part of the table, at whatever depth."""
-        # At any depth, since readers of a folder of Parquet files look into its folders too.
+        """Return what readers would take for part of the table, at any depth."""
         return tuple(self.data.rglob("*.parquet"))
 
-    def refuse(self, path: Path) -> None:
-        """Refuse a file in the data folder that does not belong to an extraction.
+    def footer(self, path: Path) -> Footer | None:
+        """Return the footer of a file that is where its entity's file belongs; None if it is foreign.
 
         Raises:
-            ManifestMismatchError: always, unless it has been deleted meanwhile.
+            ValueError: it is not a Parquet file, or a damaged one.
+            OSError: it can't be read.
+        """
+        footer = read_footer(path)
+        return footer if footer is not None and self.file(footer.entity_id) == path else None
+
+    def owned_footer(self, path: Path) -> Footer | None:
+        """Return the same, None also if the file can't be read."""
+        try:
+            return self.footer(path)
+        except (OSError, ValueError):
+            return None
+
+    def may_be_damaged(self, path: Path) -> bool:
+        """Return whether a file that is not readable as Parquet has the name of an entity's file."""
+        return path.parent == self.data and path.name.startswith("O-")
+
+    def refuse(self, path: Path) -> None:
+        """Refuse a file in the data folder that does not belong to the extraction.
+
+        Raises:
+            ManifestMismatchError: always, unless it has been deleted by now.
         """
         if os.path.lexists(path):
             raise ManifestMismatchError(
-                f"{self.data} holds {path.relative_to(self.data)}, which no journal beside it knows, nor"
-                " does it say that it is of an extraction, and readers would take it for part of the table:"
-                " remove it, or name another folder"
+                f"{self.data} contains {path.relative_to(self.data)}, which is not an extraction's file, and"
+                " readers would take it for part of the table: remove it, or give another folder"
             )
 
     def refuse_inner(self) -> None:
-        """Refuse a new folder around another extraction, which it would lock out.
+        """Refuse a new folder around another extraction, or next to a database of something else.
 
         Raises:
-            ManifestMismatchError: it holds one.
+            ManifestMismatchError: there is one.
         """
-        for place in () if self.journal.exists() else (self.data, self.beside):
-            for path in place.rglob(f"*{_BESIDE}/{_JOURNAL}"):
-                raise ManifestMismatchError(f"{place} holds another extraction, {path}: name another folder")
+        if self.is_extraction:
+            return
+        for place in (self.data, self.beside):
+            for path in _matching(place, f"**/*{_BESIDE}/{_LOCK}"):
+                raise ManifestMismatchError(
+                    f"{place} contains another extraction, {path}; give another folder"
+                )
+        journal = self.beside / _JOURNAL
+        if journal.exists() and journal.stat().st_size:
+            raise ManifestMismatchError(
+                f"{journal} is not of an extraction; remove it or give another folder"
+            )
 
     def make(self) -> None:
-        """Make the folders where they are missing.
+        """Make the folders that do not exist.
 
         Raises:
             ManifestMismatchError: as for `refuse_inner`.
@@ -143,13 +182,12 @@ class Folder:
         self.beside.mkdir(exist_ok=True)
 
     def try_out(self) -> None:
-        """Find out whether a file can be renamed into the data folder, before requests are spent on one.
+        """Rename a file into the data folder, before requests are spent on one.
 
         Raises:
-            OSError: it can't: it is read-only, or on another file system than the journal.
+            OSError: it is read-only, or on another file system than the folder of unfinished files.
         """
         TemporaryFile(dir=self.data).close()
-        # A rename from the journal's folder, as each finished file is one: it also finds two file systems.
         written, placed = self.beside / _TRIAL, self.data / _TRIAL
         written.touch()
         try:
@@ -160,9 +198,10 @@ class Folder:
             placed.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Delete what killed runs have left unfinished."""
-        for path in self.beside.glob("*.part"):
-            path.unlink(missing_ok=True)  # a worker that passes for dead may delete its own meanwhile
+        """Delete what killed runs have left unfinished, and the journal of an earlier version."""
+        for pattern in ("*.part", f"{_JOURNAL}*"):
+            for path in self.beside.glob(pattern):
+                path.unlink(missing_ok=True)  # a worker that was taken for dead may delete its own too
 
     def place(self, part: Path, entity_id: str) -> None:
         """Put an entity's finished file in place: readers see the previous file, or this one.
@@ -176,7 +215,7 @@ class Folder:
         self.flush_names()
 
     def flush_names(self) -> None:
-        """Make renamings and deletions outlast a loss of power, where directories can be flushed."""
+        """Make renamings and deletions durable, where directories can be flushed."""
         if os.name == "posix":
             with naming(self.data):
                 names = os.open(self.data, os.O_RDONLY)
@@ -187,21 +226,26 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs away. The lock ends with the process, however it ends.
+        """Exclude other runs. The lock ends with the process, however it ends.
 
         Raises:
-            ManifestMismatchError: another run is at work here.
+            ManifestMismatchError: another run is using the folder.
         """
         # Never deleted: a run could then hold the lock of a file that the next one does not see.
-        path = self.beside / "lock"
-        with naming(path):
-            lock = path.open("ab")
+        with naming(self.lock):
+            lock = self.lock.open("ab")
         with lock:
-            with naming(path):
+            with naming(self.lock):
                 held = try_lock(lock.fileno())
             if not held:
                 raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
             yield
+
+
+def _matching(place: Path, pattern: str) -> Iterator[Path]:
+    """Yield what matches below a place; nothing where it can't be looked at."""
+    with suppress(PermissionError, NotADirectoryError):
+        yield from place.glob(pattern)
 
 
 def _resolved(to: str | os.PathLike[str]) -> Path:
@@ -210,24 +254,24 @@ def _resolved(to: str | os.PathLike[str]) -> Path:
     if address[:5].lower() == "file:":
         url = urlsplit(address)
         if url.netloc not in ("", "localhost") or url.path[:1] != "/" or url.query or url.fragment:
-            raise ArgumentError(f"{address!r} is no folder of this machine: write file:///path")
+            raise ArgumentError(f"{address!r} is not a folder of this machine; write file:///path")
         to = url2pathname(url.path)
     elif found := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/|(?i:s3|gs|az):", address):
         raise ArgumentError(
-            f"{found[0]}... is no address of a place for files: name s3://bucket/prefix, or the like with"
-            " gs or az, or the path or file: URL of a folder"
+            f"{found[0]}... is not an address that files can be written to; give s3://bucket/prefix, the same"
+            " with gs or az, or the path or file: URL of a folder"
         )
     try:
         data = Path(os.path.realpath(to))
         str(data).encode()
     except ValueError:
         shown = os.path.abspath(to)
-        raise ArgumentError(f"{shown!r} is no path in UTF-8, which Parquet files need") from None
+        raise ArgumentError(f"{shown!r} is not a path in UTF-8, which Parquet files need") from None
     return data
 
 
 def file_name(entity_id: str) -> str:
-    """Return an id as file names and keys can hold it: with %XX, a long one as its beginning and its hash."""
+    """Return an id as part of a file name or key: with %XX, a long one as its beginning and its hash."""
     name = quote(entity_id, safe="")
     if len(name) <= _LONGEST:
         return name

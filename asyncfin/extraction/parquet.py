@@ -1,20 +1,23 @@
-"""One entity's Parquet file: made whole in memory, and read back for what it says of itself.
+"""One entity's Parquet file: encoded in memory, and its footer read back.
 
-pyarrow is imported inside.
+The footer is the record of an extraction: the entity, the publication, the question, what the entity does
+not have of it, and what it cost. pyarrow is imported inside.
 """
 
 from __future__ import annotations
 
 import json
-from hashlib import sha256
+import os
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
 from asyncfin.errors import own_version
-from asyncfin.extraction.question import Lacking, SharedQuestion, canonical
+from asyncfin.extraction.question import SharedQuestion, canonical, text_hash
 from asyncfin.extraction.strict import structure
+from asyncfin.plan.question import Missing
 from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel
 
@@ -25,22 +28,20 @@ _METADATA = b"asyncfin"
 
 @frozen
 class Written:
-    """What is known of the file of an entity.
+    """What the footer of an entity's file says, and its size.
 
     Attributes:
         dataset_id: its publication.
         rows, bytes: its size.
-        sha256: the hash of its content; empty where it is not known to be whole.
         requests: how many the extraction took, everything counted.
-        lacking: the asked ids and words that the catalogue lacks.
+        missing: the ids and words of the question that the entity does not have, by field.
     """
 
     dataset_id: str
     rows: int
     bytes: int
-    sha256: str
     requests: int
-    lacking: Lacking
+    missing: Missing
 
 
 @frozen
@@ -53,12 +54,25 @@ class EntityFile:
 
 
 @frozen
-class Footer:
-    """What a file's own metadata says: whose it is, and of which question, as canonical text."""
+class Found:
+    """A file of an extraction, in its place. `question` is the hash of its question's text."""
 
     entity_id: str
     question: str
     written: Written
+
+
+@frozen
+class Footer:
+    """The metadata of a file: of which entity it is, and of which question, as canonical text."""
+
+    entity_id: str
+    question: str
+    written: Written
+
+    @property
+    def found(self) -> Found:
+        return Found(self.entity_id, text_hash(self.question), self.written)
 
 
 @frozen
@@ -68,11 +82,11 @@ class _About:
     entity_id: str
     dataset_id: str
     question: dict[str, Any]
-    lacking: Lacking
+    missing: Missing
     requests: int = 0
 
 
-def encode(panel: Panel, question: SharedQuestion, *, requests: int, lacking: Lacking) -> EntityFile:
+def encode(panel: Panel, question: SharedQuestion, *, requests: int, missing: Missing) -> EntityFile:
     """Return a panel's table as a Parquet file, all values decoded.
 
     Raises:
@@ -81,56 +95,56 @@ def encode(panel: Panel, question: SharedQuestion, *, requests: int, lacking: La
     pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
     table = panel.to_arrow()
     (about,) = json.loads(table.schema.metadata[_METADATA])["panels"]
-    # The panel knows what was asked of this entity; the file says what was asked of all.
+    # The panel knows the question as this entity was asked it; the file names the one for all entities.
     about["select"] = str(question.select) if question.select.where is None else question.select.name
     about |= {
         "question": json.loads(question.text),
-        "lacking": dict(lacking),
+        "missing": dict(missing),
         "requests": requests,
         "version": own_version(),
     }
     table = table.replace_schema_metadata({_METADATA: json.dumps({"panels": [about]})})
-    # In memory, so that its hash is known before anything is written.
     stream = pa.BufferOutputStream()
-    # Page checksums let a file be verified when nothing else is left that knows its hash.
+    # With page checksums, so that a reader can verify a file.
     parquet.write_table(
         table, stream, compression="zstd", row_group_size=_ROWS_A_GROUP, write_page_checksum=True
     )
     content: bytes = stream.getvalue().to_pybytes()
-    written = Written(
-        panel.dataset.dataset_id,
-        table.num_rows,
-        len(content),
-        sha256(content).hexdigest(),
-        requests,
-        lacking,
-    )
+    written = Written(panel.dataset.dataset_id, table.num_rows, len(content), requests, missing)
     return EntityFile(panel.dataset.entity_id, written, content)
 
 
 def read_footer(file: Path | bytes) -> Footer | None:
-    """Return what a file, or its end, says of itself; None where it is of no extraction, or can't be read.
+    """Return the footer of a file, or of its end; None if it is a Parquet file of something else.
 
-    Its `sha256` is empty: `verified_hash` reads the whole file.
+    Raises:
+        ValueError: it is not a Parquet file, or a damaged one.
+        OSError: it can't be read.
     """
     pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
-    try:
-        found = parquet.read_metadata(file if isinstance(file, Path) else pa.BufferReader(file))
-        size = file.stat().st_size if isinstance(file, Path) else len(file)
-        (described,) = json.loads(found.metadata[_METADATA])["panels"]
-        about = structure(described, _About)
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+    # Opened here: pyarrow raises OSError for a damaged file too.
+    with file.open("rb") if isinstance(file, Path) else BytesIO(file) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        try:
+            found = parquet.read_metadata(stream)
+        except (OSError, pa.ArrowException) as error:
+            raise ValueError(f"not a Parquet file: {error}") from None
+    if found.metadata is None or _METADATA not in found.metadata:
         return None
-    written = Written(about.dataset_id, found.num_rows, size, "", about.requests, about.lacking)
+    try:
+        panels = json.loads(found.metadata[_METADATA])["panels"]
+        # Also the metadata of a panel's table that a user has saved, which do not have the question.
+        if len(panels) != 1 or "question" not in panels[0]:
+            return None
+        about = structure(with_missing(panels[0]), _About)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"a damaged footer: {error}") from None
+    written = Written(about.dataset_id, found.num_rows, size, about.requests, about.missing)
     return Footer(about.entity_id, canonical(about.question), written)
 
 
-def verified_hash(file: Path) -> str:
-    """Return the hash of a file all of whose pages match their checksums; empty where one does not."""
-    pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
-    content = file.read_bytes()
-    try:
-        parquet.read_table(pa.BufferReader(content), page_checksum_verification=True)
-    except (OSError, ValueError, pa.ArrowException):
-        return ""
-    return sha256(content).hexdigest()
+def with_missing(described: Any) -> Any:
+    """Return metadata with the key `missing`, which was called `lacking` once."""
+    if isinstance(described, dict) and "missing" not in described and "lacking" in described:
+        return described | {"missing": described["lacking"]}
+    return described

@@ -13,9 +13,9 @@ from typing import Protocol
 from attrs import define, field, frozen
 
 from asyncfin.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Waited, Waiting
-from asyncfin.extraction.question import Lacking
 from asyncfin.extraction.report import EntityReport
 from asyncfin.model.words import lasting
+from asyncfin.plan.question import Missing
 
 _log = logging.getLogger("asyncfin")
 # The run that a task works for: observers are called in the task of the request.
@@ -51,7 +51,7 @@ class ExtractProgress:
     seconds: float
     waiting: str | None = None
     ended: EntityReport | None = None
-    unknown: Lacking = field(factory=dict)
+    unknown: Missing = field(factory=dict)
 
 
 class OnProgress(Protocol):
@@ -75,7 +75,7 @@ class Tracker:
     time: Callable[[], float]
     waits: float = 0.0
     requests: int = 0
-    unknown: Lacking = field(factory=dict)
+    unknown: Missing = field(factory=dict)
     _began: float = field(init=False)
     _spent: Counter[str] = field(factory=Counter)
     _states: Counter[str] = field(factory=Counter)

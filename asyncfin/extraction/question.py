@@ -14,10 +14,7 @@ from asyncfin.errors import SelectionError, bounded
 from asyncfin.model.period import Exact, Period, PeriodSelection, describe, resolve
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
-from asyncfin.plan.question import Missing
 from asyncfin.table.columns import COLUMNS
-
-Lacking = Missing
 
 
 @frozen

@@ -16,8 +16,8 @@ from asyncfin.errors import (
     SelectionError,
     bounded,
 )
-from asyncfin.extraction.question import Lacking
 from asyncfin.model.words import counted, lasting
+from asyncfin.plan.question import Missing
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
 # What would fail all other entities too: it ends the run, and is no failure of an entity.
@@ -57,7 +57,7 @@ class EntityReport:
         rows: the rows of that file; 0 without one.
         bytes: its size; 0 without one.
         requests: how many this run spent on it.
-        lacking: the asked ids and words that its catalogue lacks, by field.
+        missing: the ids and words of the question that the entity does not have, by field.
         failure: the error's class, message, status, code and request id.
         path: the path of that file, or its URL; None where there is no `dataset_id`.
     """
@@ -68,7 +68,7 @@ class EntityReport:
     rows: int = 0
     bytes: int = 0
     requests: int = 0
-    lacking: Lacking = field(factory=dict)
+    missing: Missing = field(factory=dict)
     failure: Failure | None = None
     path: str | None = None
 
@@ -88,16 +88,14 @@ class ExtractReport:
             that were read, where those have nothing of the question at all.
         complaint: what one of the entities says of those names, with what comes close; None where no
             catalogue was read.
-        repaired: what had to be done to the journal; None where nothing had.
     """
 
     entities: tuple[EntityReport, ...]
     seconds: float
     waits: float
     stopped: Stopped | None = None
-    unknown: Lacking = field(factory=dict)
+    unknown: Missing = field(factory=dict)
     complaint: str | None = None
-    repaired: str | None = None
 
     @property
     def done(self) -> tuple[EntityReport, ...]:
@@ -168,13 +166,11 @@ class ExtractReport:
             f"{counted(self.requests, 'request')} in {lasting(self.seconds)}",
             f"{counted(self.rows, 'row')}, {size}",
         ]
-        lacks = sum(bool(each.lacking) for each in self.entities)
-        if lacks:
-            lines.append(f"entities that lack some of what was asked for: {lacks:,}")
-            lines += _lacked(self.entities)
+        incomplete = sum(bool(each.missing) for each in self.entities)
+        if incomplete:
+            lines.append(f"entities that do not have all of the question: {incomplete:,}")
+            lines += _missing(self.entities)
         lines += failures(self.failed)
-        if self.repaired is not None:
-            lines.append(self.repaired)
         if self.stopped is not None:
             lines.append(f"ended early: {self.stopped}")
         return "\n".join(lines)
@@ -194,13 +190,13 @@ class ExtractReport:
         return document(str(self).split("\n"), [table] if rows else [], notes)
 
 
-def _lacked(entities: Iterable[EntityReport], most: int = 5) -> list[str]:
-    """Return a line for each id or word that entities lack, those that most of them lack first."""
+def _missing(entities: Iterable[EntityReport], most: int = 5) -> list[str]:
+    """Return a line for each id or word that entities do not have, the most frequent ones first."""
     counts = Counter(
-        (field, name) for each in entities for field, names in each.lacking.items() for name in names
+        (field, name) for each in entities for field, names in each.missing.items() for name in names
     )
     lines = [
-        f"lacking: {field} {name!r} in {counted(count, 'entity', 'entities')}"
+        f"missing: {field} {name!r} in {counted(count, 'entity', 'entities')}"
         for (field, name), count in counts.most_common(most)
     ]
     return lines + ([f"and {len(counts) - most:,} more ids and words"] if len(counts) > most else [])
@@ -214,27 +210,27 @@ class UnknownToAllError(SelectionError):
         self.extract_report = report
 
 
-def named(lacking: Lacking) -> str:
+def named(missing: Missing) -> str:
     """Return ids and words with their fields, for people."""
-    return "; ".join(f"{field} {', '.join(map(repr, names))}" for field, names in lacking.items())
+    return "; ".join(f"{field} {', '.join(map(repr, names))}" for field, names in missing.items())
 
 
-def lacking_in_all(each: Iterable[Lacking]) -> Lacking:
-    """Return the names that all of these lack, by field, in the order of the first; empty without any."""
+def missing_in_all(each: Iterable[Missing]) -> Missing:
+    """Return the names that are missing in all of these, by field, in the order of the first."""
     first, *others = [*each] or [{}]
     sets = [{field: set(names) for field, names in other.items()} for other in others]
     common = {
-        field: tuple(name for name in names if all(name in lacked.get(field, ()) for lacked in sets))
+        field: tuple(name for name in names if all(name in other.get(field, ()) for other in sets))
         for field, names in first.items()
     }
     return {field: names for field, names in common.items() if names}
 
 
-def unknown_to_all(entities: Sequence[EntityReport]) -> Lacking:
-    """Return the names that every entity lacks; nothing while one is failed or left: it may have them."""
+def unknown_to_all(entities: Sequence[EntityReport]) -> Missing:
+    """Return the names that no entity has; nothing while one is failed or left: it may have them."""
     if any(each.state in ("failed", "left") for each in entities):
         return {}
-    return lacking_in_all(each.lacking for each in entities)
+    return missing_in_all(each.missing for each in entities)
 
 
 def failures(failed: Iterable[EntityReport], most: int = 20) -> list[str]:

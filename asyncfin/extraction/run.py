@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Literal, TypeAlias
 
+from anyio import CapacityLimiter, to_thread
 from attrs import define, field, frozen
 
 from asyncfin import checks
@@ -28,19 +29,20 @@ from asyncfin.errors import (
 from asyncfin.extraction.entity import read
 from asyncfin.extraction.parquet import encode
 from asyncfin.extraction.progress import Tracker
-from asyncfin.extraction.question import Lacking, SharedQuestion
+from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import (
     EntityReport,
     EntityState,
     ExtractReport,
     Failure,
     Stopped,
-    lacking_in_all,
+    missing_in_all,
     named,
     unknown_to_all,
 )
-from asyncfin.extraction.store import Store, WorkerThread
+from asyncfin.extraction.store import Store
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.plan.question import Missing
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.tasks import bounded
 
@@ -82,28 +84,29 @@ class Run:
     _client: Client
     _question: SharedQuestion
     _store: Store
-    _thread: WorkerThread
     _tracker: Tracker
     _options: Options
+    # One at a time: encoding takes memory, and the interpreter's lock.
+    _encoding: CapacityLimiter = field(factory=partial(CapacityLimiter, 1))
     _reading: asyncio.Semaphore = field(factory=partial(asyncio.Semaphore, _READ_AT_FIRST))
     _done: int = 0  # since the allowance was last used up
     _stopped: Stopped | None = None
-    _first: list[tuple[Lacking, bool]] = field(factory=list)  # what they lack, and whether that is all
+    _first: list[tuple[Missing, bool]] = field(factory=list)  # what they lack, and whether that is all
     found_nothing: bool = False  # whether the first entities have nothing, because of names that they lack
     _example: Catalogue | None = None  # the last one that lacked something
 
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:
         """Return the report on all entities."""
         by_id = await self._entities(ids)
-        unknown: Lacking = {}
+        unknown: Missing = {}
         if self._in_doubt:
-            read = (each.lacking for each in by_id.values() if each.state in ("done", "unchanged"))
-            unknown = lacking_in_all(read)
+            read = (each.missing for each in by_id.values() if each.state in ("done", "unchanged"))
+            unknown = missing_in_all(read)
             if not unknown:  # one that was being read meanwhile has something
                 self.found_nothing = False
                 by_id |= await self._entities(tuple(each for each in ids if by_id[each].state == "left"))
         entities = tuple(by_id[entity_id] for entity_id in ids)
-        unknown = unknown or await self._thread.run(partial(unknown_to_all, entities))
+        unknown = unknown or await asyncio.to_thread(unknown_to_all, entities)
         return ExtractReport(
             entities,
             self._tracker.seconds,
@@ -111,7 +114,6 @@ class Run:
             self._stopped,
             unknown,
             self._example.complaint(unknown) if self._example and unknown else None,
-            self._store.repaired,
         )
 
     async def _entities(self, ids: tuple[str, ...]) -> dict[str, EntityReport]:
@@ -136,10 +138,9 @@ class Run:
     async def _entity(self, entity_id: str, has_file: bool) -> EntityReport:
         """Return the report on one entity: "left" if the run ends before its turn."""
         while not self._ending:
-            self._store.check()
-            began = self._options.clock()
+            self._store.files.check()
             try:
-                if (report := await self._read(entity_id, has_file, began)) is not None:
+                if (report := await self._read(entity_id, has_file)) is not None:
                     return self._tracker.ended(report)
             except (AuthenticationError, BucketUnavailableError) as error:
                 self._stopped = self._stopped or error
@@ -152,37 +153,35 @@ class Run:
                     await sleep_until(error.resume_at, entity_id, self._tracker, self._options)
             except FAILURES as error:
                 spent, failure = self._tracker.spent(entity_id), Failure.of(error)
-                await self._store.note_failed(entity_id, failure, spent, began)
                 if self._options.on_error == "raise":
                     raise
                 return self._tracker.ended(EntityReport(entity_id, "failed", requests=spent, failure=failure))
         return EntityReport(entity_id, "left", requests=self._tracker.spent(entity_id))
 
-    async def _read(self, entity_id: str, has_file: bool, began: datetime) -> EntityReport | None:
+    async def _read(self, entity_id: str, has_file: bool) -> EntityReport | None:
         """Read an entity whose file is not of the current publication; None: the run ends before its turn."""
         dataset = None
         if has_file and not self._options.refresh:
             dataset = await self._client.dataset(entity_id)
             if await self._store.is_current(dataset):
-                await self._store.note_unchanged(entity_id, began)
                 return self._report(entity_id, "unchanged")
         # Held until the file is in place: what is read and not written is lost when an allowance ends.
         async with self._reading:
             if self._ending:
                 return None
             answer = await read(self._client, self._question, entity_id, "extract", dataset)
-            await self._put(answer, began)
+            await self._put(answer)
         self._done += 1
         if self._done % _DONE_FOR_ONE_MORE == 0:
             # One more may read: see `_DONE_FOR_ONE_MORE`.
             self._reading.release()
         return self._report(entity_id, "done")
 
-    async def _put(self, answer: EntityAnswer, began: datetime) -> None:
+    async def _put(self, answer: EntityAnswer) -> None:
         assert answer.panel is not None
         requests = self._tracker.spent(answer.entity_id)
-        make = partial(encode, answer.panel, self._question, requests=requests, lacking=answer.missing)
-        await self._store.put(await self._thread.run(make), began)
+        make = partial(encode, answer.panel, self._question, requests=requests, missing=answer.missing)
+        await self._store.put(await to_thread.run_sync(make, limiter=self._encoding))
         if answer.missing:
             self._example = answer.panel.catalogue
         if len(self._first) < ENOUGH_TO_DOUBT:
@@ -193,7 +192,7 @@ class Run:
 
     def _judge_first(self) -> None:
         """Report the names that the first entities all lack; end the run if nothing is left to write."""
-        unknown = lacking_in_all(lacking for lacking, _ in self._first)
+        unknown = missing_in_all(missing for missing, _ in self._first)
         if not unknown or self._example is None:
             return
         self._tracker.unknown = unknown
@@ -217,8 +216,8 @@ class Run:
             written.rows,
             written.bytes,
             self._tracker.spent(entity_id),
-            written.lacking,
-            path=self._store.path(entity_id),
+            written.missing,
+            path=self._store.files.path(entity_id),
         )
 
 

@@ -1,4 +1,4 @@
-"""Reads back what an extraction has written down: wrong types are an error, never coerced."""
+"""Reads what an extraction has written: wrong types are an error, never coerced."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _converter = Converter(detailed_validation=False)
 def _exactly(value: Any, kind: type[T]) -> T:
     # cattrs would make "None" of None, 1 of 1.9 and 1.0 of True.
     if type(value) is not kind:
-        raise TypeError(f"{value!r:.100} is no {kind.__name__}")
+        raise TypeError(f"{value!r:.100} is not a {kind.__name__}")
     return value
 
 
-def _lacking(value: Any, _: Any) -> Mapping[str, tuple[str, ...]]:
+def _missing(value: Any, _: Any) -> Mapping[str, tuple[str, ...]]:
     return {
         _exactly(field, str): tuple(_exactly(name, str) for name in _exactly(names, list))
         for field, names in _exactly(value, dict).items()
@@ -29,7 +29,7 @@ def _lacking(value: Any, _: Any) -> Mapping[str, tuple[str, ...]]:
 
 for _kind in (str, int, float, bool):
     _converter.register_structure_hook(_kind, _exactly)
-_converter.register_structure_hook_func(lambda kind: kind == Mapping[str, tuple[str, ...]], _lacking)
+_converter.register_structure_hook_func(lambda kind: kind == Mapping[str, tuple[str, ...]], _missing)
 
 
 def structure(value: Any, kind: type[T]) -> T:

@@ -6,7 +6,6 @@ import asyncio
 import importlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, Executor, Future
-from datetime import datetime
 from inspect import isroutine
 from typing import Any
 
@@ -14,18 +13,18 @@ from attrs import define, evolve, field, frozen
 
 from asyncfin import checks
 from asyncfin.client import Client
-from asyncfin.clock import utc_now
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import Tracker
-from asyncfin.extraction.question import Lacking, SharedQuestion
+from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped, unknown_to_all
 from asyncfin.extraction.run import ENOUGH_TO_DOUBT, OnError, Options, Run, sleep_until
-from asyncfin.extraction.store import Store, WorkerThread, store_at
+from asyncfin.extraction.store import Store, store_at
 from asyncfin.model.select import Select
+from asyncfin.plan.question import Missing
 from asyncfin.tasks import wait_for_all
 
 MakeClient = Callable[[], Client]
@@ -126,15 +125,15 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
     check_client("what make_client returns", client)
     # It is the driver that waits, since a worker that sleeps is a worker less, and that doubts names.
     options = Options(on_error=chunk.on_error, refresh=chunk.refresh, allow_unknown=True)
-    async with client, WorkerThread() as thread:
-        store = store_at(chunk.place, chunk.question, thread, utc_now)
+    async with client:
+        store = store_at(chunk.place, chunk.question, lock=False)
         try:
             await store.join(dict(chunk.known), chunk.entity_ids)
             tracker = Tracker(len(chunk.entity_ids), None, asyncio.get_running_loop().time)
-            run = Run(client, chunk.question, store, thread, tracker, options)
+            run = Run(client, chunk.question, store, tracker, options)
             return ChunkResult(await run.over(chunk.entity_ids), store.known, run.found_nothing)
         finally:
-            await store.aclose()
+            await store.files.aclose()
 
 
 @define
@@ -151,7 +150,7 @@ class Driver:
     _doubtful: bool = field(init=False)  # whether the first entities may show that a name is misspelt
     _reports: dict[str, EntityReport] = field(factory=dict)
     _stopped: Stopped | None = None
-    _unknown: Lacking = field(factory=dict)
+    _unknown: Missing = field(factory=dict)
     _complaint: str | None = None
 
     @_doubtful.default
@@ -196,7 +195,6 @@ class Driver:
             self._stopped,
             unknown,
             self._complaint if unknown else None,
-            self._store.repaired,
         )
 
     @property
@@ -220,7 +218,6 @@ class Driver:
 
     async def _read_chunks(self, executor: Executor, chunks: list[list[str]]) -> None:
         """Send chunks, and gather their results; those that have not begun are taken back at the end."""
-        began = self._options.clock()
         sent: dict[asyncio.Future[ChunkResult], Future[ChunkResult]] = {}
         stop = asyncio.ensure_future(self._options.stop.wait())
         try:
@@ -237,8 +234,8 @@ class Driver:
                 # First what has come, then what has failed: it ends the run.
                 ended = [each for each in done if not each.cancelled()]
                 for each in sorted(ended, key=lambda each: each.exception() is not None):
-                    await self._gather(each.result(), began)
-                self._store.check()
+                    self._gather(each.result())
+                self._store.files.check()
                 if self._ending:
                     _take_back(sent.values())
         except BrokenExecutor:
@@ -265,7 +262,7 @@ class Driver:
             self._options.on_error,
         )
 
-    async def _gather(self, result: ChunkResult, began: datetime) -> None:
+    def _gather(self, result: ChunkResult) -> None:
         """Note and report what a worker has done."""
         report = result.report
         self._tracker.waits += report.waits
@@ -283,12 +280,8 @@ class Driver:
             # An earlier chunk may have spent requests on it before the allowance was used up.
             spent = self._tracker.spent(entity_id) + entity.requests
             self._reports[entity_id] = evolve(entity, requests=spent)
-            if entity.failure is not None:
-                await self._store.note_failed(entity_id, entity.failure, spent, began)
-            elif self._store.known.get(entity_id) == result.known[entity_id]:
-                await self._store.note_unchanged(entity_id, began)
-            else:
-                await self._store.note_written(entity_id, result.known[entity_id], began)
+            if entity.failure is None:
+                self._store.known[entity_id] = result.known[entity_id]
             self._tracker.add(entity)
 
 

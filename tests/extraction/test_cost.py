@@ -38,7 +38,7 @@ async def test_reading_the_catalogues_makes_the_count_exact(client: Client, fold
     assert (cost.requests, cost.guessed) == (report.requests, 0)
 
 
-async def test_the_journal_knows_what_an_entity_takes(client: Client, sandbox: Sandbox, folder: Path) -> None:
+async def test_the_footers_say_what_an_entity_takes(client: Client, sandbox: Sandbox, folder: Path) -> None:
     """A changed one is expected to cost what it did; a new one what the others do in the mean."""
     first = await extract(client, IDS[:4], Select(), Annual(), to=folder)
     sandbox.publish(COMPANIES[0])

@@ -85,7 +85,7 @@ async def test_what_else_deletes_unfinished_files_disturbs_no_run(
 
     report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=kill)
     assert len(report.done) == 1
-    assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
+    assert names(folder.parent / "night.journal") == ["lock"]
 
 
 async def test_an_unfinished_file_that_cannot_be_deleted_at_the_end_is_logged(
@@ -203,7 +203,8 @@ async def test_a_token_that_the_service_echoes_reaches_no_file_and_no_report(
     assert sandbox.token not in str(report) + repr(report)
     written = [path for path in folder.parent.rglob("*") if path.is_file()]
     assert all(sandbox.token.encode() not in path.read_bytes() for path in written)
-    assert b"no access with" in (folder.parent / "night.journal" / "journal.sqlite").read_bytes()
+    assert report.failed[0].failure is not None
+    assert "no access with" in report.failed[0].failure.message
 
 
 async def test_an_account_without_access_to_some_entities_gets_the_others(
@@ -238,8 +239,8 @@ async def test_an_account_without_access_to_some_entities_gets_the_others(
         ({"stop": 5}, "stop must be an Event or None"),
         ({"progress": 5}, "progress must be a function that is not async"),
         ({"progress": asyncio.sleep}, "progress must be a function that is not async"),
-        ({"to": "a\0b"}, "to: '.*a.x00b' is no path"),
-        ({"to": os.fsdecode(b"n\xe9")}, "to: '.*n.udce9' is no path in UTF-8"),
+        ({"to": "a\0b"}, "to: '.*a.x00b' is not a path"),
+        ({"to": os.fsdecode(b"n\xe9")}, "to: '.*n.udce9' is not a path in UTF-8"),
         ({"clock": None}, "clock must be a function that is not async"),
     ],
 )
@@ -269,11 +270,11 @@ except OSError as error:
 """
 
 
-@pytest.mark.parametrize("limit", [0, 1500, 6000, 20_000])
+@pytest.mark.parametrize("limit", [0, 6000])
 async def test_a_disk_that_takes_no_more_ends_the_run_and_spoils_nothing(
     sandbox: Sandbox, client: Client, folder: Path, limit: int
 ) -> None:
-    """Writing fails in the journal or a file: the error names it, and a later run goes on."""
+    """The error names the file, and a later run continues."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -294,7 +295,7 @@ async def test_a_disk_that_takes_no_more_ends_the_run_and_spoils_nothing(
     report = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(report.unchanged) <= len(whole)
     assert rows(folder) == annual(*FIRST)
-    assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
+    assert names(folder.parent / "night.journal") == ["lock"]
 
 
 @pytest.fixture(params=[0o555, 0o777])

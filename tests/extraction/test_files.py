@@ -43,10 +43,10 @@ async def test_four_readers_take_the_folder_for_one_table(client: Client, folder
 async def test_only_whole_files_stand_in_the_folder_and_little_beside_it(
     client: Client, folder: Path
 ) -> None:
-    """One file an entity, flat; beside it the journal and its lock."""
+    """One file per entity, flat; the lock is next to the folder."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     assert names(folder) == sorted(f"{entity_id}.parquet" for entity_id in IDS)
-    assert names(folder.parent / "night.journal") == ["journal.sqlite", "lock"]
+    assert names(folder.parent / "night.journal") == ["lock"]
 
 
 async def test_a_file_says_what_it_is(client: Client, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Where an extraction may stand, and how entities' files are called."""
 
+import shutil
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -36,7 +37,7 @@ async def test_what_is_no_folder_is_refused_before_anything_happens(
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name in ("file", "loop"):
         for ask in (extract, extract_cost):
-            with pytest.raises(SelectionError, match=rf"to: .*{name} is no folder"):
+            with pytest.raises(SelectionError, match=rf"to: .*{name} is not a folder"):
                 await ask(client, IDS, Select(), Annual(), to=tmp_path / name)
     assert (sandbox.log, names(tmp_path)) == ([], ["file", "loop"])
 
@@ -44,14 +45,14 @@ async def test_what_is_no_folder_is_refused_before_anything_happens(
 async def test_a_folder_within_another_extraction_is_refused(
     sandbox: Sandbox, client: Client, tmp_path: Path
 ) -> None:
-    """Readers of the outer one would meet its files, and those of its journal."""
+    """Readers of the outer one would meet its files, and unfinished ones."""
     await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night")
     before, spent = names(tmp_path), len(sandbox.log)
     for within, named in (
-        ("night/more", "lies within another extraction"),
-        ("night/more/and/more", "lies within another extraction"),
-        ("night.journal/more", "lies within another extraction"),
-        ("night.journal", "holds the journal of an extraction"),
+        ("night/more", "is in another extraction"),
+        ("night/more/and/more", "is in another extraction"),
+        ("night.journal/more", "is the lock folder of"),
+        ("night.journal", "is the lock folder of"),
     ):
         for ask in (extract, extract_cost):
             with pytest.raises(SelectionError, match=rf"to: .*{within} {named}"):
@@ -59,10 +60,10 @@ async def test_a_folder_within_another_extraction_is_refused(
     assert (names(tmp_path), len(sandbox.log)) == (before, spent)
 
 
-async def test_a_journal_is_put_into_no_other_extraction_s_folder(client: Client, tmp_path: Path) -> None:
-    """A journal is put into no other extraction's folder, whatever that one is called."""
+async def test_a_lock_is_put_into_no_other_extraction_s_folder(client: Client, tmp_path: Path) -> None:
+    """A lock is put into no other extraction's folder, whatever that one is called."""
     await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night.journal")
-    with pytest.raises(SelectionError, match=r"to: the journal would stand in .*night\.journal"):
+    with pytest.raises(SelectionError, match=r"to: .*night\.journal is where the lock would be"):
         await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night")
     assert [path.name for path in (tmp_path / "night.journal").iterdir()] == [f"{IDS[0]}.parquet"]
 
@@ -74,17 +75,28 @@ async def test_an_extraction_around_another_is_refused(
     """Though no file is in it yet, it is not locked out."""
     await extract(client, [NOBODY], Select(), Annual(), to=tmp_path / inner)
     for ask in (extract, extract_cost):
-        with pytest.raises(ManifestMismatchError, match="holds another extraction"):
+        with pytest.raises(ManifestMismatchError, match="contains another extraction"):
             await ask(client, IDS[:1], Select(), Annual(), to=tmp_path / outer)
     assert len((await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / inner)).done) == 1
 
 
-async def test_a_file_that_is_only_called_like_a_journal_is_in_nobody_s_way(
-    client: Client, tmp_path: Path
+@pytest.mark.parametrize("name", ["journal.sqlite", "lock", "O-1.parquet"])
+async def test_a_file_in_a_folder_above_that_is_not_of_an_extraction_is_ignored(
+    client: Client, tmp_path: Path, name: str
 ) -> None:
-    """In a folder above."""
-    (tmp_path / "journal.sqlite").write_bytes(b"")
+    """Neither a lock next to a folder nor a footer marks that folder as an extraction."""
+    (tmp_path / name).write_bytes(b"")
     assert len((await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "a" / "night")).done) == 1
+
+
+async def test_a_footer_marks_an_extraction_whose_lock_is_lost(client: Client, tmp_path: Path) -> None:
+    """A folder within it, and the folder that its lock will be in again, are refused."""
+    await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night")
+    shutil.rmtree(tmp_path / "night.journal")
+    for within in ("night/more", "night.journal", "night.journal/more"):
+        for ask in (extract, extract_cost):
+            with pytest.raises(SelectionError, match=f"to: .*{within}"):
+                await ask(client, IDS, Select(), Annual(), to=tmp_path / within)
 
 
 @given(st.lists(ids, unique=True, min_size=2))

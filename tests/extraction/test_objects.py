@@ -52,7 +52,7 @@ async def test_the_objects_hold_what_the_files_of_a_folder_hold(s3: S3, client: 
 async def test_a_second_run_sends_one_request_an_entity_and_reads_what_has_changed(
     s3: S3, client: Client, sandbox: Sandbox
 ) -> None:
-    """The objects say themselves of which publication and question they are: no journal is needed."""
+    """The objects' metadata name their publication and question."""
     first = await extract(client, IDS, Select(), Annual(), to=TO)
     again = await extract(client, IDS, Select(), Annual(), to=TO)
     assert (len(again.unchanged), again.requests) == (len(IDS), len(IDS))
@@ -98,13 +98,15 @@ async def test_objects_without_rows_keep_no_other_question_out(s3: S3, client: C
 
 
 async def test_a_copy_that_has_lost_its_metadata_is_known_by_its_footer(s3: S3, client: Client) -> None:
-    """A copy without metadata is known by its footer; one under another name is of no extraction."""
+    """A copy without metadata is known by its footer; one under another name is not an extraction's file."""
     await extract(client, IDS, Select(), Annual(), to=TO)
     for key in s3.names("night/"):
         obstore.put(s3.store, key, bytes(obstore.get(s3.store, key).bytes()))
     assert len((await extract(client, IDS, Select(), Annual(), to=TO)).unchanged) == len(IDS)
     obstore.copy(s3.store, f"night/{IDS[0]}.parquet", f"night/{IDS[0]}-copy.parquet")
-    with pytest.raises(ManifestMismatchError, match=rf"night/{IDS[0]}-copy\.parquet is of no extraction"):
+    with pytest.raises(
+        ManifestMismatchError, match=rf"night/{IDS[0]}-copy\.parquet is not an extraction's file"
+    ):
         await extract(client, IDS, Select(), Annual(), to=TO)
 
 
@@ -117,7 +119,7 @@ async def test_names_too_many_for_the_metadata_are_found_in_the_footer(s3: S3, c
         with pytest.raises(UnknownToAllError) as raised:
             await extract(client, IDS[:1], **asked)
         (entity,) = raised.value.extract_report.entities
-        assert (entity.state, dict(entity.lacking)) == (state, {"metric_ids": lost})
+        assert (entity.state, dict(entity.missing)) == (state, {"metric_ids": lost})
     attributes = obstore.get(s3.store, f"night/{IDS[0]}.parquet").attributes
     assert sum(len(name) + len(value) for name, value in attributes.items()) < 2048
 
@@ -128,7 +130,7 @@ async def test_a_key_that_is_not_ours_is_refused(s3: S3, client: Client, sandbox
     obstore.put(s3.store, "night/_SUCCESS", b"")
     obstore.put(s3.store, key, b"PAR1")
     for ask in (extract, extract_cost):
-        with pytest.raises(ManifestMismatchError, match=f"{key} is of no extraction.*remove it"):
+        with pytest.raises(ManifestMismatchError, match=f"{key} is not an extraction's file.*remove it"):
             await ask(client, IDS, Select(), Annual(), to=TO)
     obstore.delete(s3.store, key)
     assert sandbox.log == []
@@ -346,7 +348,7 @@ async def test_wrong_credentials_are_one_clear_error(
         ("s3://figures/a/../b", "no prefix of a bucket"),
         ("s3://key:hunter2@figures/night", "must not hold a user, a password"),
         ("s3://figures/night?signature=hunter2", "must not hold a user, a password"),
-        ("gs:/figures/night", "no address of a place"),
+        ("gs:/figures/night", "is not an address"),
     ],
 )
 async def test_a_wrong_address_is_refused_and_shows_no_secret(

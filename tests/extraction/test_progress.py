@@ -120,7 +120,7 @@ async def test_others_who_use_the_client_are_not_counted(client: Client, folder:
 
 
 async def test_two_runs_on_one_client_count_their_own_requests(client: Client, folder: Path) -> None:
-    """Both ask the same entities at once, and the journals know what each took."""
+    """Both ask the same entities at once, and the footers say what each took."""
     beside = folder.parent / "beside"
     one, other = await asyncio.gather(
         extract(client, IDS, Select(), Annual(), to=folder),

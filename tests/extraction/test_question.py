@@ -87,7 +87,7 @@ def test_every_selection_of_periods_has_its_own_hash() -> None:
 
 
 def test_a_predicate_counts_by_its_name() -> None:
-    """The journal can't hold a function; a name without one means nothing."""
+    """A footer can't contain a function; a name without one means nothing."""
 
     def named(name: str | None) -> str:
         return SharedQuestion(Select(where=lambda series: True, name=name), Annual()).hash
@@ -106,7 +106,7 @@ def test_the_hash_is_the_same_tomorrow() -> None:
 
 
 def test_the_text_of_a_question_is_written_once() -> None:
-    """The journal asks for it at every call, and 3,000 picked series take their time."""
+    """The store compares it at every call, and 3,000 picked series take their time."""
     question = SharedQuestion(Select("x"), Annual())
     assert (question.text is question.text, question.hash is question.hash) == (True, True)
 

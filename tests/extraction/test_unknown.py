@@ -72,7 +72,7 @@ async def test_a_rare_id_can_be_asked_for_all_the_same(client: Client, folder: P
     )
     report = await extract(client, IDS, asked, Annual(), to=folder, allow_unknown=True)
     assert len(report.done) == len(IDS)
-    assert [bool(each.lacking) for each in report.entities] == [True] * 5 + [False]
+    assert [bool(each.missing) for each in report.entities] == [True] * 5 + [False]
     other = folder.with_name("other")
     await extract(client, IDS[-1:], asked, Annual(), to=other)
     assert len((await extract(client, IDS, asked, Annual(), to=other)).done) == 5
@@ -111,7 +111,7 @@ async def test_an_address_that_no_store_answers_is_refused_and_makes_no_folder(
     """An address of an unknown store is refused and never taken for the name of a local folder."""
     monkeypatch.chdir(tmp_path)
     for ask in (extract, extract_cost):
-        with pytest.raises(ArgumentError, match=r"to: .*is no address"):
+        with pytest.raises(ArgumentError, match=r"to: .*is not an address"):
             await ask(client, IDS, Select(), Annual(), to=to)
     assert (names(tmp_path), sandbox.log) == ([], [])
 
@@ -124,7 +124,7 @@ async def test_a_file_address_of_no_folder_here_is_refused(
 ) -> None:
     """A file URL of another machine, without a path, or with a part that would be dropped is refused."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ArgumentError, match=r"to: .* is no folder of this machine: write file:///path"):
+    with pytest.raises(ArgumentError, match=r"to: .* is not a folder of this machine; write file:///path"):
         await extract(client, IDS, Select(), Annual(), to=to)
     assert (names(tmp_path), sandbox.log) == ([], [])
 

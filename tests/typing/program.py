@@ -377,7 +377,7 @@ async def extractions(client: Client, on_error: OnError, callback: OnProgress) -
     assert_type(cost.seconds, float | None)
     answer = await read_entity(client, ENTITY, Select("Revenue"), Annual())
     assert_type(answer, EntityAnswer)
-    assert_type(answer.lacking, Mapping[str, tuple[str, ...]])
+    assert_type(answer.missing, Mapping[str, tuple[str, ...]])
 
 
 async def backends(request: Request, client: Client, running: Callable[[], Client]) -> None:

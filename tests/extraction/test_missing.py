@@ -20,7 +20,7 @@ async def catalogues(client: Client) -> list[Catalogue]:
 
 
 def uneven(catalogues: list[Catalogue]) -> tuple[str, str]:
-    """A metric of the first company and one of the second, each lacking in the other."""
+    """A metric of the first company and one of the second, each missing in the other."""
     first, second = (set(each.by_metric) for each in catalogues[:2])
     return min(first - second), min(second - first)
 
@@ -31,7 +31,7 @@ async def test_an_entity_is_done_with_what_it_has(
     """Each file has the one metric that its entity knows, and the report names the other."""
     metrics = uneven(catalogues)
     report = await extract(client, IDS[:2], Select(metric_ids=metrics), Annual(), to=folder)
-    assert [dict(each.lacking) for each in report.done] == [
+    assert [dict(each.missing) for each in report.done] == [
         {"metric_ids": metrics[1:]},
         {"metric_ids": metrics[:1]},
     ]
@@ -52,7 +52,7 @@ async def test_an_entity_that_knows_none_of_the_ids_is_done_without_rows(
     assert [bool(each.rows) for each in report.done] == [True, False]
     since = len(sandbox.log)
     again = await extract(client, IDS[:2], Select(metric_ids=metric), Annual(), to=folder)
-    assert [dict(each.lacking) for each in again.unchanged] == [{}, {"metric_ids": (metric,)}]
+    assert [dict(each.missing) for each in again.unchanged] == [{}, {"metric_ids": (metric,)}]
     assert len(sandbox.log) == since + 2
 
 
@@ -75,7 +75,7 @@ async def test_a_word_that_an_entity_lacks_gives_no_rows(
     first, second = ({series.basis for series in each} for each in catalogues[:2])
     rare = min(first ^ second)
     report = await extract(client, IDS[:2], Select(basis=rare), FiscalRange(), to=folder)
-    assert [dict(each.lacking) for each in report.done] == [
+    assert [dict(each.missing) for each in report.done] == [
         {} if rare in known else {"basis": (rare,)} for known in (first, second)
     ]
     assert [bool(each.rows) for each in report.done] == [rare in first, rare in second]
@@ -103,14 +103,14 @@ NAMES = st.lists(st.sampled_from("abc"), unique=True).map(tuple)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["metric_ids", "series"]), NAMES), min_size=1, max_size=4))
-def test_unknown_is_what_all_lack_in_the_order_of_asking(lacking: list[dict[str, tuple[str, ...]]]) -> None:
+def test_unknown_is_what_all_lack_in_the_order_of_asking(missing: list[dict[str, tuple[str, ...]]]) -> None:
     """Field by field; fields of which nothing is left are not there."""
     expected = {
         field: left
-        for field, names in lacking[0].items()
-        if (left := tuple(name for name in names if all(name in each.get(field, ()) for each in lacking)))
+        for field, names in missing[0].items()
+        if (left := tuple(name for name in names if all(name in each.get(field, ()) for each in missing)))
     }
-    entities = [EntityReport(NOBODY, "done", lacking=each) for each in lacking]
+    entities = [EntityReport(NOBODY, "done", missing=each) for each in missing]
     assert unknown_to_all(entities) == expected
     assert unknown_to_all([*entities, EntityReport(NOBODY, "left")]) == {}
 
@@ -121,13 +121,13 @@ async def test_nothing_is_called_unknown_while_an_entity_has_failed(client: Clie
     assert (dict(report.unknown), len(report.failed)) == ({}, 1)
 
 
-async def test_paths_of_exactly_these_scope_groups_are_none_where_one_is_lacking(
+async def test_paths_of_exactly_these_scope_groups_are_none_where_one_is_missing(
     client: Client, folder: Path
 ) -> None:
     """The paths that use the other groups alone were not asked for."""
     select = Select(scope_group_ids=["instrument class", "product"])
     report = await extract(client, IDS[2:4], select, FiscalRange(), to=folder)
-    assert [dict(each.lacking) for each in report.done] == [{"scope_group_ids": ("product",)}, {}]
+    assert [dict(each.missing) for each in report.done] == [{"scope_group_ids": ("product",)}, {}]
     assert [bool(each.rows) for each in report.done] == [False, True]
 
 
@@ -146,7 +146,7 @@ async def test_series_picked_by_hand_from_two_entities_are_told_apart_by_what_th
     report = await extract(client, IDS[:2], Select.of(picked), FiscalRange(), to=folder)
     read = {(entity_id, series_id) for entity_id, series_id, *_ in rows(folder)}
     assert read == {(entity_id, picked[0].series_id) for entity_id in IDS[:2]}
-    assert [each.metric_id in str(dict(report.done[0].lacking)) for each in picked] == [False, True]
+    assert [each.metric_id in str(dict(report.done[0].missing)) for each in picked] == [False, True]
     assert dict(report.unknown) == {}
 
 
@@ -176,13 +176,13 @@ async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue
 
 def test_a_report_names_what_most_entities_lack() -> None:
     """Each id or word with the number of entities, and no more than a few of them."""
-    few = EntityReport(IDS[0], "done", lacking={"metric_ids": ("gen:A", "gen:B")})
-    more = EntityReport(IDS[1], "unchanged", lacking={"basis": ("segments",), "metric_ids": ("gen:B",)})
+    few = EntityReport(IDS[0], "done", missing={"metric_ids": ("gen:A", "gen:B")})
+    more = EntityReport(IDS[1], "unchanged", missing={"basis": ("segments",), "metric_ids": ("gen:B",)})
     assert str(ExtractReport((few, more), 1.0, 0.0)).splitlines()[3:] == [
-        "entities that lack some of what was asked for: 2",
-        "lacking: metric_ids 'gen:B' in 2 entities",
-        "lacking: metric_ids 'gen:A' in 1 entity",
-        "lacking: basis 'segments' in 1 entity",
+        "entities that do not have all of the question: 2",
+        "missing: metric_ids 'gen:B' in 2 entities",
+        "missing: metric_ids 'gen:A' in 1 entity",
+        "missing: basis 'segments' in 1 entity",
     ]
-    many = EntityReport(IDS[2], "done", lacking={"metric_ids": tuple(f"gen:{at}" for at in range(1000))})
+    many = EntityReport(IDS[2], "done", missing={"metric_ids": tuple(f"gen:{at}" for at in range(1000))})
     assert str(ExtractReport((many,), 1.0, 0.0)).splitlines()[-1] == "and 995 more ids and words"

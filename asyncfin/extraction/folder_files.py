@@ -1,0 +1,136 @@
+"""The files of an extraction in a local folder."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from typing import TypeVar
+
+from asyncfin.extraction.folder import Folder, naming
+from asyncfin.extraction.parquet import EntityFile, Found
+from asyncfin.table.optional import library
+from asyncfin.tasks import wait_for_all
+
+T = TypeVar("T")
+_log = logging.getLogger("asyncfin")
+
+
+class FolderFiles:
+    """The files in a local folder; see `Files`.
+
+    All calls run in one thread, in order, and a call that has begun always ends. anyio's limiter of one token
+    gives neither that order nor that end: its shield does not hold against `Task.cancel`.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._thread = ThreadPoolExecutor(1, "asyncfin-extract")
+        self._resources = ExitStack()
+
+    def __str__(self) -> str:
+        return str(self._folder.data)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    async def lock(self, stop: asyncio.Event) -> bool:
+        await self._run(self._lock)
+        return True
+
+    async def found(self) -> list[Found]:
+        return await self._run(self._found)
+
+    async def find(self, entity_id: str) -> Found | None:
+        return await self._run(partial(self._find, entity_id))
+
+    async def question(self, entity_id: str) -> str | None:
+        footer = await self._run(partial(self._folder.owned_footer, self._folder.file(entity_id)))
+        return None if footer is None else footer.question
+
+    def check(self) -> None:
+        pass  # the lock of a folder lasts as long as the process
+
+    def path(self, entity_id: str) -> str:
+        return str(self._folder.file(entity_id))
+
+    async def put(self, file: EntityFile, question: str) -> None:
+        await self._run(partial(self._put, file))
+
+    async def delete(self, entity_id: str) -> None:
+        await self._run(partial(self._delete, entity_id))
+
+    async def aclose(self) -> None:
+        try:
+            await wait_for_all([asyncio.ensure_future(self._run(self._resources.close))])
+        finally:
+            self._thread.shutdown(wait=False)
+
+    # What follows runs in the thread.
+
+    def _lock(self) -> None:
+        folder = self._folder
+        if not folder.lock.exists():
+            self._found()  # refuses foreign files before anything is made
+        folder.make()
+        self._resources.enter_context(folder.locked())
+        # Under the lock: no unfinished file is that of a run that continues.
+        folder.sweep()
+        self._resources.callback(self._sweep_at_end)
+        folder.try_out()
+
+    def _sweep_at_end(self) -> None:
+        """Delete what workers that were killed have left; the next run does it if this one can't."""
+        try:
+            self._folder.sweep()
+        except OSError as error:
+            _log.warning("an unfinished file can't be deleted: %s", error)
+
+    def _found(self) -> list[Found]:
+        library("pyarrow.parquet", "arrow")
+        folder = self._folder
+        folder.refuse_inner()
+        found, damaged = [], []
+        for path in folder.files():
+            try:
+                footer = folder.footer(path)
+            except FileNotFoundError:
+                continue
+            except ValueError as error:
+                damaged.append((path, str(error)))
+                continue
+            if footer is None:
+                folder.refuse(path)
+            else:
+                found.append(footer.found)
+        is_extraction = bool(found) or folder.lock.exists()
+        for path, reason in damaged:
+            # In an extraction it is a damaged file, which is replaced when its entity is read again.
+            if not (is_extraction and folder.may_be_damaged(path)):
+                folder.refuse(path)
+            _log.warning("%s is damaged, and its entity will be read again: %s", path, reason)
+        return found
+
+    def _find(self, entity_id: str) -> Found | None:
+        footer = self._folder.owned_footer(self._folder.file(entity_id))
+        return None if footer is None else footer.found
+
+    def _put(self, file: EntityFile) -> None:
+        # A new name: a worker that was taken for dead may still be writing the same entity's.
+        part = self._folder.new_part()
+        try:
+            with naming(part), part.open("wb") as unfinished:
+                unfinished.write(file.content)
+                unfinished.flush()
+                os.fsync(unfinished.fileno())
+            self._folder.place(part, file.entity_id)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _delete(self, entity_id: str) -> None:
+        self._folder.file(entity_id).unlink(missing_ok=True)
+        self._folder.flush_names()

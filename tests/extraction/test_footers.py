@@ -1,0 +1,277 @@
+"""The footers are the record of an extraction; a journal of an earlier version is deleted."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from asyncfin import (
+    Annual,
+    Client,
+    ManifestMismatchError,
+    Quarterly,
+    Select,
+    SelectionError,
+    extract,
+    extract_cost,
+)
+from asyncfin.extraction.report import UnknownToAllError
+from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import FIRST, IDS, NOBODY, annual, names, rows, stamps
+
+_KILLED = """
+import asyncio, os, signal, sys
+from asyncfin import Annual, Client, Select, extract
+
+rename = os.replace
+
+def replace(*names):
+    rename(*names)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+os.replace = replace
+
+async def main(base_url, token, folder, *ids):
+    async with Client(base_url, token) as client:
+        await extract(client, ids, Select(), Annual(), to=folder)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def beside(folder: Path) -> Path:
+    """The folder of the lock."""
+    return folder.parent / "night.journal"
+
+
+def make_old(folder: Path) -> None:
+    """Turn an extraction into one of the version that kept a journal, and called `missing` lacking."""
+    for path in folder.iterdir():
+        table = pq.read_table(path)
+        about = json.loads(table.schema.metadata[b"asyncfin"])
+        (panel,) = about["panels"]
+        panel["lacking"] = panel.pop("missing")
+        pq.write_table(table.replace_schema_metadata({b"asyncfin": json.dumps(about)}), path)
+    with closing(sqlite3.connect(beside(folder) / "journal.sqlite")) as journal:
+        journal.execute("CREATE TABLE entity (entity_id TEXT PRIMARY KEY)")
+    for name in ("journal.sqlite-wal", "journal.sqlite-shm", "journal.sqlite.damaged-1"):
+        (beside(folder) / name).write_bytes(b"old")
+
+
+@pytest.mark.parametrize("locked", [True, False])
+async def test_a_folder_of_the_version_with_a_journal_is_used_and_its_journal_deleted(
+    sandbox: Sandbox, client: Client, folder: Path, locked: bool
+) -> None:
+    """Nothing is read again, `lacking` is reported as `missing`, and only the lock remains."""
+    metrics = [(await client.catalogue(each)).series[0].metric_id for each in IDS]
+    select = Select(metric_ids=[*metrics, "Nonsense"])
+    with pytest.raises(UnknownToAllError) as raised:
+        await extract(client, IDS, select, Annual(), to=folder)
+    first = raised.value.extract_report
+    make_old(folder)
+    if not locked:
+        (beside(folder) / "lock").unlink()
+    written, since = stamps(folder), len(sandbox.log)
+    with pytest.raises(SelectionError, match="Nonsense"):  # known from the footers
+        await extract_cost(client, IDS, select, Annual(), to=folder)
+    assert "journal.sqlite" in names(beside(folder))
+    with pytest.raises(UnknownToAllError) as raised:
+        await extract(client, IDS, select, Annual(), to=folder)
+    report = raised.value.extract_report
+    assert [each.state for each in report.entities] == ["unchanged"] * len(IDS)
+    assert [each.missing for each in report.entities] == [each.missing for each in first.entities]
+    assert all("Nonsense" in each.missing["metric_ids"] for each in report.entities)
+    assert (len(sandbox.log) - since, stamps(folder)) == (2 * len(IDS), written)
+    assert names(beside(folder)) == ["lock"]
+
+
+async def test_a_footer_has_missing_and_no_column_is_added(client: Client, folder: Path) -> None:
+    """The footer names publication, question, what is missing and the requests; the table is the panel's."""
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    table = pq.read_table(folder / f"{IDS[0]}.parquet")
+    (about,) = json.loads(table.schema.metadata[b"asyncfin"])["panels"]
+    assert about["missing"] == {}
+    assert "lacking" not in about
+    assert about["dataset_id"] == FIRST[0].publications[0].dataset_id
+    panel = await client.query(IDS[0], Select(), Annual())
+    assert table.column_names == panel.to_arrow().column_names
+
+
+async def test_damage_of_a_page_is_repaired_by_a_refresh_only(client: Client, folder: Path) -> None:
+    """A file whose footer can be read is unchanged; page checksums show a reader the damage."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    path = folder / f"{IDS[2]}.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 8] ^= 0xFF
+    path.write_bytes(content)
+    report = await extract(client, IDS, Select(), Annual(), to=folder)
+    assert len(report.unchanged) == len(IDS)
+    with pytest.raises(OSError):
+        pq.read_table(path, page_checksum_verification=True)
+    await extract(client, IDS, Select(), Annual(), to=folder, refresh=True)
+    pq.read_table(path, page_checksum_verification=True)
+    assert rows(folder) == annual(*FIRST)
+
+
+async def test_a_lost_lock_folder_costs_nothing(sandbox: Sandbox, client: Client, folder: Path) -> None:
+    """The footers alone mark the extraction, name its question, and show what is unchanged."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    shutil.rmtree(beside(folder))
+    since = len(sandbox.log)
+    for ask in (extract_cost, extract):
+        with pytest.raises(ManifestMismatchError, match=r"another question.*periods.*Annual.*Quarterly"):
+            await ask(client, IDS, Select(), Quarterly(), to=folder)
+    assert len(sandbox.log) == since
+    assert len((await extract(client, IDS, Select(), Annual(), to=folder)).unchanged) == len(IDS)
+
+
+@pytest.fixture
+async def killed(sandbox: Sandbox, folder: Path) -> Path:
+    """A folder in which a run was killed as soon as its first file was in place."""
+    arguments = (sandbox.base_url, sandbox.token, str(folder), *IDS[:1])
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _KILLED, *arguments)
+    assert await process.wait() == -signal.SIGKILL
+    assert names(folder) == [f"{IDS[0]}.parquet"]
+    return folder
+
+
+async def test_a_file_of_a_killed_run_is_kept_for_its_question(client: Client, killed: Path) -> None:
+    """Other questions are refused at any moment, also about other entities; the same one continues."""
+    with pytest.raises(ManifestMismatchError, match="another question"):
+        await extract(client, IDS[1:], Select(), Quarterly(), to=killed)
+    before = names(killed.parent)
+    cost = await extract_cost(client, IDS, Select(), Annual(), to=killed)
+    assert (cost.unchanged, cost.new, names(killed.parent)) == (1, len(IDS) - 1, before)
+    report = await extract(client, IDS, Select(), Annual(), to=killed)
+    assert [each.entity_id for each in report.unchanged] == [IDS[0]]
+    assert rows(killed) == annual(*FIRST)
+
+
+async def test_another_question_replaces_the_file_of_a_killed_run(client: Client, killed: Path) -> None:
+    """With replace=True no row of the old question remains."""
+    await extract(
+        client, IDS[1:], Select(), Annual(), to=killed, replace=True, value_version="latest_restated"
+    )
+    assert names(killed) == sorted(f"{entity_id}.parquet" for entity_id in IDS[1:])
+
+
+async def test_a_question_that_only_failed_excludes_no_other(client: Client, folder: Path) -> None:
+    """A folder without files belongs to no question."""
+    assert len((await extract(client, [NOBODY], Select(), Annual(), to=folder)).failed) == 1
+    cost = await extract_cost(client, IDS, Select(), Quarterly(), to=folder)
+    assert cost.new == len(IDS)
+    assert len((await extract(client, IDS[:1], Select(), Quarterly(), to=folder)).done) == 1
+
+
+async def test_a_file_whose_entity_failed_since_still_excludes_other_questions(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """A failure changes nothing about the file, and the message says how to replace it."""
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    async with Client(sandbox.base_url + "/elsewhere", sandbox.token) as lost:
+        assert len((await extract(lost, IDS[:1], Select(), Annual(), to=folder)).failed) == 1
+    with pytest.raises(ManifestMismatchError, match=r"another question.*replace=True.*--replace"):
+        await extract(client, IDS[1:], Select(), Quarterly(), to=folder)
+
+
+async def test_a_database_next_to_a_new_folder_is_refused_and_kept(client: Client, folder: Path) -> None:
+    """Only an extraction's own journal is deleted: neither lock nor footer says that this one is."""
+    beside(folder).mkdir()
+    path = beside(folder) / "journal.sqlite"
+    path.write_bytes(b"a user's database")
+    for ask in (extract, extract_cost):
+        with pytest.raises(ManifestMismatchError, match=r"night\.journal/journal\.sqlite"):
+            await ask(client, IDS[:1], Select(), Annual(), to=folder)
+    assert path.read_bytes() == b"a user's database"
+
+
+@pytest.mark.parametrize("stranger", ["other.parquet", "deep/er/other.parquet", f"{NOBODY}.parquet"])
+async def test_a_copy_of_a_file_under_another_name_is_refused(
+    client: Client, folder: Path, stranger: str
+) -> None:
+    """Readers would take it for part of the table, and find an entity twice."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    (folder / stranger).parent.mkdir(parents=True, exist_ok=True)
+    (folder / stranger).write_bytes((folder / f"{IDS[0]}.parquet").read_bytes())
+    for ask in (extract, extract_cost):
+        with pytest.raises(ManifestMismatchError, match=f"night contains {stranger}, which is not"):
+            await ask(client, IDS, Select(), Annual(), to=folder)
+
+
+async def test_the_file_of_a_panel_that_a_user_has_saved_is_refused_and_kept(
+    client: Client, folder: Path
+) -> None:
+    """Its metadata has no question, so it is not of an extraction, whatever its name."""
+    await extract(client, IDS[1:], Select(), Annual(), to=folder)
+    path = folder / f"{IDS[0]}.parquet"
+    pq.write_table((await client.query(IDS[0], Select(), Annual())).to_arrow(), path)
+    saved = path.read_bytes()
+    with pytest.raises(ManifestMismatchError, match=f"night contains {path.name}"):
+        await extract(client, IDS, Select(), Annual(), to=folder)
+    assert path.read_bytes() == saved
+
+
+def contents(place: Path) -> dict[str, Any]:
+    """Every name below a place, with what is in the file."""
+    return {name: (place / name).read_bytes() if (place / name).is_file() else None for name in names(place)}
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that all users can reach, and a place for temporary files that all can write to."""
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # TMPDIR may lie in one user's own folders
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+async def test_an_estimate_needs_no_permission_to_write(client: Client, place: Path) -> None:
+    """A folder that may only be read is estimated; tests that run as root become another user for it."""
+    folder = place / "night"
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    before = contents(place)
+    everything = [place, *(place / name for name in names(place))]
+    for path in everything:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        cost = await extract_cost(client, IDS, Select(), Annual(), to=folder)
+    finally:
+        if root:
+            os.seteuid(0)
+        for path in everything:
+            path.chmod(0o755)
+    assert cost.unchanged == len(IDS)
+    assert contents(place) == before
+
+
+async def test_a_file_that_may_not_be_read_is_an_error_that_names_it(client: Client, place: Path) -> None:
+    """It is not taken for a damaged one, which would be read again."""
+    folder = place / "night"
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    (folder / f"{IDS[0]}.parquet").chmod(0)
+    folder.chmod(0o777)
+    beside(folder).chmod(0o777)
+    (beside(folder) / "lock").chmod(0o666)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(PermissionError, match=f"{IDS[0]}.parquet"):
+            await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    finally:
+        if root:
+            os.seteuid(0)

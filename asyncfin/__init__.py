@@ -30,9 +30,11 @@ if TYPE_CHECKING:
         TruncatedAnswerError as TruncatedAnswerError,
         ValidationFailedError as ValidationFailedError,
     )
+    from asyncfin.extraction.changes import changes as changes
     from asyncfin.extraction.cost import ExtractCost as ExtractCost, extract_cost as extract_cost
     from asyncfin.extraction.entity import read_entity as read_entity
     from asyncfin.extraction.extract import extract as extract
+    from asyncfin.extraction.known import known_by as known_by
     from asyncfin.extraction.progress import ExtractProgress as ExtractProgress
     from asyncfin.extraction.report import (
         EntityReport as EntityReport,
@@ -139,10 +141,12 @@ _MODULES = {
     "UsageWindow": "asyncfin.model.usage",
     "ValidationFailedError": "asyncfin.errors",
     "Value": "asyncfin.model.value",
+    "changes": "asyncfin.extraction.changes",
     "concat": "asyncfin.table.panel",
     "extract": "asyncfin.extraction.extract",
     "extract_cost": "asyncfin.extraction.cost",
     "format_path": "asyncfin.model.scope",
+    "known_by": "asyncfin.extraction.known",
     "parse_path": "asyncfin.model.scope",
     "read_entity": "asyncfin.extraction.entity",
 }

@@ -1,0 +1,67 @@
+"""The cells of long tables as numbers, so that rows of several tables are compared without Python objects.
+
+pyarrow is imported inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from asyncfin.table.columns import PERIOD_FIELDS
+from asyncfin.table.optional import library
+
+# One metric on one scope path in one reporting group, in one of the requested versions.
+TRIPLE = ("metric_id", "reporting_group_id", "scope_path")
+SERIES = ("entity_id", "asked_version", "series_id", *TRIPLE)
+CELL = (*SERIES, *PERIOD_FIELDS)
+
+
+def numbered(table: Any, names: Iterable[str]) -> Any:
+    """Return a number for each row: equal numbers for rows with equal entries in these columns, from 0 on."""
+    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
+    numbers = None
+    for name in names:
+        column = table.column(name)
+        # Chunks have dictionaries of their own, and indices of one mean nothing in another.
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        column = column.unify_dictionaries().combine_chunks()
+        codes = column.indices.cast(pa.int64())
+        if numbers is not None:
+            codes = compute.add(compute.multiply(numbers, len(column.dictionary)), codes)
+        # Numbered again after each column, so that the product never exceeds 64 bits.
+        numbers = codes.dictionary_encode().indices.cast(pa.int64())
+    return numbers
+
+
+def example_rows(table: Any, numbers: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return these columns of one row for each number, in the order of the numbers."""
+    pa = library("pyarrow", "arrow")
+    first: dict[int, int] = {}
+    for row, number in enumerate(numbers.to_pylist()):
+        first.setdefault(number, row)
+    found = table.select(list(names)).take(
+        pa.array([first[number] for number in range(len(first))], pa.int64())
+    )
+    return [tuple(row.values()) for row in found.to_pylist()]
+
+
+def combined(numbers: Any, others: Any) -> Any:
+    """Return a number for each row that is equal where both are."""
+    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
+    count = (compute.max(others).as_py() or 0) + 1
+    return compute.add(compute.multiply(numbers, pa.scalar(count, pa.int64())), others)
+
+
+def plain(column: Any) -> Any:
+    """Return a column without chunks and dictionary, which Arrow does not compare."""
+    pa = library("pyarrow", "arrow")
+    column = column.combine_chunks()
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def stacked(tables: Sequence[Any], names: Sequence[str]) -> Any:
+    """Return these columns of several tables, one table after the other."""
+    pa = library("pyarrow", "arrow")
+    return pa.concat_tables([table.select(list(names)).replace_schema_metadata(None) for table in tables])

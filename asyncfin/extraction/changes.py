@@ -1,0 +1,261 @@
+"""What changed between two publications of one question: rows that appeared, were restated or vanished.
+
+pyarrow is imported inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from asyncfin import checks
+from asyncfin.errors import SelectionError
+from asyncfin.extraction.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
+from asyncfin.model.period import Period
+from asyncfin.model.scope import format_path
+from asyncfin.table.columns import PERIOD_FIELDS
+from asyncfin.table.optional import library
+from asyncfin.table.panel import Panel, concat
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# A row with an equal number is relabelled if one of these differs.
+COMPARED = (
+    "text",
+    "fill_type",
+    "report_year",
+    "report_end_month",
+    "report_duration_months",
+    "value_version",
+    "value_number_format",
+)
+CHANGE, BEFORE, BEFORE_DATASET, KNOWN_FROM, RUN = "change", "before", "before_dataset_id", "known_from", "run"
+_check_panel = checks.instance_of(Panel)
+
+# A series in one requested version, by its id, and its metric, reporting group and scope path.
+VersionedId = tuple[str, str]
+Triple = tuple[str, str, str]
+
+
+@frozen
+class Snapshot:
+    """The rows of one entity in one publication, with what is needed to compare them with another's.
+
+    Attributes:
+        table: the long table.
+        dataset_id: the publication.
+        ambiguous: the ids of series that share metric, reporting group and scope path with another one of
+            the publication.
+        unlisted: the series that the service left out of its responses, which are not compared.
+        asked: the resolved periods of the question. None: all that the question admits.
+        listed: the periods of the catalogue.
+    """
+
+    table: Any
+    dataset_id: str
+    ambiguous: frozenset[str] = frozenset()
+    unlisted: Mapping[VersionedId, Triple] = field(factory=dict)
+    asked: frozenset[Period] | None = None
+    listed: frozenset[Period] = frozenset()
+
+    @classmethod
+    def of(cls, *panels: Panel) -> Snapshot:
+        """Return the snapshot of the panels of one publication, which differ in their value version."""
+        tables = [panel.to_arrow().replace_schema_metadata(None) for panel in panels]
+        first = panels[0]
+        return cls(
+            library("pyarrow", "arrow").concat_tables(tables).unify_dictionaries(),
+            first.dataset.dataset_id,
+            ambiguous_ids(first),
+            {each: triple for panel in panels for each, triple in _unlisted(panel)},
+            frozenset(first.periods_asked),
+            frozenset(first.catalogue.periods),
+        )
+
+    def covers(self, period: Period) -> bool:
+        """Return whether the question would have returned a value of this period."""
+        return self.asked is None or period in self.asked or period not in self.listed
+
+
+def ambiguous_ids(panel: Panel) -> frozenset[str]:
+    """Return the ids of the panel's series whose metric, group and path the catalogue has several times."""
+    several = panel.catalogue.by_triple
+    return frozenset(
+        series_id
+        for same in several.values()
+        if len(same) > 1
+        for series_id in (each.series_id for each in same)
+        if series_id in panel
+    )
+
+
+def _unlisted(panel: Panel) -> Iterable[tuple[VersionedId, Triple]]:
+    for series_id in panel.unlisted:
+        series = panel.catalogue[series_id]
+        triple = series.metric_id, series.reporting_group_id, format_path(series.scopes)
+        yield (panel.value_version, series_id), triple
+
+
+def compare(old: Snapshot, new: Snapshot) -> Any:
+    """Return the changes from one publication of an entity to another one.
+
+    Returns:
+        The long table and `change`, `before` and `before_dataset_id`: first the rows of `new`, in its order,
+        then those that vanished, in the order of `old`.
+    """
+    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
+    series, apart = _same_series(old, new)
+    both = stacked([old.table, new.table], PERIOD_FIELDS)
+    cells = combined(series, numbered(both, PERIOD_FIELDS))
+    before, after = cells[: len(old.table)], cells[len(old.table) :]
+    compared = compute.invert(compute.is_in(series, value_set=pa.array(apart, pa.int64())))
+    was_compared, is_compared = compared[: len(old.table)], compared[len(old.table) :]
+    at = compute.index_in(after, value_set=before)  # the row of the same cell in the old table
+    is_new = compute.and_(compute.is_null(at), is_compared)
+    appeared = _indices(compute.and_(is_new, _covered(new.table, old)))
+    kept = _indices(compute.and_(compute.is_valid(at), is_compared))
+    restated, relabelled = _altered(old.table, new.table, kept, at.take(kept))
+    is_gone = compute.and_(compute.invert(compute.is_in(before, value_set=after)), was_compared)
+    covered = compute.and_(_covered(old.table, old), _covered(old.table, new))
+    vanished = _indices(compute.and_(is_gone, covered))
+    changed = {"appeared": appeared, "restated": restated, "relabelled": relabelled}
+    rows = pa.concat_arrays([rows.cast(pa.int64()) for rows in changed.values()])
+    words = pa.array([word for word, rows in changed.items() for _ in range(len(rows))], pa.string())
+    order = compute.sort_indices(rows)
+    rows, words = rows.take(order), words.take(order)
+    numbers = plain(old.table.column("number"))
+    tables = [
+        _with_changes(new.table.take(rows), words, numbers.take(at.take(rows)), old.dataset_id),
+        _with_changes(
+            old.table.take(vanished),
+            pa.array(["vanished"] * len(vanished), pa.string()),
+            numbers.take(vanished),
+            old.dataset_id,
+        ),
+    ]
+    return pa.concat_tables(tables).unify_dictionaries()
+
+
+def _same_series(old: Snapshot, new: Snapshot) -> tuple[Any, list[int]]:
+    """Return a number for each row of both, equal for the same series, and the numbers of unlisted series."""
+    pa = library("pyarrow", "arrow")
+    rows = stacked([old.table, new.table], SERIES)
+    numbers = numbered(rows, SERIES)
+    heads = example_rows(rows, numbers, ["asked_version", "series_id", *TRIPLE])
+    known = heads + [(*each, *triple) for one in (old, new) for each, triple in one.unlisted.items()]
+    number_of = {head: number for number, head in reversed(list(enumerate(known)))}
+    in_old = set(numbers[: len(old.table)].unique().to_pylist())
+    of_old = {
+        head
+        for head, number in number_of.items()
+        if number in in_old or old.unlisted.get(head[:2]) == head[2:]
+    }
+    # The same id and triple, which have the same number already, or else a triple that both have once.
+    by_triple = {(head[0], head[2:]): head for head in of_old if head[1] not in old.ambiguous}
+    for head in list(number_of):
+        same = by_triple.get((head[0], head[2:]))
+        if same is not None and head not in of_old and head[1] not in new.ambiguous:
+            number_of[head] = number_of[same]
+    renumbered = pa.array([number_of[head] for head in known], pa.int64())
+    apart = [number_of[(*each, *triple)] for one in (old, new) for each, triple in one.unlisted.items()]
+    return renumbered.take(numbers), apart
+
+
+def _altered(old: Any, new: Any, rows: Any, before: Any) -> tuple[Any, Any]:
+    """Return which of these rows of the new table have another number, and which only another label."""
+    compute = library("pyarrow.compute", "arrow")
+
+    def differs(name: str) -> Any:
+        now, then = plain(new.column(name)).take(rows), plain(old.column(name)).take(before)
+        # A field that the service did not state is null, and equal to null.
+        unequal = compute.fill_null(compute.not_equal(now, then), False)
+        return compute.or_(unequal, compute.xor(compute.is_null(now), compute.is_null(then)))
+
+    number, label = differs("number"), differs(COMPARED[0])
+    for name in COMPARED[1:]:
+        label = compute.or_(label, differs(name))
+    return rows.filter(number), rows.filter(compute.and_not(label, number))
+
+
+def _covered(table: Any, snapshot: Snapshot) -> Any:
+    """Return for each row of a table whether the question of a snapshot covers its period."""
+    pa = library("pyarrow", "arrow")
+    numbers = numbered(table, PERIOD_FIELDS)
+    covered = [snapshot.covers(Period(*period)) for period in example_rows(table, numbers, PERIOD_FIELDS)]
+    return pa.array(covered, pa.bool_()).take(numbers)
+
+
+def _indices(mask: Any) -> Any:
+    return library("pyarrow.compute", "arrow").indices_nonzero(mask)
+
+
+def _with_changes(rows: Any, words: Any, before: Any, dataset_id: str) -> Any:
+    """Return rows with the columns that say what changed."""
+    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
+    datasets = compute.if_else(compute.is_valid(before), pa.scalar(dataset_id), pa.scalar(None, pa.string()))
+    return (
+        rows.append_column(CHANGE, words.dictionary_encode())
+        .append_column(BEFORE, before)
+        .append_column(BEFORE_DATASET, datasets.dictionary_encode())
+    )
+
+
+def known_from_column(rows: int, moment: datetime) -> Any:
+    """Return the column `known_from` of rows that became known together."""
+    pa = library("pyarrow", "arrow")
+    return pa.repeat(pa.scalar(moment, pa.timestamp("us", "UTC")), rows)
+
+
+def changes(old: Panel, new: Panel) -> pyarrow.Table:
+    """Return what changed between two panels of one question, an older and a newer one (extra ``arrow``).
+
+    A cell is a series at a period. A cell vanishes or appears only if both questions cover its period: a
+    window that moves, as that of ``Annual(last=3)``, reports nothing vanished. A series keeps its identity if
+    it has the same id, metric, reporting group and scope path, or if the last three are unique in both
+    catalogues. Series in `unlisted` of either panel are not compared.
+
+    Sends no request.
+
+    Returns:
+        The long table (docs/schema.md), with one row for each changed cell, and the columns
+
+        - `change`: ``"appeared"``; ``"restated"``: another number; ``"relabelled"``: an equal number with
+          another text, fill type, report period, value version or value format; ``"vanished"``: a cell
+          without a value now, whose row is the old one.
+        - `before`: the old number, null for a cell that appeared; `before_dataset_id`: its publication.
+        - `known_from`: when the new publication was created, aware UTC; a microsecond after the old one
+          where the service dates it no later.
+
+        First the rows of the new panel in its order, then the vanished ones in the order of the old panel.
+
+    Raises:
+        ArgumentError: an argument is not a Panel.
+        SelectionError: the panels are of different entities, value versions or selections.
+        MalformedAnswerError: a value breaks the spec.
+        ImportError: pyarrow is not installed.
+    """
+    _check_panel("old", old)
+    _check_panel("new", new)
+    _check_one_question(old, new)
+    found = compare(Snapshot.of(old), Snapshot.of(new))
+    earliest = old.dataset.created_timestamp + timedelta(microseconds=1)
+    known_from = max(new.dataset.created_timestamp, earliest)
+    table = found.append_column(KNOWN_FROM, known_from_column(len(found), known_from))
+    return table.replace_schema_metadata(concat([old, new], columns=["number"]).schema.metadata)
+
+
+def _check_one_question(old: Panel, new: Panel) -> None:
+    for name, one, other in (
+        ("entity", old.dataset.entity_id, new.dataset.entity_id),
+        ("value version", old.value_version, new.value_version),
+        ("selection", old.select, new.select),
+    ):
+        if one != other:
+            raise SelectionError(
+                f"old and new must be panels of one question, but differ in their {name}:"
+                f" {checks.short_repr(one)} and {checks.short_repr(other)}"
+            )

@@ -1,0 +1,182 @@
+"""What changed between two panels, compared with an oracle that goes cell by cell."""
+
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+import asyncfin
+from asyncfin import Annual, ArgumentError, Client, Exact, Panel, Select, SelectionError, Trailing
+from asyncfin.model.period import PeriodSelection
+from asyncfin.sandbox import Dialect, Sandbox
+from tests.extraction.nights import (
+    BEGIN,
+    Cell,
+    Content,
+    LABELS,
+    Key,
+    changes_in,
+    dataset_id,
+    entity,
+    expected_changes,
+    nights,
+    publication,
+)
+
+REVENUE, COST = Key("S-1"), Key("S-2", "Cost")
+
+
+YEARS = Exact(LABELS)
+
+
+async def panels(*contents: Content, periods: PeriodSelection = YEARS) -> list[Panel]:
+    """A panel of each publication, one after the other."""
+    found = []
+    async with (
+        Sandbox(publication({REVENUE: {"FY2019": Cell(1)}}, number=99)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        for number, content in enumerate(contents, 1):
+            sandbox.publish(publication(content, number=number, periods=("FY2020", "FY2021")))
+            found.append(await client.query(entity(1), Select(), periods))
+    return found
+
+
+async def test_each_kind_of_change_is_named_with_the_number_before() -> None:
+    """A source alone is no change; the vanished row is the old one."""
+    old, new = await panels(
+        {REVENUE: {"FY2020": Cell(1), "FY2021": Cell(2), "FY2022": Cell(3), "FY2023": Cell(4)}},
+        {REVENUE: {
+            "FY2020": Cell(1, source="other"), "FY2021": Cell(5), "FY2022": Cell(3, "amended"),
+            "FY2024": Cell(0),
+        }},
+    )  # fmt: skip
+    table = asyncfin.changes(old, new)
+    assert table.select(["change", "period_label", "number", "before", "before_dataset_id"]).to_pylist() == [
+        {"change": change, "period_label": label, "number": number, "before": before, "before_dataset_id": of}
+        for change, label, number, before, of in (
+            ("restated", "FY2021", 5.0, 2.0, dataset_id(1)),
+            ("relabelled", "FY2022", 3.0, 3.0, dataset_id(1)),
+            ("appeared", "FY2024", 0.0, None, None),
+            ("vanished", "FY2023", 4.0, 4.0, dataset_id(1)),
+        )
+    ]
+    assert table.column("dataset_id").to_pylist() == [dataset_id(2)] * 3 + [dataset_id(1)]
+    assert set(table.column("known_from").to_pylist()) == {new.dataset.created_timestamp}
+    assert "run" not in table.column_names
+    assert table.column_names[:30] == new.to_arrow().column_names
+
+
+async def test_random_publications_differ_as_the_oracle_says() -> None:
+    """Changes of numbers, labels, sources, periods, series and ids, one after the other."""
+    for seed in range(6):
+        contents = list(nights(Random(seed), 12))
+        found = await panels(*contents)
+        for at in range(1, len(contents)):
+            table = asyncfin.changes(found[at - 1], found[at])
+            assert changes_in(table) == expected_changes(contents[at - 1], contents[at]), (seed, at)
+
+
+async def test_a_moved_window_reports_nothing_vanished() -> None:
+    """`Annual(last=3)` of a later publication asks for other years; only the new year appeared."""
+    three = {REVENUE: {f"FY202{at}": Cell(at) for at in range(3)}}
+    old, new = await panels(three, {REVENUE: three[REVENUE] | {"FY2023": Cell(9)}}, periods=Annual(last=3))
+    assert changes_in(asyncfin.changes(old, new)) == [("appeared", REVENUE.triple, "FY2023", 9, None)]
+
+
+async def test_a_wider_window_reports_nothing_appeared() -> None:
+    """What the old question did not ask for is not new."""
+    (old,) = await panels({REVENUE: {f"FY202{at}": Cell(at) for at in range(5)}}, periods=Annual(last=2))
+    (new,) = await panels({REVENUE: {f"FY202{at}": Cell(at) for at in range(5)}}, periods=Annual(last=4))
+    assert not len(asyncfin.changes(old, new))
+
+
+async def test_a_moved_trailing_window_reports_nothing_vanished() -> None:
+    """The window ends a year later; what it has left is still listed by the catalogue."""
+    three = {REVENUE: {f"FY202{at}": Cell(at) for at in range(3)}}
+    later = {REVENUE: three[REVENUE] | {"FY2023": Cell(9)}}
+    old, new = await panels(three, later, periods=Trailing(24))
+    assert changes_in(asyncfin.changes(old, new)) == [("appeared", REVENUE.triple, "FY2023", 9, None)]
+
+
+async def test_a_period_that_left_the_catalogue_vanishes() -> None:
+    """The new rule resolves without it, but the catalogue does not have it any more."""
+    old, new = await panels(
+        {REVENUE: {"FY2022": Cell(1), "FY2023": Cell(2)}},
+        {REVENUE: {"FY2023": Cell(2)}},
+        periods=Annual(2022),
+    )
+    assert changes_in(asyncfin.changes(old, new)) == [("vanished", REVENUE.triple, "FY2022", 1, 1)]
+
+
+async def test_an_id_that_is_used_again_is_another_series() -> None:
+    """Revenue left and Cost got its id: nothing was restated."""
+    old, new = await panels(
+        {REVENUE: {"FY2020": Cell(1)}}, {COST._replace(series_id=REVENUE.series_id): {"FY2020": Cell(2)}}
+    )
+    assert changes_in(asyncfin.changes(old, new)) == [
+        ("appeared", COST.triple, "FY2020", 2, None),
+        ("vanished", REVENUE.triple, "FY2020", 1, 1),
+    ]
+
+
+async def test_series_that_swap_their_ids_stay_themselves() -> None:
+    """Metric, group and path are unique in both publications."""
+    old, new = await panels(
+        {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(2)}},
+        {
+            REVENUE._replace(series_id="S-2"): {"FY2020": Cell(1)},
+            COST._replace(series_id="S-1"): {"FY2020": Cell(2)},
+        },
+    )
+    assert not len(asyncfin.changes(old, new))
+
+
+async def test_twins_are_told_apart_by_their_ids() -> None:
+    """Two series of one metric, group and path: the one with another id is another series."""
+    twin = REVENUE._replace(series_id="S-3")
+    old, new = await panels(
+        {REVENUE: {"FY2020": Cell(1)}, twin: {"FY2020": Cell(2)}},
+        {REVENUE: {"FY2020": Cell(1)}, twin._replace(series_id="S-4"): {"FY2020": Cell(2)}},
+    )
+    assert [each[0] for each in changes_in(asyncfin.changes(old, new))] == ["appeared", "vanished"]
+
+
+async def test_unlisted_series_are_not_compared() -> None:
+    """A series that the service left out has not vanished, nor has it appeared when it is back."""
+    full = {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(2)}}
+    (old,) = await panels(full)
+    bare = publication({REVENUE: {"FY2020": Cell(1)}, COST: {}}, number=2, periods=("FY2021",))
+    async with (
+        Sandbox(bare, dialect=Dialect(empty_series=False)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        new = await client.query(entity(1), Select(), YEARS)
+    assert new.unlisted == (COST.series_id,)
+    assert not len(asyncfin.changes(old, new))
+    assert not len(asyncfin.changes(new, old))
+
+
+async def test_a_publication_that_is_dated_back_is_known_a_microsecond_later() -> None:
+    """`known_from` increases, whatever the service's timestamps say."""
+    new, old = await panels({REVENUE: {"FY2020": Cell(1)}}, {REVENUE: {"FY2020": Cell(2)}})
+    (known_from,) = asyncfin.changes(old, new).column("known_from").to_pylist()
+    assert known_from == BEGIN + timedelta(days=2, microseconds=1)
+
+
+@pytest.mark.parametrize("what", ["version", "selection", "entity"])
+async def test_panels_of_different_questions_are_refused(what: str) -> None:
+    """The message names what differs, and both."""
+    async with Sandbox(
+        *(publication({REVENUE: {"FY2020": Cell(1)}}, of=entity(at)) for at in (1, 2))
+    ) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        one = await client.query(entity(1), Select(), Annual())
+        arguments: dict[str, Any] = {"value_version": "latest_restated"} if what == "version" else {}
+        select = Select(metric_ids="Revenue") if what == "selection" else Select()
+        of = entity(2 if what == "entity" else 1)
+        other = await client.query(of, select, Annual(), **arguments)
+    with pytest.raises(SelectionError, match=f"differ in their .*{what}: .*"):
+        asyncfin.changes(one, other)
+    with pytest.raises(ArgumentError, match="new must be a Panel"):
+        asyncfin.changes(one, one.to_arrow())  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ its bytes, and of those only the chosen fields.
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import msgspec
 from attrs import frozen
@@ -28,7 +28,9 @@ _Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 # As Period, without the checks of those that are constructed: decoding has checked all.
-_ReportPeriod = msgspec.defstruct("_ReportPeriod", Period.__annotations__.items(), gc=False)
+_ReportPeriod = msgspec.defstruct(
+    "_ReportPeriod", get_type_hints(Period, include_extras=True).items(), gc=False
+)
 
 
 class _Source(msgspec.Struct, gc=False):

@@ -12,9 +12,9 @@ from asyncfin.model.period import PeriodSelection
 from asyncfin.sandbox import Dialect, Sandbox
 from tests.extraction.nights import (
     BEGIN,
+    LABELS,
     Cell,
     Content,
-    LABELS,
     Key,
     changes_in,
     dataset_id,
@@ -168,9 +168,10 @@ async def test_a_publication_that_is_dated_back_is_known_a_microsecond_later() -
 @pytest.mark.parametrize("what", ["version", "selection", "entity"])
 async def test_panels_of_different_questions_are_refused(what: str) -> None:
     """The message names what differs, and both."""
-    async with Sandbox(
-        *(publication({REVENUE: {"FY2020": Cell(1)}}, of=entity(at)) for at in (1, 2))
-    ) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+    async with (
+        Sandbox(*(publication({REVENUE: {"FY2020": Cell(1)}}, of=entity(at)) for at in (1, 2))) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
         one = await client.query(entity(1), Select(), Annual())
         arguments: dict[str, Any] = {"value_version": "latest_restated"} if what == "version" else {}
         select = Select(metric_ids="Revenue") if what == "selection" else Select()

@@ -95,6 +95,8 @@ def _check_pair(original: Panel, restated: Panel) -> None:
     for name, one, other in (
         ("entity", original.dataset.entity_id, restated.dataset.entity_id),
         ("selection", original.select, restated.select),
+        ("series", original.series_ids, restated.series_ids),
+        ("periods", original.periods_asked, restated.periods_asked),
     ):
         if one != other:
             raise SelectionError(

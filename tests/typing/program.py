@@ -74,10 +74,12 @@ from asyncfin import (
     UsageWindow,
     ValidationFailedError,
     Value,
+    changes,
     concat,
     extract,
     extract_cost,
     format_path,
+    known_by,
     parse_path,
     read_entity,
 )
@@ -378,6 +380,12 @@ async def extractions(client: Client, on_error: OnError, callback: OnProgress) -
     answer = await read_entity(client, ENTITY, Select("Revenue"), Annual())
     assert_type(answer, EntityAnswer)
     assert_type(answer.missing, Mapping[str, tuple[str, ...]])
+
+
+def history(old: Panel, new: Panel, restated: Panel) -> None:
+    assert_type(changes(old, new).num_rows, int)
+    assert_type(known_by(new, restated, "FY2024").num_rows, int)
+    known_by(new, restated, Period(2024, 12, 12))
 
 
 async def backends(request: Request, client: Client, running: Callable[[], Client]) -> None:

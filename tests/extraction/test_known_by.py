@@ -1,0 +1,118 @@
+"""What was known by a report, from one publication."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin import Client, Exact, Panel, Period, Select, SelectionError, known_by
+from asyncfin.sandbox import Sandbox
+from benchmarks.history import REAL, Rebuilt, rebuilt
+from tests.altered import altered
+from tests.extraction.nights import LABELS, Cell, Content, Key, Restated, entity, publication
+
+REVENUE, EPS = Key("S-1"), Key("S-2", "EPS")
+YEARS = Exact(LABELS)
+
+
+async def both(original: Content, restated: Restated, change: Any = None) -> tuple[Panel, Panel]:
+    """The panels of both versions; `change` alters responses on their way."""
+    async with (
+        Sandbox(publication(original, restated=restated)) as sandbox,
+        altered(sandbox, change or (lambda *_: None)) as base_url,
+        Client(base_url, sandbox.token) as client,
+    ):
+        catalogue = await client.catalogue(entity(1))
+        return (
+            await client.query(catalogue, Select(), YEARS),
+            await client.query(catalogue, Select(), YEARS, value_version="latest_restated"),
+        )
+
+
+def cells(table: Any) -> dict[tuple[str, str], tuple[float, bool]]:
+    names = ("metric_id", "period_label", "number", "certain")
+    rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    return {(metric, label): (number, certain) for metric, label, number, certain in rows}
+
+
+async def test_the_later_value_counts_from_its_report_on() -> None:
+    """Before the restatement the original is shown, flagged; before the original nothing; zero is a value."""
+    original = {REVENUE: {"FY2022": Cell(10, report=(2022, 12)), "FY2023": Cell(0, report=(2023, 12))}}
+    restated = {REVENUE: {"FY2022": Cell(12, report=(2024, 6))}}
+    panels = await both(original, restated)
+    for reported, expected in {
+        "FY2021": {},
+        "FY2022": {("Revenue", "FY2022"): (10, False)},
+        "FY2023": {("Revenue", "FY2022"): (10, False), ("Revenue", "FY2023"): (0, True)},
+        "2024-Q1": {("Revenue", "FY2022"): (10, False), ("Revenue", "FY2023"): (0, True)},
+        "2024-Q2": {("Revenue", "FY2022"): (12, True), ("Revenue", "FY2023"): (0, True)},
+    }.items():
+        assert cells(known_by(*panels, reported)) == expected, reported
+        assert cells(known_by(*panels, Period.parse(reported))) == expected
+
+
+async def test_a_value_restated_to_zero_is_zero() -> None:
+    """A reported zero is a value."""
+    panels = await both(
+        {REVENUE: {"FY2022": Cell(5, report=(2022, 12))}}, {REVENUE: {"FY2022": Cell(0, report=(2023, 12))}}
+    )
+    assert cells(known_by(*panels, "FY2023")) == {("Revenue", "FY2022"): (0, True)}
+
+
+async def test_a_split_that_came_later_is_flagged() -> None:
+    """NVIDIA's case: a restatement in between is lost, only the original and the last one are served."""
+    panels = await both(
+        {EPS: {"FY2024": Cell(12.05, report=(2024, 12))}}, {EPS: {"FY2024": Cell(1.19, report=(2025, 6))}}
+    )
+    assert cells(known_by(*panels, "2025-Q1")) == {("EPS", "FY2024"): (12.05, False)}
+
+
+async def test_a_value_that_exists_only_restated_is_known_from_its_report_on() -> None:
+    """It has no original value that could have been known before."""
+    panels = await both({REVENUE: {}}, {REVENUE: {"FY2022": Cell(7, report=(2023, 12))}})
+    assert cells(known_by(*panels, "FY2022")) == {}
+    assert cells(known_by(*panels, "FY2023")) == {("Revenue", "FY2022"): (7, True)}
+
+
+async def test_the_table_is_the_long_one_in_catalogue_order() -> None:
+    """Rows of both versions are ordered by series and period; the last column is `certain`."""
+    late = Cell(9, report=(2024, 12))
+    original = {key: {label: Cell(1, report=(2021, 12)) for label in LABELS} for key in (EPS, REVENUE)}
+    table = known_by(*await both(original, {EPS: {"FY2021": late}, REVENUE: {"FY2023": late}}), "FY2023")
+    assert table.column("metric_id").to_pylist() == ["EPS"] * 5 + ["Revenue"] * 5
+    assert table.column("period_label").to_pylist() == [*LABELS, *LABELS]
+    assert [at for at, sure in enumerate(table.column("certain").to_pylist()) if not sure] == [1, 8]
+    assert table.column_names[30:] == ["certain"]
+    assert json.loads(table.schema.metadata[b"asyncfin"])["unreported"] == 0
+
+
+@pytest.mark.parametrize("what", ["order", "publication", "selection", "period", "questions"])
+async def test_what_is_not_a_pair_of_one_publication_is_refused(what: str) -> None:
+    """The message names the difference."""
+    original, restated = await both({REVENUE: {"FY2022": Cell(1)}, EPS: {}}, {})
+    arguments: dict[str, tuple[Any, ...]] = {
+        "order": (restated, original, "FY2022", "'original' and 'latest_restated'"),
+        "selection": (original.where(lambda each: each.metric_id == "EPS"), restated, "FY2022", "series"),
+        "questions": (original.during("FY2022"), restated, "FY2022", "periods"),
+        "period": (original, restated, "2022", 'write "FY2022"'),
+    }
+    if what == "publication":
+        async with (
+            Sandbox(publication({REVENUE: {"FY2022": Cell(1)}, EPS: {}}, number=2)) as sandbox,
+            Client(sandbox.base_url, sandbox.token) as client,
+        ):
+            other = await client.query(entity(1), Select(), YEARS, value_version="latest_restated")
+        arguments[what] = (original, other, "FY2022", "one publication")
+    *given, match = arguments[what]
+    with pytest.raises(SelectionError, match=match):
+        known_by(*given)
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"{Path('../shared/data')} is not there")
+async def test_earlier_publications_of_real_companies_are_rebuilt() -> None:
+    """Of a few companies; the benchmark rebuilds all, with the figures in RESULTS.md."""
+    found: Rebuilt = await rebuilt(sorted(REAL.glob("[abt]*.json.gz")))
+    assert found.publications >= 8
+    assert found.wrong <= 2
+    assert found.flagged_wrong <= found.flagged < found.certain / 100

@@ -21,11 +21,11 @@ from typing import Any
 from attrs import define
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
-from asyncfin.model.period import FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.period import FiscalRange, Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import AS_RANGE, Plan, plan
+from asyncfin.plan.plan import Plan, plan
 from asyncfin.plan.question import Question
 from asyncfin.sandbox.generate import generate
 
@@ -45,7 +45,6 @@ class Row:
     batches: int = 0
     grid: int = 0
     bound: int = 0
-    ranged: int = 0
     slowest: float = 0.0
 
     def add(self, made: Plan, grid: int, seconds: float) -> None:
@@ -55,7 +54,6 @@ class Row:
         self.batches += len(made.batches)
         self.grid += grid
         self.bound += made.lower_bound
-        self.ranged += made.way == AS_RANGE
         self.slowest = max(self.slowest, seconds)
 
     def __str__(self) -> str:
@@ -63,14 +61,14 @@ class Row:
             [
                 f"{self.plans} | {self.series:,} | {self.requests:,} | {self.bound:,}",
                 f"{self.requests / self.bound:.3f} | {self.grid:,} | {self.grid / self.bound:.3f}",
-                f"{self.batches} | {self.ranged} | {self.slowest * 1000:.0f}",
+                f"{self.batches} | {self.slowest * 1000:.0f}",
             ]
         )
 
 
 HEAD = (
-    "| catalogues, wanted, periods | plans | series | requests | bound | x bound | grid | grid x bound"
-    " | batches | as range | slowest, ms CPU |\n|---|---|---|---|---|---|---|---|---|---|---|"
+    "| catalogues, wanted | plans | series | requests | bound | x bound | grid | grid x bound"
+    " | batches | slowest, ms CPU |\n|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -120,18 +118,18 @@ def _pages(
     return sum(ceil(count / 100) for block, count in matches.items() if block in used)
 
 
-def measured(known: Catalogue, wanted: tuple[CatalogueSeries, ...], periods: Resolved) -> tuple[Plan, float]:
+def measured(known: Catalogue, wanted: tuple[CatalogueSeries, ...]) -> tuple[Plan, float]:
     """Return a plan, and the CPU time of the best of a few rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
         start = process_time()
-        made = plan(Question(known, Select(), periods), known, wanted)
+        made = plan(Question(known, Select(), YEARS), known, wanted)
         best = min(best, process_time() - start)
     return made, best
 
 
 def _planned_and_grid(known: Catalogue) -> tuple[Plan, int, float]:
-    made, seconds = measured(known, known.series, YEARS)
+    made, seconds = measured(known, known.series)
     return made, best_grid(known, known.series), seconds
 
 
@@ -150,9 +148,8 @@ def table(name: str, catalogues: Iterable[Catalogue]) -> Iterator[str]:
     for known in catalogues:
         for what, wanted in wanted_of(known):
             grid = best_grid(known, wanted)
-            for how, periods in (("range", YEARS), ("trailing", Trailing(12))):
-                made, seconds = measured(known, wanted, periods)
-                rows.setdefault(f"{name}, {what}, {how}", Row()).add(made, grid, seconds)
+            made, seconds = measured(known, wanted)
+            rows.setdefault(f"{name}, {what}", Row()).add(made, grid, seconds)
     return (f"| {label} | {row} |" for label, row in rows.items())
 
 
@@ -191,7 +188,7 @@ def lines() -> Iterator[str]:
     if REAL.is_dir():
         yield from table("real", real())
     else:
-        yield "| real: skipped, ../shared/data is not there | | | | | | | | | | |"
+        yield "| real: skipped, ../shared/data is not there | | | | | | | | | |"
     for series in (300, 3_000, 30_000):
         # The publication is dropped: a full collection would walk over it while a plan is timed.
         known = catalogue(generate(1, series=series, publications=1).publications[-1].groups)
@@ -200,7 +197,7 @@ def lines() -> Iterator[str]:
         row = Row()
         for known in dense(fill, blocks):
             row.add(*_planned_and_grid(known))
-        yield f"| {name}, all series, range | {row} |"
+        yield f"| {name}, all series | {row} |"
 
 
 def run() -> str:

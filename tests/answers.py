@@ -128,7 +128,7 @@ class Stitched:
 
     async def add(self, body: bytes, *, home: frozenset[str], asked: Resolved) -> None:
         page = await read_planned_page(body, home, self.stitch.plan.question.value_version)
-        self.arrivals.append(await self.stitch.add(page, home=home, asked=asked))
+        self.arrivals.append(await self.stitch.add(page, asked=asked))
 
     def panel(self, *, requests: int = 0) -> Panel:
         return self.stitch.panel(self.arrivals, self.stitch.plan.series, requests=requests)

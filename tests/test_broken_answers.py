@@ -216,23 +216,6 @@ async def test_a_catalogue_of_another_publication_than_its_metadata_is_refused()
         await ask(another_dataset_id, operation="catalogue")
 
 
-async def test_a_value_outside_its_own_trailing_window_is_refused() -> None:
-    """The service anchors `trailing` itself; what it then sends must be in the window."""
-
-    def stray(name: str, sent: Response, answer: Response) -> None:
-        if name == "query" and sent["periods"]["mode"] == "trailing":
-            at = next(at for at, value in enumerate(answer["series"][0]["values"]) if value)
-            answer["periods"][at] = {**answer["periods"][at], "year": 1990}
-
-    async with (
-        Sandbox(DATASET) as sandbox,
-        altered(sandbox, stray) as base_url,
-        Client(base_url, sandbox.token) as client,
-    ):
-        with pytest.raises(MalformedAnswerError, match="1990"):
-            await client.query(DATASET.entity_id, Select(), Trailing(12))
-
-
 async def test_a_publication_is_its_own_in_whatever_case_a_response_writes_its_id() -> None:
     """Dataset ids are UUIDs: the pages are taken, and a kept catalogue is not read again."""
     asked = []

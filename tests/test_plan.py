@@ -19,6 +19,7 @@ from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Plan, plan
 from asyncfin.plan.question import Question
 
@@ -68,7 +69,6 @@ def test_no_wanted_series_means_no_batches() -> None:
     nothing = planned(catalogue(("Revenue", "all", "annual")), ())
     assert nothing.batches == ()
     assert nothing.requests == nothing.lower_bound == 0
-    assert nothing.way == "as asked"
 
 
 def test_a_catalogue_without_periods_means_no_batches() -> None:
@@ -134,7 +134,6 @@ def test_a_single_cell_larger_than_a_page_follows_its_cursor(periods: Resolved) 
     large = planned(known, periods=periods)
     assert sorted(len(batch.home) for batch in large.batches) in ([1, 250], [251])
     assert large.requests in (3, 4)
-    assert large.way == "as asked"
 
 
 def test_foreign_series_are_allowed_where_periods_are_fixed() -> None:
@@ -145,41 +144,23 @@ def test_foreign_series_are_allowed_where_periods_are_fixed() -> None:
     assert batch.matched == {"s0", "s1", "s2", "s3"}
 
 
-def test_trailing_with_foreign_series_is_asked_as_the_whole_span() -> None:
-    """A foreign series could move the window, so the span of the catalogue is asked for, and cut later."""
+@pytest.mark.parametrize("wanted", [("s0", "s1"), ("s0", "s3")], ids=["no foreign series", "foreign series"])
+def test_trailing_is_requested_as_the_whole_span(wanted: tuple[str, ...]) -> None:
+    """One request either way; the service's own window is never relied on."""
     known = catalogue(("A", "x", "g"), ("A", "y", "g"), ("B", "x", "g"), ("B", "y", "g"))
-    ranged = planned(known, ("s0", "s3"), Trailing(12))
-    assert ranged.way == "trailing as range"
-    assert ranged.requests == 1
-    assert [batch.periods for batch in ranged.batches] == [FiscalRange((2022, 12), (2024, 12))]
-    assert ranged.periods == Trailing(12)
+    made = planned(known, wanted, Trailing(12))
+    assert made.requests == 1
+    assert [batch.periods for batch in made.batches] == [FiscalRange((2022, 12), (2024, 12))]
+    assert made.periods == Trailing(12)
 
 
-def test_trailing_without_foreign_series_is_asked_as_it_is() -> None:
-    """Where the wanted series fill their cross products there is nothing that could move the window."""
-    known = catalogue(("A", "x", "g"), ("A", "y", "g"), ("B", "x", "g"), ("B", "y", "g"))
-    pure = planned(known, ("s0", "s1"), Trailing(12))
-    assert pure.way == "as asked"
-    assert [batch.periods for batch in pure.batches] == [Trailing(12)]
-
-
-def test_trailing_goes_as_asked_where_that_costs_no_more() -> None:
-    """40 metrics on each of two paths are two requests, with a foreign series among them or without."""
-    wanted = [(f"A{at}", "x", "g") for at in range(40)] + [(f"B{at}", "y", "g") for at in range(40)]
-    foreign = [(f"A{at}", "y", "g") for at in range(40)] + [(f"B{at}", "x", "g") for at in range(40)]
-    known = catalogue(*wanted, *foreign)
-    ids = tuple(f"s{at}" for at in range(len(wanted)))
-    ranged = planned(known, ids)
-    assert ranged.requests == 2
-    assert any(batch.matched > batch.home for batch in ranged.batches), "the case is a tie of the two ways"
-    assert planned(known, ids, Trailing(12)).requests == 2
-    assert planned(known, ids, Trailing(12)).way == "as asked"
-
-
-def test_trailing_for_one_of_two_series_of_a_cell_is_asked_as_range() -> None:
-    """No query matches the one without the other."""
-    known = catalogue(("A", "x", "g"), ("A", "x", "g"))
-    assert planned(known, ("s0",), Trailing(12)).way == "trailing as range"
+def test_the_lower_bound_counts_what_is_requested() -> None:
+    """Neither what is cached nor what the service does not list is requested again."""
+    known = catalogue(*((f"M{at}", "all", "g") for at in range(120)))
+    whole = planned(known)
+    some = for_cache(whole, {f"s{at}" for at in range(40)}, {f"s{at}" for at in range(40, 110)}, fill=False)
+    assert (whole.lower_bound, whole.requests) == (3, 3)
+    assert (some.lower_bound, some.requests) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -232,13 +213,12 @@ def test_a_plan_explains_itself() -> None:
         "1 batch, 1 request: ",
         "lower bound: 1 request;",
         "2 other series match these queries; only a cache keeps them",
-        "way: trailing as range (the queries ask for all periods, ",
+        "periods: the last 12 months; all periods are requested, and the window is cut from them",
     ):
         assert part in text
-    assert "the last 12 months" in text
     whole = str(planned(known))
     assert "other series" not in whole
-    assert "way: as asked (the queries ask for these periods)" in whole
+    assert "periods: exactly FY2022, FY2023, FY2024\n" in whole
     assert repr(planned(known)).endswith("4 series in 1 request>")
 
 

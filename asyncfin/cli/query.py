@@ -169,7 +169,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "series": [series.series_id for series in plan.series],
         "requests": plan.requests,
         "lower_bound": plan.lower_bound,
-        "way": plan.way,
         "batches": [{name: getattr(batch, name) for name in _BATCH_FIELDS} for batch in plan.batches],
     }
 

@@ -133,14 +133,14 @@ class Cells:
             crossed if unnamed else matched,
         )
 
-    def whole(self) -> CrossProduct | None:
+    def single_query(self) -> CrossProduct | None:
         """Return the one query for all wanted series, or None where the caps do not allow it."""
         metrics, paths = self._wanted_lines
         if metrics > MAX_METRIC_IDS or paths > MAX_SCOPE_COMBINATIONS:
             return None
         return self.cross_product([series for several in self.wanted.values() for series in several])
 
-    def crowded(self) -> list[CrossProduct]:
+    def oversized_cells(self) -> list[CrossProduct]:
         """Return the queries for the cells that hold more than a page of series even by themselves.
 
         Groups are named a page at a time; a single group of more than a page follows its cursor, and so do
@@ -171,7 +171,7 @@ class Cells:
             products += [together] if fewer else each
         return products
 
-    def views(self, wanted: SeriesByCell, *, foreign: bool = True) -> Iterator[View]:
+    def views(self, wanted: SeriesByCell) -> Iterator[View]:
         """Yield the table as it looks to queries that name all wanted groups, and to queries that name some.
 
         The first view is of all wanted groups. The others, if any, are of sets of groups that share no
@@ -180,13 +180,10 @@ class Cells:
 
         Args:
             wanted: the wanted series to show in the views.
-            foreign: whether a series that is not wanted may be matched. If not, the cell of such a series
-                counts more than a page, and so fits nowhere.
         """
-        yield _view(self._known_to_named, wanted, None if foreign else self.wanted)
+        yield _view(self._known_to_named, wanted)
         if self._groups_apart:
-            asked = [None] * len(self._groups_apart) if foreign else self._apart(self.wanted)
-            for each in zip(self._apart(self.known), self._apart(wanted), asked, strict=True):
+            for each in zip(self._apart(self.known), self._apart(wanted), strict=True):
                 view = _view(*each)
                 if view.wanted:
                     yield view
@@ -246,14 +243,8 @@ class Cells:
         return sets if len(sets) > 1 else []
 
 
-def _view(known: SeriesByCell, wanted: SeriesByCell, pure: SeriesByCell | None) -> View:
-    """Return a view; with `pure`, cells that match more than these series fit nowhere."""
-    counts = {cell: len(series) for cell, series in known.items()}
-    if pure is not None:
-        counts = {
-            cell: n if n == len(pure.get(cell, ())) else MAX_PAGE_SIZE + 1 for cell, n in counts.items()
-        }
-    return View(by_line(counts), wanted)
+def _view(known: SeriesByCell, wanted: SeriesByCell) -> View:
+    return View(by_line({cell: len(series) for cell, series in known.items()}), wanted)
 
 
 def by_line(counts: Mapping[Cell, int]) -> CountsByLine:
@@ -280,8 +271,8 @@ def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> in
     metrics_of = Counter(path for _, path in crossings)
     return max(
         ceil(series / MAX_PAGE_SIZE),
-        ceil(max(len(paths_of), *metrics_of.values()) / MAX_METRIC_IDS),
-        ceil(max(len(metrics_of), *paths_of.values()) / MAX_SCOPE_COMBINATIONS),
+        ceil(max([len(paths_of), *metrics_of.values()]) / MAX_METRIC_IDS),
+        ceil(max([len(metrics_of), *paths_of.values()]) / MAX_SCOPE_COMBINATIONS),
     )
 
 

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from attrs import evolve
 
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import FiscalRange, resolve
+from asyncfin.model.period import FiscalRange
 from asyncfin.model.query import MAX_METRIC_IDS, MAX_PAGE_SIZE, MAX_PATH_ENTRIES, MAX_SCOPE_COMBINATIONS
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import Batch, Plan, batches_of
+from asyncfin.plan.plan import Batch, Plan, batches_of, requested_periods
 
 L = TypeVar("L")
 _metric = attrgetter("metric_id")
@@ -38,8 +38,10 @@ def for_cache(plan: Plan, at_hand: Set[str], left_out: Set[str], *, fill: bool =
     known = at_hand | left_out
     missing = [series for series in plan.series if series.series_id not in known]
     periods = plan.periods
-    if fill and periods is not None:
-        periods = resolve(FiscalRange(), plan.catalogue.periods)
+    if periods is not None and plan.catalogue.periods:
+        periods = (
+            plan.catalogue.resolve(FiscalRange()) if fill else requested_periods(plan.catalogue, periods)
+        )
     if plan.batches and all(batch.periods == periods for batch in plan.batches):
         home = set().union(*(batch.home for batch in plan.batches))
         if home == {series.series_id for series in missing}:

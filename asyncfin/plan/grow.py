@@ -28,24 +28,23 @@ _PARTNERS_WEIGHED = 1000
 
 
 def grow(
-    cells: Cells, wanted: SeriesByCell, *, enough: int, foreign: bool = True, limit: float = inf
+    cells: Cells, wanted: SeriesByCell, *, enough: int, limit: float = inf
 ) -> list[Sequence[CatalogueSeries]] | None:
     """Return the home series of batches of a page each that together hold the wanted series.
 
     Args:
         wanted: what is to be assigned, without what fits on no page by itself.
         enough: take a batch with at least this many home series without growing it in further views.
-        foreign: whether a batch may match series that are not wanted.
         limit: give up as soon as more batches than this would be needed, if the next ones are like the last
             two.
 
     Returns:
-        None if a foreign series can't be kept out, or more than `limit` batches are needed.
+        None if more than `limit` batches are needed.
     """
     # A copy: what the batches take is removed from it, and the caller plans in other ways with the original.
     unassigned = dict(wanted)
     left = sum(map(len, unassigned.values()))
-    views = map(_Growth, cells.views(unassigned, foreign=foreign))
+    views = map(_Growth, cells.views(unassigned))
     growths = [next(views)]
     homes: list[Sequence[CatalogueSeries]] = []
     most = MAX_PAGE_SIZE

@@ -1,12 +1,11 @@
-"""Plans a question: which batches to send, so that every wanted series comes, in nearly the fewest requests.
+"""Plans a question: batches that together bring every wanted series, in nearly the fewest requests.
 
-A batch is a cross product of metrics, paths and groups. Each is one page, so that all of them can be
-under way at once: dense tables are cut in `strips`, sparse ones are filled by `grow`. Only a single metric,
+A batch is a cross product of metrics, paths and groups. Each is one page, so that all of them can be in
+flight at once: dense tables are cut in `strips`, sparse ones are filled by `grow`. Only a single metric,
 path and group of more than a page of series, and a question that is one query of two pages, follow a cursor.
 
-A question for trailing months is asked as it is only where no batch matches a foreign series, whose values
-would move the window; otherwise, or where that takes more requests, the catalogue's whole span is asked for,
-and the window is cut out of the response.
+Trailing months are requested as the catalogue's whole span, and the client cuts the window: the service would
+anchor it at each batch, and a foreign series can move it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,20 +16,17 @@ from attrs import field, frozen
 
 from asyncfin.errors import printable
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import FiscalRange, Resolved, Trailing, describe, resolve
+from asyncfin.model.period import FiscalRange, Resolved, Trailing, describe
 from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted
-from asyncfin.plan.cells import Cells, CrossProduct, SeriesByCell, lower_bound
+from asyncfin.plan.cells import Cells, CrossProduct, lower_bound
 from asyncfin.plan.grow import grow
 from asyncfin.plan.question import Question
 from asyncfin.plan.strips import strips
 
-AS_ASKED = "as asked"
-AS_RANGE = "trailing as range"
-_ASKED = "the queries ask for these periods"
-_RANGE = "the queries ask for all periods, out of which the window is cut"
-_FOR_CACHE = "the queries ask for all periods, which the cache keeps"
+_RANGE = "; all periods are requested, and the window is cut from them"
+_FOR_CACHE = "; all periods are requested, for the cache"
 
 # With fewer of its cells wanted, a table is too thin for strips: most of a page would be foreign series.
 _DENSE = 0.05
@@ -93,25 +89,22 @@ class Plan:
         """How many requests it takes, when none has to be repeated."""
         return sum(batch.requests for batch in self.batches)
 
-    @property
-    def way(self) -> str:
-        """How the batches ask for the periods: "as asked", or "trailing as range"."""
-        trailing = isinstance(self.periods, Trailing)
-        return AS_RANGE if trailing and any(b.periods != self.periods for b in self.batches) else AS_ASKED
-
     @cached_property
     def lower_bound(self) -> int:
         """The requests that the caps make necessary, whatever the batches; some plans need more."""
-        cached = {series.series_id for series in self.cached}
-        asked = [series for series in self.series if series.series_id not in cached]
-        crossings = {(series.metric_id, series.scopes) for series in asked}
-        return lower_bound(len(asked), crossings) if self.batches else 0
+        requested = set[str]().union(*(batch.home for batch in self.batches))
+        crossings = {
+            (series.metric_id, series.scopes) for series in self.series if series.series_id in requested
+        }
+        return lower_bound(len(requested), crossings)
 
     @property
-    def _reason(self) -> str:
+    def _about_periods(self) -> str:
+        if self.periods is None:
+            return ", of which the catalogue has none"
         if all(batch.periods == self.periods for batch in self.batches):
-            return _ASKED
-        return _RANGE if self.way == AS_RANGE else _FOR_CACHE
+            return ""
+        return _RANGE if isinstance(self.periods, Trailing) else _FOR_CACHE
 
     def __str__(self) -> str:
         foreign = sum(len(batch.matched) - len(batch.home) for batch in self.batches)
@@ -130,8 +123,7 @@ class Plan:
                     if foreign
                     else []
                 ),
-                f"periods: {periods}{'' if self.periods else ', of which the catalogue has none'}",
-                f"way: {self.way} ({self._reason})",
+                f"periods: {periods}{self._about_periods}",
                 f"values: {self.question.value_version}",
             ]
         )
@@ -198,71 +190,50 @@ def batches_of(
     """Return the queries that bring these series, given in catalogue order."""
     if not series or periods is None or not catalogue.periods:
         return ()
-    products, asked = _cross_products(Cells(catalogue, series), catalogue, periods)
+    requested = requested_periods(catalogue, periods)
     return tuple(
         Batch(
             metric_ids=product.metric_ids,
             scope_combinations=product.paths,
-            periods=asked,
+            periods=requested,
             reporting_group_ids=product.groups,
             value_version=value_version,
             expected_dataset_id=catalogue.dataset_id,
             home=frozenset(series.series_id for series in product.home),
             matched=frozenset(series.series_id for series in product.matched),
         )
-        for product in products
+        for product in _cross_products(Cells(catalogue, series))
     )
 
 
-def _cross_products(
-    cells: Cells, catalogue: Catalogue, periods: Resolved
-) -> tuple[list[CrossProduct], Resolved]:
-    """Return what the batches name, and the periods that they ask for."""
+def requested_periods(catalogue: Catalogue, periods: Resolved) -> Resolved:
+    """Return what batches request for the resolved periods of a question: all periods for trailing months."""
+    return catalogue.resolve(FiscalRange()) if isinstance(periods, Trailing) else periods
+
+
+def _cross_products(cells: Cells) -> list[CrossProduct]:
+    """Return what the batches name, in the fewest requests that were found."""
     # What follows a cursor is settled first: neither strips nor grown batches have a place for it.
-    crowded = cells.crowded()
+    oversized = cells.oversized_cells()
     rest = cells.wanted
-    if apart := {series.series_id for product in crowded for series in product.home}:
+    if apart := {series.series_id for product in oversized for series in product.home}:
         left = ((cell, [s for s in several if s.series_id not in apart]) for cell, several in rest.items())
         rest = {cell: several for cell, several in left if several}
-    products = _fewest(cells, crowded, rest)
-    if not isinstance(periods, Trailing) or not _match_foreign(products):
-        return products, periods
-    # Asked as it is only where that costs no more: each request of a range brings all periods, and the
-    # bytes of some are cut away, but bytes are not what an allowance counts.
-    limit = _requests(products)
-    homes = grow(cells, rest, enough=MAX_PAGE_SIZE, foreign=False, limit=limit)
-    if homes is not None:
-        pure = [*crowded, *map(cells.cross_product, homes)]
-        if _requests(pure) <= limit and not _match_foreign(pure):
-            return pure, periods
-    span = resolve(FiscalRange(), catalogue.periods)
-    assert span is not None
-    return products, span
-
-
-def _fewest(cells: Cells, crowded: list[CrossProduct], rest: SeriesByCell) -> list[CrossProduct]:
-    """Return the batches that take the fewest requests, foreign series allowed."""
-    bound = cells.lower_bound - _requests(crowded)
+    bound = cells.lower_bound - _requests(oversized)
     homes: list[Sequence[CatalogueSeries]] | None = None
     if rest and cells.density > _DENSE:
         homes = strips(cells, rest, enough=bound + bound // _FEW)
     if homes is None or len(homes) > _CLOSE * bound:
         # Quickly first, by the first view alone; with all views, which takes longer, only if it may pay.
         grown = grow(cells, rest, enough=1)
-        assert grown is not None  # foreign series are allowed, and no limit is set
+        assert grown is not None  # no limit is set
         if len(grown) > _CLOSE * bound:
             grown = grow(cells, rest, enough=MAX_PAGE_SIZE, limit=len(grown)) or grown
         homes = grown if homes is None else min(homes, grown, key=len)
-    products = [*crowded, *map(cells.cross_product, homes)]
-    whole = cells.whole()
+    products = [*oversized, *map(cells.cross_product, homes)]
+    single = cells.single_query()
     # Two pages in a row take twice as long as batches at once: worth it where it saves one request of three.
-    return [whole] if whole and whole.requests <= 2 < _requests(products) else products
-
-
-def _match_foreign(products: Iterable[CrossProduct]) -> bool:
-    """Return whether a batch matches a series that is at home nowhere."""
-    home = {series.series_id for product in products for series in product.home}
-    return any(series.series_id not in home for product in products for series in product.matched)
+    return [single] if single and single.requests <= 2 < _requests(products) else products
 
 
 def _requests(products: Iterable[CrossProduct]) -> int:

@@ -190,7 +190,7 @@ async def _read_batch(
             stitch.publication.confirm(began)
             read.stats.answered_at = page.at
             with error_context("query", page.entity_id, page):
-                arrival = await stitch.add(page, home=batch.home, asked=batch.periods)
+                arrival = await stitch.add(page, asked=batch.periods)
             if writer is not None:
                 await writer.add((*arrival.blocks, *arrival.foreign))
             # With `prefetch` the next request may have left as soon as this page was there.

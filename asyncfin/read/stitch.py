@@ -72,8 +72,6 @@ class Stitch:
         self._known: dict[Period, Period] = {}
         self._axes: WeakValueDictionary[tuple[Period, ...], Axis] = WeakValueDictionary()
         self._room = _WHOLE_BYTES
-        # Of each batch for trailing months, by its home: the first and the last period with a value.
-        self._reach: dict[frozenset[str], tuple[Period, Period]] = {}
         self.anchor: Period | None = None
 
     def _has_come(self, series_id: str) -> bool:
@@ -117,17 +115,16 @@ class Stitch:
                 )
         return arrivals
 
-    async def add(self, page: PlannedPage, *, home: frozenset[str], asked: Resolved) -> Arrival:
+    async def add(self, page: PlannedPage, *, asked: Resolved) -> Arrival:
         """Return what a page brings.
 
         Args:
-            home: the ids of the batch's home series.
-            asked: the periods that the batch asked for. They need not be the question's: a question for
-                trailing months can be asked as a range.
+            asked: the periods that the batch requested. They need not be the question's: trailing months are
+                requested as a range.
 
         Raises:
             MalformedAnswerError: a series came before, or is another one than in the catalogue; or there is
-                a value outside what the batch asked for.
+                a value outside what the batch requested.
         """
         # Without series of interest nobody holds the text, so it takes no room.
         text = await self._text(page.body if page.wanted.indices or page.foreign.indices else b"")
@@ -143,7 +140,7 @@ class Stitch:
         blocks = [block_of(axis, page, page.wanted, text)] if page.wanted.indices else []
         foreign = [block_of(axis, page, page.foreign, text)] if page.foreign.indices else []
         populated = frozenset(axis.periods[at] for block in blocks for at in set(block.positions))
-        if outside := self._outside(populated, home, asked):
+        if outside := populated - _within(asked, populated, None):
             raise MalformedAnswerError(
                 f"series {_first_at(blocks, period)} has a value at {period}, outside of"
                 f" {describe(asked)} @ $.series"
@@ -210,17 +207,6 @@ class Stitch:
             for name in _NAMES
             if getattr(head, name) != getattr(listed, name)
         )
-
-    def _outside(self, populated: frozenset[Period], home: frozenset[str], asked: Resolved) -> Set[Period]:
-        """Return the periods with a value that the batch of these home series did not ask for."""
-        if not isinstance(asked, Trailing):
-            return populated - _within(asked, populated, None)
-        if not populated:
-            return populated
-        # The service anchors the window of a batch at the batch's own latest value, over all its pages.
-        known = populated.union(self._reach.get(home, ()))
-        self._reach[home] = (min(known), max(known))
-        return known - _within(asked, known, max(known))
 
     def series_of(self, arrival: Arrival) -> tuple[CatalogueSeries, ...]:
         """Return the series that a page brought, in catalogue order."""

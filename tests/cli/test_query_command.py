@@ -244,7 +244,7 @@ def test_explain_prints_the_plan_and_sends_no_query(command: Command, service: S
         (["--quarterly"], {"mode": "exact", "exact": [(2024, 3, 3)]}),
         (["--exact", "2024-Q1", "--exact", "FY2022"],
          {"mode": "exact", "exact": [(2024, 3, 3), (2022, 12, 12)]}),
-        (["--trailing", "12"], {"mode": "trailing", "months": 12}),
+        (["--trailing", "12"], {"mode": "fiscal_range", "from": (2022, 12), "to": (2024, 12)}),
     ],
 )  # fmt: skip
 def test_each_way_to_name_periods_reaches_the_service(

@@ -225,20 +225,11 @@ def test_dense_questions_together_take_hardly_more_requests_than_they_must() -> 
 
 
 @given(cases(), st.integers(1, 40))
-@example(case_of(2194), 1)
-def test_trailing_as_asked_matches_no_series_that_nobody_wants(case: Case, months: int) -> None:
-    """A foreign series could move the window; the range way is taken only where it takes fewer requests."""
-    wanted = {series.series_id for series in case.wanted}
-    made = planned(case, Trailing(months))
-    ranged = planned(case, FiscalRange(2023, 2024))
-    event(made.way)
-    assert made.requests <= ranged.requests
-    if made.way == "as asked":
-        for batch in made.batches:
-            assert batch.periods == Trailing(months)
-            assert {series.series_id for series in matched(case.catalogue, batch)} <= wanted
-    else:
-        assert {batch.periods for batch in made.batches} == {FiscalRange((2023, 12), (2024, 12))}
+def test_trailing_months_are_requested_as_all_periods(case: Case, months: int) -> None:
+    """The batches are those of the open range, foreign series included: the client cuts the window."""
+    made, ranged = planned(case, Trailing(months)), planned(case, FiscalRange())
+    assert made.periods == Trailing(months)
+    assert made.batches == ranged.batches
 
 
 @given(cases(), PERIODS, st.randoms(use_true_random=False))

@@ -270,7 +270,7 @@ async def test_the_loop_goes_on_while_a_text_is_packed() -> None:
         page = await read_planned_page(_two_megabytes(series_id), {series_id}, "original")
         turns.append(0)
         counting = asyncio.create_task(count_turns())
-        await answer.stitch.add(page, home=frozenset([series_id]), asked=EVER)
+        await answer.stitch.add(page, asked=EVER)
         counting.cancel()
     assert turns[:2] == [0, 0]
     assert turns[2] >= 2  # sixteen pieces, of which eight take a millisecond

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import aiohttp
 
 from asyncfin.sandbox import Sandbox
-from asyncfin.sandbox.generate import generate
+from tests.generate import generate
 
 TOKEN = "night"  # what the sandbox wants is put in where a request is passed on
 _MISSING = b'{"error":{"code":"not_found","message":"No such entity.","request_id":"req-0"}}'

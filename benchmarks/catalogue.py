@@ -23,7 +23,7 @@ SERIES, ROUNDS = 2900, 15
 _SERVER = f"""
 import asyncio, sys
 from asyncfin.sandbox import Sandbox
-from asyncfin.sandbox.generate import generate
+from tests.generate import generate
 
 async def main():
     async with Sandbox(generate(1, series={SERIES}, publications=1)) as sandbox:

@@ -27,7 +27,7 @@ from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan, plan
 from asyncfin.plan.question import Question
-from asyncfin.sandbox.generate import generate
+from tests.generate import generate
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
 YEARS = FiscalRange(2020, 2024)

@@ -20,10 +20,10 @@ from attrs import evolve
 
 from asyncfin.sandbox import Account, Dialect, Publication, load
 from asyncfin.sandbox.accounts import PERMISSIONS, Meter, Token
-from asyncfin.sandbox.generate import generate
 from asyncfin.sandbox.request import Request
 from asyncfin.sandbox.rules import Service, answer
 from asyncfin.sandbox.store import Store
+from tests.generate import generate
 
 ROUNDS, GOAL = 20, 10
 # A whole page, and one over half of its periods.

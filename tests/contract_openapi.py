@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from asyncfin.sandbox import Sandbox
-from asyncfin.sandbox.generate import generate
 from asyncfin.sandbox.openapi import openapi_document
+from tests.generate import generate
 
 OPTIONS = ("--max-examples=60", "--seed=1", "--no-color", "--phases=examples,coverage,fuzzing")
 TODAY = datetime(2026, 1, 31, tzinfo=UTC)

@@ -24,7 +24,7 @@ from attrs import define, evolve, field
 from asyncfin import Annual, Client, Select, extract
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.dataset import DatasetFile, Publication
-from asyncfin.sandbox.generate import generate
+from tests.generate import generate
 
 ROOT = Path(__file__).parents[1]
 COMPANIES = 24

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from asyncfin import Annual, Client, Select, extract
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.dataset import DatasetFile
-from asyncfin.sandbox.generate import generate
 from tests.extraction.s3 import BUCKET, S3, served
+from tests.generate import generate
 
 ROOT = Path(__file__).parents[1]
 COMPANIES = 12

@@ -19,7 +19,7 @@ from attrs import define, field
 
 from asyncfin import Annual, AsyncfinError, Client, Select, extract
 from asyncfin.sandbox import Sandbox
-from asyncfin.sandbox.generate import generate
+from tests.generate import generate
 
 
 @define

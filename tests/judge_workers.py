@@ -18,8 +18,8 @@ from pathlib import Path
 
 from asyncfin import Annual, Client, Select, extract
 from asyncfin.sandbox import Sandbox
-from asyncfin.sandbox.generate import generate
 from tests.extraction.making import make_client_of_redis, make_client_of_share, make_client_of_whole
+from tests.generate import generate
 from tests.judge_nginx import BURST, judge
 
 LIMIT, WORKERS, SERIES = 40, 4, 20

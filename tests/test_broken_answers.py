@@ -14,8 +14,8 @@ from asyncfin import (
     Trailing,
 )
 from asyncfin.sandbox import Sandbox
-from asyncfin.sandbox.generate import generate
 from tests.altered import altered
+from tests.generate import generate
 
 pytestmark = pytest.mark.virtual
 

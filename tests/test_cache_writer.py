@@ -12,9 +12,9 @@ from attrs import evolve
 from asyncfin import Client, FileCache, FiscalRange, MemoryCache, Retry, Select, ServerFailureError
 from asyncfin.read.write import CacheWriter
 from asyncfin.sandbox import Latency, Sandbox, Status
-from asyncfin.sandbox.generate import generate
 from asyncfin.table.block import PageText
 from tests.cache.conftest import blocks
+from tests.generate import generate
 
 DATASET = generate(7, series=900, publications=1)
 ENTITY = DATASET.entity_id

@@ -43,7 +43,7 @@ from asyncfin.plan.question import Question
 from asyncfin.read.publications import Publication
 from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
-from asyncfin.sandbox.generate import generate
+from tests.generate import generate
 from tests.properties.test_answers import DATASETS, DIALECTS, content, expected, period_selections, run, texts
 
 BOTH = generate(7, series=150, publications=2)

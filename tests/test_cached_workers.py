@@ -24,8 +24,8 @@ from asyncfin import (
 )
 from asyncfin.cache import database
 from asyncfin.sandbox import DatasetFile, Sandbox, Status
-from asyncfin.sandbox.generate import generate
 from asyncfin.typing import ValueVersion
+from tests.generate import generate
 from tests.properties.test_answers import content
 from tests.shared_buckets import redis_server
 

@@ -9,7 +9,7 @@ import pytest
 
 from asyncfin import Client, FiscalRange, Panel, Select, TokenBucket, Trailing
 from asyncfin.sandbox import Latency, Sandbox
-from asyncfin.sandbox.generate import generate
+from tests.generate import generate
 
 pytestmark = pytest.mark.virtual
 

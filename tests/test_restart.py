@@ -5,7 +5,7 @@ import pytest
 from asyncfin import Annual, Client, DatasetChangedError, FiscalRange, Panel, Select, SelectionError
 from asyncfin.sandbox import Dialect, Sandbox, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
-from asyncfin.sandbox.generate import generate
+from tests.generate import generate
 from tests.properties.test_answers import content, expected, texts
 
 pytestmark = pytest.mark.virtual

@@ -10,7 +10,7 @@ from attrs import frozen
 from asyncfin import Annual, ArgumentError, Client, FiscalRange, MemoryCache, Select, TokenBucket
 from asyncfin.client import ClientOptions
 from asyncfin.sandbox import Latency, Sandbox
-from asyncfin.sandbox.generate import generate
+from tests.generate import generate
 
 DATASET = generate(7, series=150, publications=1)
 ENTITY = DATASET.entity_id

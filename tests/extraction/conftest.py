@@ -13,7 +13,7 @@ import pytest
 from asyncfin import Client
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.dataset import DatasetFile, Publication
-from asyncfin.sandbox.generate import generate
+from tests.generate import generate
 
 COMPANIES = tuple(generate(seed, series=30, publications=2) for seed in range(6))
 IDS = tuple(company.entity_id for company in COMPANIES)

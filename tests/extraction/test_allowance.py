@@ -18,8 +18,8 @@ from asyncfin import (
 )
 from asyncfin.events import Event, RequestStarted
 from asyncfin.sandbox import Latency, Sandbox
-from asyncfin.sandbox.generate import generate
 from tests.extraction.conftest import FIRST, IDS, annual, names, rows
+from tests.generate import generate
 
 LARGE = tuple(generate(seed, series=400, publications=1) for seed in range(20, 28))
 MANY = tuple(generate(seed, series=10, publications=1) for seed in range(100, 160))

@@ -18,8 +18,8 @@ from asyncfin import (
 )
 from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import Sandbox, Status, Switch
-from asyncfin.sandbox.generate import generate
 from tests.extraction.conftest import COMPANIES, IDS, NOBODY, only
+from tests.generate import generate
 
 
 async def test_the_answer_is_that_of_a_query(client: Client, sandbox: Sandbox) -> None:

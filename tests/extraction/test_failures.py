@@ -27,8 +27,8 @@ from asyncfin import (
 )
 from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import Account, Sandbox, Status, Switch
-from asyncfin.sandbox.generate import generate
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, only, rows
+from tests.generate import generate
 
 
 async def test_one_bad_entity_does_not_stop_the_others(client: Client, folder: Path) -> None:

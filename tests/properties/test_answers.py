@@ -24,8 +24,8 @@ from asyncfin import (
 from asyncfin.model.period import PeriodSelection
 from asyncfin.sandbox import Dialect, Sandbox, Switch
 from asyncfin.sandbox.dataset import DatasetFile, Publication
-from asyncfin.sandbox.generate import generate, generate_table
 from tests.conftest import VirtualTimeLoop
+from tests.generate import generate, generate_table
 
 Table = dict[str, dict[Period, Any]]
 

@@ -16,9 +16,9 @@ from hypothesis import given, settings, strategies as st
 
 from asyncfin import AsyncfinError, Client, FiscalRange, Panel, Retry, Select
 from asyncfin.sandbox import Sandbox
-from asyncfin.sandbox.generate import generate
 from tests.altered import altered
 from tests.conftest import VirtualTimeLoop
+from tests.generate import generate
 from tests.scripted import Received, answer, judged
 
 CASES = int(os.environ.get("ASYNCFIN_FUZZ", "300"))

@@ -12,7 +12,7 @@ from attrs import asdict, frozen
 from hypothesis import given, settings, strategies as st
 
 from asyncfin.sandbox.dataset import DatasetFile, Publication, dump, load
-from asyncfin.sandbox.generate import generate, generate_table
+from tests.generate import generate, generate_table
 
 # The largest files say the same as the others, and take their time.
 REAL_FILES = sorted(

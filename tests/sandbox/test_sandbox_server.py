@@ -23,7 +23,7 @@ from asyncfin.sandbox import (
     Sandbox,
     SandboxError,
 )
-from asyncfin.sandbox.generate import generate
+from tests.generate import generate
 
 from .conftest import COMPANY, ENTITY, FIRST, SECOND, Caller
 

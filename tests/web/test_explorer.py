@@ -18,8 +18,8 @@ import asyncfin
 from asyncfin import Annual, Client, Select
 from asyncfin.model.period import Period
 from asyncfin.sandbox import Sandbox, Status
-from asyncfin.sandbox.generate import generate
 from asyncfin.web import explorer
+from tests.generate import generate
 from tests.web.conftest import OWN, Page
 
 STATIC = Path(asyncfin.__file__).parent / "web" / "static"

@@ -99,7 +99,7 @@ def generate(
     require("periods", periods is None or periods >= 1, periods, "1 or more, or None")
     require("fill", fill is None or 0 <= fill <= 1, fill, "0 to 1, or None")
     require("one_version", 0 <= one_version <= 1, one_version, "0 to 1")
-    rng = Random(seed)  # noqa: S311 - nothing is kept secret with it
+    rng = Random(seed)
     # All chance comes from this one source, in this order: a call more would change every dataset.
     slots = _slots(rng, periods or _USUAL_PERIODS, publications)
     drafts = draft_series(rng, _chosen(rng, series), slots, publications, fill)
@@ -122,7 +122,7 @@ def generate_table(
     require("groups", 1 <= groups <= len(_CADENCES), groups, f"1 to {len(_CADENCES)}")
     require("density", 0 < density <= 1, density, "above 0, to 1")
     require("blocks", 1 <= blocks <= min(metrics, paths), blocks, "1 to the fewer of metrics and paths")
-    rng = Random(seed)  # noqa: S311
+    rng = Random(seed)
     sides = [_metric_id(number) for number in range(metrics)], _paths(rng, paths)
     possible = [
         ((metric, path), cadence)
@@ -346,7 +346,7 @@ def _draft(
     """Return a series with its cells."""
     metric_id, path = pair
     # A metric is of one kind everywhere, so the kind comes from its id.
-    own = Random(metric_id)  # noqa: S311
+    own = Random(metric_id)
     ((number_format, unit, low, high, decimals),) = own.choices(list(_KINDS), list(_KINDS.values()))
     meaning = own.choice(("over_period", "at_period_end"))
     basis = _BASES.get(path[0][0], "disclosure")

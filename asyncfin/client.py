@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from datetime import date, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack
 
 from attrs import evolve
 
@@ -38,7 +38,7 @@ from asyncfin.read.publications import Publications
 from asyncfin.read.read import Read, Turn
 from asyncfin.read.run import answer, pieces
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import bounded, resumable
+from asyncfin.tasks import Block, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
 from asyncfin.wire.protocol import check_entity_id, limits_request, read_json, usage_request, usage_windows
 from asyncfin.wire.retry import Retry, Timeouts
@@ -166,6 +166,13 @@ class Client:
 
     async def __aenter__(self) -> Self:
         return self
+
+    if not TYPE_CHECKING:  # a type checker reports the mistake itself
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError("write `async with Client(...) as client:`")
+
+        __exit__ = __enter__
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -397,8 +404,7 @@ class Client:
         # The requests count for the one whose question it was that sent them.
         return panel if panel.requests == read.stats.requests else evolve(panel, requests=read.stats.requests)
 
-    @asynccontextmanager
-    async def stream(
+    def stream(
         self,
         source: str | Catalogue,
         select: Select,
@@ -407,7 +413,7 @@ class Client:
         value_version: ValueVersion = "original",
         max_age: float | None = None,
         fill_cache: bool = True,
-    ) -> AsyncIterator[AsyncIterator[Panel]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[Panel]]:
         """Yield the answer of `query` in pieces, for answers that do not fit into memory.
 
         It is an async context manager that gives an async iterator:
@@ -425,6 +431,13 @@ class Client:
         catalogue are shared with other questions under way.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
+        return Block(
+            self._stream(question),
+            "`async with client.stream(...) as pieces:`, and in it `async for piece in pieces:`",
+        )
+
+    @asynccontextmanager
+    async def _stream(self, question: Question) -> AsyncIterator[AsyncIterator[Panel]]:
         read = self._read(question, "stream")
         # Planned out here, so that a wrong question is an error of `async with`, and not of the first step.
         async with resumable(pieces(read, question, await self._planned(read, question))) as panels:
@@ -489,7 +502,11 @@ class Client:
             question = Question(entity_id, select, periods, value_version, max_age, known_only=True)
             return await self.entity_answer(question, turn=turn)
 
-        return answers_of(entity_ids, read, limit=self._max_in_flight, ahead=ahead or self._max_in_flight)
+        limit = self._max_in_flight
+        return Block(
+            answers_of(entity_ids, read, limit=limit, ahead=ahead or limit),
+            "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
+        )
 
     def whole_read(self, entity_id: str, operation: str, turn: Turn = nullcontext) -> Read:
         """Return a whole read of an entity, to make several calls on one publication.
@@ -528,7 +545,8 @@ class Client:
             async with read.restarting():
                 return await read.plan(question)
 
-    async def usage(self, start_date: date | str, end_date: date | str) -> tuple[UsageWindow, ...]:
+    # The default is refused: it makes the error of a call without days say what to write.
+    async def usage(self, start_date: date | str = "", end_date: date | str = "") -> tuple[UsageWindow, ...]:
         """Return the account's usage from one day to another, oldest first (spec 4.4).
 
         The range may be of any length: it is read in windows of at most 92 days, one request each.
@@ -541,6 +559,10 @@ class Client:
             SelectionError: an argument is not a day, or the end is before the start.
             PermissionDeniedError: the token lacks ``usage:read``.
         """
+        if start_date == "" or end_date == "":
+            raise SelectionError(
+                'usage needs the first and last day: write usage("2026-01-01", "2026-01-31")'
+            )
         start, end = _day("start_date", start_date), _day("end_date", end_date)
         if end < start:
             raise SelectionError(f"end_date must not be before start_date: {end} is before {start}")

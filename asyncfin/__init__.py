@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Scope as Scope,
         ScopeGroup as ScopeGroup,
     )
+    from asyncfin.model.deviation import Deviation as Deviation
     from asyncfin.model.period import (
         Annual as Annual,
         Exact as Exact,
@@ -96,6 +97,7 @@ _MODULES = {
     "ConnectionFailedError": "asyncfin.errors",
     "Dataset": "asyncfin.model.catalogue",
     "DatasetChangedError": "asyncfin.errors",
+    "Deviation": "asyncfin.model.deviation",
     "EntityAnswer": "asyncfin.read.entity",
     "EntityReport": "asyncfin.extraction.report",
     "Exact": "asyncfin.model.period",

@@ -15,6 +15,7 @@ from attrs import evolve
 
 from asyncfin import checks
 from asyncfin.cache.store import Cache
+from asyncfin.cache.strict import strict_partition
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
@@ -58,6 +59,7 @@ class ClientOptions(TypedDict, total=False):
     ssl: tls.SSLContext | None
     trust_env: bool
     allow_http: bool
+    strict: bool
     observers: Iterable[Observer]
 
 
@@ -88,6 +90,10 @@ class Client:
         ssl: the context that verifies the service's certificate. None: the system's certificate authorities.
         trust_env: whether to use the proxies that the environment names.
         allow_http: whether to accept an http URL of another machine; this warns, and uses no proxy.
+        strict: whether every deviation from the spec is a MalformedAnswerError. False: missing and null
+            texts, aliases, sources, indices and report periods, and texts on which query and catalogue
+            disagree, are repaired and reported in `Panel.deviations` and `Catalogue.deviations`. A number
+            is never repaired.
         observers: functions that are called with each event of `asyncfin.events`.
 
     Raises:
@@ -110,6 +116,7 @@ class Client:
         ssl: tls.SSLContext | None = None,
         trust_env: bool = False,
         allow_http: bool = False,
+        strict: bool = False,
         observers: Iterable[Observer] = (),
     ) -> None:
         self._transport = Transport(
@@ -125,14 +132,21 @@ class Client:
         checks.instance_of(Bucket)("bucket", self._bucket)
         self._max_in_flight = max_in_flight
         self._sender = Sender(
-            self._transport, token, bucket=self._bucket, retry=retry, lane=lane, observers=observers
+            self._transport,
+            token,
+            bucket=self._bucket,
+            retry=retry,
+            lane=lane,
+            strict=strict,
+            observers=observers,
         )
+        partition = None
+        if cache is not None:
+            # By the address that is sent to, so that all ways of writing it share what is kept.
+            partition = _cache("cache", cache).partition(self._transport.base_url, token)
         self._publications = Publications(
             self._transport.clock,
-            # By the address that is sent to, so that all ways of writing it share what is kept.
-            cache=_cache("cache", cache).partition(self._transport.base_url, token)
-            if cache is not None
-            else None,
+            cache=strict_partition(partition) if strict and partition is not None else partition,
             max_age=checks.seconds("max_age", max_age),
             stale_if_error=checks.seconds("stale_if_error", stale_if_error),
         )

@@ -146,7 +146,30 @@ class Restarted(msgspec.Struct, frozen=True):
     restart: int
 
 
-Event: TypeAlias = RequestStarted | RequestAnswered | RequestFailed | Waiting | Waited | Retrying | Restarted
+class Deviated(msgspec.Struct, frozen=True):
+    """A response violated the spec where no number depends on it, and was repaired.
+
+    One for each path and problem of a response when it is read; for the texts of values when they are
+    decoded, if that happens on the event loop.
+
+    Attributes:
+        operation: the endpoint, such as ``"query"``.
+        entity_id: the entity.
+        path: the JSON path without indexes, such as ``$.series[*].label``.
+        problem: as in `Deviation`.
+        count: how often.
+    """
+
+    operation: str
+    entity_id: str | None
+    path: str
+    problem: str
+    count: int
+
+
+Event: TypeAlias = (
+    RequestStarted | RequestAnswered | RequestFailed | Waiting | Waited | Retrying | Restarted | Deviated
+)
 
 
 class Observer(Protocol):

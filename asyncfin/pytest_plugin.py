@@ -1,6 +1,6 @@
 """A fixture for users' own tests: a running service with the demo datasets.
 
-It has a loop and a thread of its own, so it serves tests of every kind, synchronous or on whatever loop, and
+It runs in a separate loop and thread, so it serves tests of every kind, synchronous or on whatever loop, and
 needs no other plugin.
 """
 

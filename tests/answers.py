@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
-from asyncfin.model.period import Annual, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.period import Annual, FiscalRange, Period, Resolved
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
@@ -16,6 +16,7 @@ from asyncfin.plan.question import Question
 from asyncfin.read.publications import Publication
 from asyncfin.read.stitch import Arrival, Stitch
 from asyncfin.table.panel import Panel
+from asyncfin.wire.tolerance import STRICT, Tolerance
 from asyncfin.wire.values import read_planned_page
 
 ENTITY_ID = "O-" + "0123456789abcdef" * 2
@@ -121,9 +122,12 @@ class Stitched:
         series: tuple[CatalogueSeries, ...],
         periods: Resolved | None,
         value_version: ValueVersion = "original",
+        tolerance: Tolerance = STRICT,
     ) -> None:
         question = Question(catalogue, Select(), periods or Annual(), value_version)
-        self.stitch = Stitch(Plan(question, catalogue, periods, series, ()), Publication(catalogue))
+        self.stitch = Stitch(
+            Plan(question, catalogue, periods, series, ()), Publication(catalogue), tolerance
+        )
         self.arrivals: list[Arrival] = []
 
     async def add(self, body: bytes, *, home: frozenset[str], asked: Resolved) -> None:
@@ -151,7 +155,5 @@ async def panel_of(
     catalogue = catalogue_of(numbers, periods if listed is None else listed)
     stitched = Stitched(catalogue, catalogue.series, asked)
     body = encoded(page_json(periods, numbers, **changes))
-    # A window is requested as a range over the whole span.
-    requested = EVER if isinstance(asked, Trailing) else asked
-    await stitched.add(body, home=frozenset(numbers), asked=requested)
+    await stitched.add(body, home=frozenset(numbers), asked=asked)
     return stitched.panel(requests=1)

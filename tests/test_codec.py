@@ -1,5 +1,6 @@
 """The codec is strict: nothing is coerced, unknown fields and words pass, problems name their JSON path."""
 
+import asyncio
 import copy
 import json
 from collections.abc import Iterator
@@ -14,9 +15,14 @@ from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
-from asyncfin.wire.codec import decode_catalogue_page, decode_dataset, decode_json
+from asyncfin.wire.codec import decode_dataset, decode_json, read_catalogue_page
 
 Place = tuple[str | int, ...]
+
+
+def decode_catalogue_page(body: bytes) -> CataloguePage:
+    return asyncio.run(read_catalogue_page(body))
+
 
 METADATA = {
     "entity_id": "O-" + "a1" * 16,

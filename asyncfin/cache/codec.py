@@ -11,27 +11,35 @@ from array import array
 from collections.abc import Iterable
 from datetime import datetime
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any
 from zlib import crc32
 
 import msgspec
-from attrs import fields
+from attrs import astuple, fields
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
+from asyncfin.model.deviation import Deviation
 from asyncfin.model.period import Period
 from asyncfin.table.block import FAST, Axis, Block, PageText
 from asyncfin.wire.zstd import zstd
 
 _CATALOGUE = tuple[
-    str, str, str, datetime, tuple[Period, ...], tuple[ScopeGroup, ...], tuple[ReportingGroup, ...]
+    str,
+    str,
+    str,
+    datetime,
+    tuple[Period, ...],
+    tuple[ScopeGroup, ...],
+    tuple[ReportingGroup, ...],
+    tuple[Deviation, ...],
 ]
 _catalogue_decoder = msgspec.msgpack.Decoder(_CATALOGUE)
 _FIELDS = [field.name for field in fields(Catalogue)]
 _BLOCK_FIELDS = [field.name for field in fields(Block)]
 # Part of the names under which bytes are kept, so that bytes of another form are never read: the number of
 # the form, the machine's byte order, in which arrays stand, and what the fields are.
-FORMAT = f"3{sys.byteorder[0]}{crc32(repr([_FIELDS, _BLOCK_FIELDS]).encode()):08x}"
+FORMAT = f"4{sys.byteorder[0]}{crc32(repr([_FIELDS, _BLOCK_FIELDS]).encode()):08x}"
 
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:
@@ -68,13 +76,17 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
         (array("q", chain.from_iterable(map(msgspec.structs.astuple, axis.periods))), axis.rank)
         for axis in axes
     ]
-    return _encoder.encode([flat, [text.pieces for text in texts], rows])
+    pages = [(text.pieces, list(map(astuple, text.head_deviations))) for text in texts]
+    return _encoder.encode([flat, pages, rows])
 
 
 def decode_blocks(body: bytes) -> tuple[Block, ...]:
     """Return the blocks that bytes hold."""
-    flat, pieces, rows = _decoder.decode(body)
-    texts = [PageText(tuple(each), compressed=True) for each in pieces]
+    flat, pages, rows = _decoder.decode(body)
+    texts = [
+        PageText(tuple(pieces), compressed=True, head_deviations=tuple(starmap(Deviation, deviations)))
+        for pieces, deviations in pages
+    ]
     axes = [
         Axis(tuple(map(Period, every[::3], every[1::3], every[2::3])), rank and tuple(rank))
         for every, rank in flat

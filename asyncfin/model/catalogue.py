@@ -16,6 +16,7 @@ from msgspec import Struct
 from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model import suggest
+from asyncfin.model.deviation import Deviation
 from asyncfin.model.period import Exact, Period, PeriodSelection, Resolved, describe, existing, resolve
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.select import Select, Wanted, check_select
@@ -132,12 +133,14 @@ class CataloguePage(Dataset):
         scope_groups: the available company scopes.
         groups: the reporting groups of this page, each with those of its series that are on it.
         next_cursor: what asks for the next page; None on the last one.
+        deviations: what the page contains against the spec, and was repaired.
     """
 
     periods: tuple[Period, ...]
     scope_groups: tuple[ScopeGroup, ...]
     groups: tuple[ReportingGroup, ...]
     next_cursor: str | None = None
+    deviations: tuple[Deviation, ...] = ()
 
 
 # Not slotted, for the cached properties (see `Series`); a pickle holds the fields, and nothing cached.
@@ -153,11 +156,14 @@ class Catalogue(Dataset):
             promised for every series.
         scope_groups: the available company scopes.
         groups: the reporting groups, each with all its series.
+        deviations: what its pages contain against the spec, and was repaired: a missing text is ``""``,
+            missing aliases are ``()``.
     """
 
     periods: tuple[Period, ...]
     scope_groups: tuple[ScopeGroup, ...]
     groups: tuple[ReportingGroup, ...]
+    deviations: tuple[Deviation, ...] = ()
 
     @property
     def dataset(self) -> Dataset:

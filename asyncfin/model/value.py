@@ -1,9 +1,18 @@
 """One observation and where it comes from (spec 2.4)."""
 
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
+
 from msgspec import Struct
 
 from asyncfin.errors import printable
 from asyncfin.model.period import Period
+
+T = TypeVar("T")
+# Only a repair makes it None. msgspec, which decodes by what is there at run time, refuses null.
+if TYPE_CHECKING:
+    Repairable: TypeAlias = T | None
+else:
+    Repairable = Annotated[T, "or None"]
 
 
 class Source(Struct, frozen=True, gc=False):
@@ -11,13 +20,13 @@ class Source(Struct, frozen=True, gc=False):
 
     Attributes:
         item_id: the id of the item.
-        row_index: the row in it.
-        column_index: the column in it.
+        row_index: the row in it; None if the service does not state it.
+        column_index: the column in it, likewise.
     """
 
     item_id: str
-    row_index: int
-    column_index: int
+    row_index: Repairable[int]
+    column_index: Repairable[int]
 
 
 # gc=False: an answer has millions, none in a cycle, and each collection would walk through them.
@@ -31,8 +40,11 @@ class Value(Struct, frozen=True, gc=False):
         number_format: its display pattern, not a scale: `number` is complete as it is.
         fill_type: how it was obtained; an open set of words.
         value_version: ``"original"`` or ``"latest_restated"``, as the service labels it.
-        report_period: the period in which it was reported, of duration 0.
+        report_period: the period in which it was reported, of duration 0; None if the service does not
+            state one.
         sources: where it comes from, in the service's order.
+
+    Texts and sources that the service does not send are ``""`` and ``()``; `Panel.deviations` reports them.
     """
 
     number: int | float
@@ -40,7 +52,7 @@ class Value(Struct, frozen=True, gc=False):
     number_format: str
     fill_type: str
     value_version: str
-    report_period: Period
+    report_period: Repairable[Period]
     sources: tuple[Source, ...]
 
     def __str__(self) -> str:

@@ -99,6 +99,7 @@ class Read:
         turn: Turn = nullcontext,
     ) -> None:
         self._sender = sender
+        self.tolerance = sender.tolerance
         self._turn = turn
         self.publications = publications
         self.cache = publications.cache

@@ -34,7 +34,7 @@ async def answer(read: Read, question: Question, plan: Plan | None = None) -> Pa
             # What a cache lacks is planned once that is known, and only by the reader who asks for it.
             current, plan = plan or await read.plan(question, batches=not read.fills_cache), None
             publication = await read.publication(current.catalogue)
-            stitch, confirmed = Stitch(current, publication), publication.confirmed
+            stitch, confirmed = Stitch(current, publication, read.tolerance), publication.confirmed
             async with read.pinned_to(current.catalogue.dataset_id):
                 if read.fills_cache:
                     arrivals = await _gather(read, stitch)
@@ -68,7 +68,7 @@ async def pieces(read: Read, question: Question, plan: Plan) -> AsyncGenerator[P
 async def _pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
     """Yield a panel of each page that brought wanted series, and one of those that did not come."""
     publication = await read.publication(plan.catalogue)
-    stitch, confirmed = Stitch(plan, publication), publication.confirmed
+    stitch, confirmed = Stitch(plan, publication, read.tolerance), publication.confirmed
 
     # What is cached waits for the first page, which shows whether the publication is still the current one.
     at_hand, batches = await _at_hand(read, stitch)
@@ -142,7 +142,7 @@ async def _ask(read: Read, asking: Stitch, series_ids: Collection[str]) -> tuple
         # Another process may have asked for them meanwhile: the cache is looked at again, under the claim.
         plan = evolve(asking.plan, series=wanted)
         blocks = await read.blocks(plan)
-        stitch = Stitch(await read.plan_missing(plan, blocks), asking.publication)
+        stitch = Stitch(await read.plan_missing(plan, blocks), asking.publication, read.tolerance)
         arrivals = stitch.take(blocks)
         async with _arrivals(read, stitch, stitch.plan.batches, prefetch=True) as arriving:
             arrivals += [arrival async for arrival in arriving]

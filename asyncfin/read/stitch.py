@@ -6,6 +6,7 @@ are placed by period, never by position.
 
 import asyncio
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Set
 from itertools import chain
 from operator import attrgetter, eq
@@ -14,6 +15,7 @@ from weakref import WeakValueDictionary
 from attrs import evolve, frozen
 
 from asyncfin.errors import MalformedAnswerError
+from asyncfin.model.deviation import Deviation, merged
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Resolved, Trailing, describe
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
@@ -22,12 +24,15 @@ from asyncfin.table.block import FAST, Axis, Block, PageText, Store, block_of, w
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import decoding_lock
+from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.values import PlannedPage, SeriesHead, series_path
 from asyncfin.wire.zstd import zstd
 
 # What a page and the catalogue both say of a series.
 _NAMES = SeriesHead.__struct_fields__[1:]
 _fields = attrgetter(*_NAMES)
+# Of these, what makes it the same series; the others only describe it.
+_IDENTITY = ("reporting_group_id", "metric_id", "scopes")
 # How much of the pages' texts an answer holds as they came; what is more is compressed.
 _WHOLE_BYTES = 4 * 1024 * 1024
 # How many pieces of a text are compressed without a stop in between: it takes a millisecond.
@@ -61,7 +66,13 @@ class Stitch:
     The values are with the caller, as arrivals. What its pages show of the publication is recorded there.
     """
 
-    def __init__(self, plan: Plan, publication: Publication) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        publication: Publication,
+        tolerance: Tolerance = Tolerance(),  # noqa: B008  a frozen value
+    ) -> None:
+        self._tolerance = tolerance.of("query", plan.catalogue.entity_id)
         self.plan = plan
         self.publication = publication
         self.listing = publication.listing(plan.question.value_version)
@@ -127,12 +138,13 @@ class Stitch:
                 a value outside what the batch requested.
         """
         # Without series of interest nobody holds the text, so it takes no room.
-        text = await self._text(page.body if page.wanted.indices or page.foreign.indices else b"")
+        places, differences = self._places(page)
+        deviations = merged((*page.deviations, *differences))
+        text = await self._text(page.body if page.wanted.indices or page.foreign.indices else b"", deviations)
         # Nothing below waits, so that of two pages that are added at once the second sees the first.
         wanted = [(index, page.heads[index].series_id) for index in page.wanted.indices]
         if repeated := [each for each in wanted if self._has_come(each[1])]:
             raise MalformedAnswerError(f"the series came before @ {series_path(*each)}" for each in repeated)
-        places = self._places(page)
         # The same axis for all pages that list the same periods in the same order.
         if (axis := self._axes.get(page.periods)) is None:
             axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))
@@ -146,14 +158,15 @@ class Stitch:
                 f" {describe(asked)} @ $.series"
                 for period in sorted(outside)
             )
+        self._tolerance.report(differences)
         self.listing.record(places, asked)
         came = [places[index] for index in page.wanted.indices]
         arrival = self._arrive(came, tuple(blocks), populated, tuple(_within_what_was_asked(foreign, asked)))
         return arrival if text.compressed else evolve(arrival, whole_bytes=len(text.pieces[0]))
 
-    async def _text(self, body: bytes) -> PageText:
+    async def _text(self, body: bytes, deviations: tuple[Deviation, ...]) -> PageText:
         """Return the text of a page, as it came while there is room for it, and else compressed."""
-        text = PageText((body,), compressed=False)
+        text = PageText((body,), compressed=False, head_deviations=deviations)
         if len(body) <= self._room:
             self._room -= len(body)
             return text
@@ -165,7 +178,7 @@ class Stitch:
                 frames.append(frame)
                 if len(frames) % _PIECES_AT_ONCE == 0:
                     await asyncio.sleep(0)
-        return PageText(tuple(frames), compressed=True)
+        return PageText(tuple(frames), compressed=True, head_deviations=deviations)
 
     def release(self, arrival: Arrival) -> Arrival:
         """Count an arrival's text no longer as held: from now on it is the consumer's."""
@@ -188,8 +201,8 @@ class Stitch:
             self.anchor = max(populated if self.anchor is None else {*populated, self.anchor})
         return arrival
 
-    def _places(self, page: PlannedPage) -> list[int]:
-        """Return the places of a page's series in the catalogue.
+    def _places(self, page: PlannedPage) -> tuple[list[int], tuple[Deviation, ...]]:
+        """Return the places of a page's series in the catalogue, and the texts that differ from it.
 
         Raises:
             MalformedAnswerError: it describes one as another series, even a foreign one.
@@ -199,13 +212,33 @@ class Stitch:
         listed = [catalogue.series[place] for place in places]
         # Nearly always all is well. One by one: texts of the catalogue are seldom in the processor's cache.
         if all(map(eq, map(_fields, page.heads), map(_fields, listed))):
-            return places
-        raise MalformedAnswerError(
-            f"expected {getattr(listed, name)!r} as in the catalogue, got {getattr(head, name)!r}"
-            f" @ {series_path(index, head.series_id)}.{name}"
-            for index, (head, listed) in enumerate(zip(page.heads, listed, strict=True))
+            return places, ()
+        refused = _IDENTITY if not self._tolerance.strict else _NAMES
+        differing = [
+            (index, name)
+            for index, (head, known) in enumerate(zip(page.heads, listed, strict=True))
             for name in _NAMES
-            if getattr(head, name) != getattr(listed, name)
+            if getattr(head, name) != getattr(known, name)
+        ]
+        if any(name in refused for _, name in differing):
+            raise MalformedAnswerError(
+                f"expected {getattr(listed[index], name)!r} as in the catalogue,"
+                f" got {getattr(page.heads[index], name)!r}"
+                f" @ {series_path(index, page.heads[index].series_id)}.{name}"
+                for index, name in differing
+                if name in refused
+            )
+        # A text that the page or the catalogue does not have is counted there.
+        paths = {each.path for each in catalogue.deviations}
+        counts = Counter(
+            name
+            for index, name in differing
+            if getattr(page.heads[index], name)
+            and (getattr(listed[index], name) or f"$.groups[*].series[*].{name}" not in paths)
+        )
+        return places, tuple(
+            Deviation(f"$.series[*].{name}", "differs from the catalogue", count)
+            for name, count in counts.items()
         )
 
     def series_of(self, arrival: Arrival) -> tuple[CatalogueSeries, ...]:
@@ -246,7 +279,7 @@ class Stitch:
             question.value_version,
             series,
             tuple(sorted(periods)),
-            Store(blocks),
+            Store(blocks, self._tolerance),
             asked=_asked(plan, self.anchor),
             annual=isinstance(question.periods, Annual),
             whole=whole,

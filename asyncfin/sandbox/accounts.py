@@ -49,7 +49,7 @@ class Account:
 
 @frozen
 class Token:
-    """What a token stands for; audience "rest" is the REST API."""
+    """What a token grants; audience "rest" is the REST API."""
 
     account: str
     permissions: tuple[str, ...]
@@ -109,7 +109,7 @@ class Meter:
             return
         # GCRA: at `_due` a full burst has grown back.
         earliest = self._due.get(account.name, -math.inf) - (account.burst - 1) / account.rate
-        # The tolerance is for float arithmetic: who waits exactly as long as told must not be refused again.
+        # For float arithmetic: a client that waits exactly Retry-After must not be refused again.
         if (wait := earliest - self.time() - 1e-9) > 0:
             raise too_many("rate_limited", "Too many data requests in a short time.", wait)
 
@@ -142,7 +142,7 @@ def usage(query: str, account: Account, meter: Meter) -> Usage:
         raise invalid([("start_date", f"is {start}, after end_date {end}")])
     if length > MAX_DAYS:
         raise invalid([("end_date", f"makes a range of {length} days, not at most {MAX_DAYS}")])
-    # Idle days stand in it too, so that nobody has to guess whether a day is missing or was quiet.
+    # Idle days are included, so that a missing day and a day without requests differ.
     days: dict[date, dict[str, int]] = {start + timedelta(days=at): {} for at in range(length)}
     for day, operation, requests in meter.counts.counts(account.name, start, end):
         days[date.fromisoformat(day)][operation] = requests

@@ -48,7 +48,7 @@ def catalogue_page(query: str, current: Current, store: Store, dialect: Dialect)
 def _groups(rows: list[tuple[str, bytes]], current: Current) -> bytes:
     """Return the reporting groups of the page's series (spec 4.2 rule 1)."""
     groups = []
-    # Rows are in catalogue order, so those of a group stand together and groupby needs no sorting.
+    # Rows are in catalogue order, so those of a group are adjacent and groupby needs no sorting.
     for group_id, members in groupby(rows, key=lambda row: row[0]):
         series = b",".join(encoded for _, encoded in members)
         groups.append(b'%b,"series":[%b]}' % (open_json(current.groups[group_id]), series))

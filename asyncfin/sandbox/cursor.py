@@ -15,7 +15,7 @@ from msgspec import UnsetType
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.errors import RefusedError, dataset_changed, invalid
 
-# No secret: the seal tells a mistyped or made-up cursor from one of ours, and guards nothing.
+# Not a secret: the seal only detects mistyped or invented cursors.
 _KEY = b"asyncfin sandbox cursor"
 _SEAL = 12
 
@@ -29,7 +29,7 @@ class Position:
 
 
 def fingerprint(content: bytes) -> str:
-    """Return a short digest that stands for a selection."""
+    """Return a short digest of a selection."""
     return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 

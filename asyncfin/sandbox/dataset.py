@@ -29,7 +29,7 @@ Period = tuple[int, int, int]
 Row = tuple[int, dict[str, Any] | None, dict[str, Any] | Literal["withdrawn"] | None]
 
 _GZIP_MAGIC = b"\x1f\x8b"
-# A few kilobytes of gzip can stand for gigabytes, and a file may come from anywhere.
+# A few kilobytes of gzip can expand to gigabytes, and a file may come from anywhere.
 _MAX_INFLATED = 512 << 20  # the largest real file has 30 MB
 
 
@@ -66,7 +66,7 @@ class Publication:
 
     @cached_property
     def digest(self) -> bytes:
-        """A hash that tells it from other content under the same id."""
+        """A hash that differs for other content under the same id."""
         content = asdict(self, recurse=False) | {"values": dict(self.values)}
         return hashlib.blake2b(msgspec.json.encode(content), digest_size=16).digest()
 
@@ -151,7 +151,7 @@ def _content(source: Path | str | bytes, name: str) -> bytes:
             inflated = stream.read(_MAX_INFLATED + 1)
         if len(inflated) <= _MAX_INFLATED:
             return inflated
-        # A few megabytes of gzip can stand for gigabytes.
+        # A few megabytes of gzip can expand to gigabytes.
         problem = f"inflates to more than {_MAX_INFLATED >> 20} MiB; give a file of fewer publications"
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         problem = f"is a broken gzip stream ({error}); write the file again"

@@ -201,7 +201,7 @@ def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
         if datetime.fromisoformat(stamp) < datetime.fromisoformat(before):
             raise WrongPlaceError(
                 f"{place}.created_timestamp",
-                f"is {stamp!r}, before {before!r}: publications stand oldest first",
+                f"is {stamp!r}, before {before!r}: publications are listed oldest first",
             )
     return file.entity_id, file.name, publications
 
@@ -212,7 +212,7 @@ def _expanded(publication: _Publication, place: str) -> dict[str, Any]:
     periods = tuple(msgspec.structs.astuple(period) for period in publication.periods)
     for at, (before, period) in enumerate(pairwise(periods), 1):
         if period <= before:
-            fault = "stands twice" if period == before else f"is before {shown(before)}"
+            fault = "occurs twice" if period == before else f"is before {shown(before)}"
             raise WrongPlaceError(
                 f"{place}.periods[{at}]",
                 f"is {shown(period)}, which {fault}: sort by year, end month, duration",
@@ -223,7 +223,8 @@ def _expanded(publication: _Publication, place: str) -> dict[str, Any]:
     for series_id in publication.values:
         if series_id not in formats:
             raise WrongPlaceError(
-                f"{place}.values.{series_id}", f"is no series of the groups; {suggestion(series_id, formats)}"
+                f"{place}.values.{series_id}",
+                f"is not a series of the groups; {suggestion(series_id, formats)}",
             )
     tables = _Tables.of(publication, periods)
     return {
@@ -276,7 +277,7 @@ def check_ids(publication: _Publication, place: str) -> None:
             if each.reporting_group_id != group.reporting_group_id:
                 raise WrongPlaceError(
                     f"{one}.reporting_group_id",
-                    f"is {shown(each.reporting_group_id)}, not that of the group it stands in:"
+                    f"is {shown(each.reporting_group_id)}, not that of its group:"
                     f" write {shown(group.reporting_group_id)} or leave it out",
                 )
     refuse_repeated(series, [each.series_id for each in series.values()], "series_id")
@@ -285,7 +286,7 @@ def check_ids(publication: _Publication, place: str) -> None:
             if reference not in scopes:
                 found = shown(msgspec.to_builtins(reference))
                 raise WrongPlaceError(
-                    f"{at}.scopes[{number}]", f"is {found}, no scope of scope_groups: add it there"
+                    f"{at}.scopes[{number}]", f"is {found}, not a scope of scope_groups: add it there"
                 )
 
 
@@ -324,7 +325,7 @@ class _Tables:
 
     def rows(self, given: Any, place: str, pattern: str) -> tuple[Any, ...]:
         """Return the rows of a series with complete value objects, ascending by period index."""
-        # Rows stand in the order of the periods, so one pass finds both disorder and repetition.
+        # Rows are in the order of the periods, so one pass finds both disorder and repetition.
         rows = []
         last = -1
         for at, row in enumerate(read(given, list[_Row], place)):
@@ -333,7 +334,7 @@ class _Tables:
             if row.period <= last:
                 raise WrongPlaceError(
                     f"{here}[0]",
-                    f"is {row.period} after {last}: rows stand in the order of the periods, one for each",
+                    f"is {row.period} after {last}: rows are in the order of the periods, one for each",
                 )
             if row.original is None and row.restated in (None, UNSET):
                 raise WrongPlaceError(here, "holds no value: leave the row out")
@@ -386,7 +387,7 @@ class _Tables:
     def check(index: int, table: Sequence[Any], place: str, name: str) -> None:
         if index >= len(table):
             right = f"write 0 to {len(table) - 1}" if table else f"{name} is empty or absent"
-            raise WrongPlaceError(place, f"is {index}, no index into {name}: {right}")
+            raise WrongPlaceError(place, f"is {index}, not an index into {name}: {right}")
 
 
 def period_object(period: tuple[int, int, int]) -> dict[str, int]:

@@ -61,7 +61,7 @@ class Dialect:
 
     periods: Literal["answer", "asked", "page"] = one_of("answer", "asked", "page")
     order: Literal["oldest", "newest", "shuffled"] = one_of("oldest", "newest", "shuffled")
-    # About series that are missing though they exist: a client must tell this from an incomplete answer.
+    # About series that are missing though they exist: a client must distinguish it from a loss.
     empty_series: bool = switch(True)
     never_valued: bool = switch(True)
     left_out_on: Literal["every", "some"] = one_of("every", "some")

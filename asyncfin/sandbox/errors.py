@@ -19,7 +19,7 @@ class PortInUseError(SandboxError):
 class BrokenDatasetError(ValueError):
     """A dataset file that cannot be used.
 
-    source: the file. place: where in its JSON (`$.publications[0].periods[3]`). problem: what stands there,
+    source: the file. place: where in its JSON (`$.publications[0].periods[3]`). problem: what is there,
     and what would be right.
     """
 

@@ -146,7 +146,7 @@ class Armed:
     _random: random.Random = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        # A source of its own, so that one fault's draws do not depend on which others are set.
+        # A separate source, so that one fault's draws do not depend on which others are set.
         self._random = random.Random(self.fault.seed)  # noqa: S311
 
     def meets(self, operation: str | None) -> bool:
@@ -164,12 +164,12 @@ async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) 
     """Send the response, with the faults that concern its delivery."""
     # The first fault that says how a response leaves decides; the others were dealt with before.
     for fault in faults:
-        # A future that nobody resolves; the connection ends with the client or with the sandbox.
+        # A future that is never resolved; the connection ends with the client or with the sandbox.
         if isinstance(fault, Hang):
             await asyncio.get_running_loop().create_future()
         if isinstance(fault, Drop):
             response = web.Response() if fault.after is None else await begin(http, reply, fault.after)
-            # The client may have left meanwhile; then there is nothing to reset.
+            # The client may have left during the wait; then there is nothing to reset.
             if http.transport is not None:
                 http.transport.abort()
             return response

@@ -33,7 +33,7 @@ _RESPONSES = {
 def openapi_document(base_url: str) -> dict[str, Any]:
     """Return the document of the service at this address."""
     _, schemas = msgspec.json.schema_components(_KINDS, ref_template="#/components/schemas/{name}")
-    # A query string is no JSON: the members of these two stand in the paths, one by one.
+    # A query string is not JSON: the members of these two are listed in the paths, one by one.
     parameters = {
         kind: [
             {"name": name, "in": "query", "required": False, "schema": one}

@@ -27,7 +27,7 @@ Column = tuple[Period, int | None]
 
 @frozen
 class Page:
-    """Which of the series stand on a page, and what comes after it (None: nothing)."""
+    """Which of the series are on a page, and the place of the next page (None: this is the last)."""
 
     series: slice
     following: Position | None
@@ -232,7 +232,7 @@ def labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
     unrestated = "original" if value_version == "original" else dialect.unrestated
     if unrestated == "original":
         return values
-    # The end of a cell cannot stand inside one: in a JSON string its quotes would be escaped.
+    # The end of a cell cannot occur inside one: in a JSON string its quotes would be escaped.
     return values.replace(version_end("original"), version_end(unrestated))
 
 

@@ -1,7 +1,7 @@
 """Strict reading of JSON: every refusal names the place, the value found there, and what would be right.
 
-What a file or a request may hold stands in Structs (`schema`, `dataset_file`); msgspec checks it, and this
-module completes its messages.
+Structs (`schema`, `dataset_file`) describe what a file or a request may contain. msgspec checks it, and this
+module adds the value and the place to its messages.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
     text = content.decode("utf-8-sig")
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} stands where a finite number should")
+        raise ValueError(f"{constant} is not a finite number")
 
     def number(text: str) -> float:
         return int(found) if (found := float(text)).is_integer() and whole_numbers else found
@@ -62,7 +62,7 @@ def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
         if len(mapping) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise ValueError(f"the key {twice!r} stands twice in one object")
+            raise ValueError(f"the key {twice!r} occurs twice in one object")
         return mapping
 
     return json.loads(
@@ -142,7 +142,7 @@ def query_parameters(query: str) -> dict[str, str]:
     """Return the parameters of a query string.
 
     Raises:
-        RefusedError: 400 if one stands twice, or if it is not percent-encoded UTF-8.
+        RefusedError: 400 if one occurs twice, or if it is not percent-encoded UTF-8.
     """
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
@@ -150,7 +150,7 @@ def query_parameters(query: str) -> dict[str, str]:
         raise invalid([("query string", "is not percent-encoded UTF-8")]) from None
     names = [name for name, _ in pairs]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise invalid([(name, "stands more than once") for name in twice])
+        raise invalid([(name, "occurs more than once") for name in twice])
     return dict(pairs)
 
 

@@ -1,6 +1,6 @@
 """The service's rules as one function: `answer` takes a request and returns status, headers and body.
 
-It reads the store. What the answer costs stands in it, and the server counts it.
+It reads the store. The response contains its cost, which the server counts.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Call:
 
 
 def find_call(path: str) -> Call | None:
-    """Return the operation a path stands for, whatever the method; None for no operation."""
+    """Return the operation of a path, whatever the method; None for an unknown path."""
     # An entity id may hold an encoded slash, so each segment is decoded by itself.
     _, *parts = map(unquote, path.split("/"))
     if operation := _PLAIN_PATHS.get(tuple(parts)):
@@ -114,7 +114,7 @@ def authorised(call: Call, request: Request, service: Service) -> Account:
     # Schemes are compared without case (RFC 9110, section 11.1).
     token = service.store.token(text.strip()) if scheme.lower() == "bearer" else None
     account = service.store.account(token.account) if token else None
-    # One answer for all three, so that nobody learns which tokens exist.
+    # One response for all three, so that it does not reveal which tokens exist.
     if token is None or account is None or token.audience != "rest":
         raise RefusedError(
             401,
@@ -175,6 +175,6 @@ def accepts_gzip(accept_encoding: str) -> bool:
     for coding in accept_encoding.lower().split(","):
         name, _, parameter = coding.partition(";")
         weights[name.strip()] = parameter.strip()
-    # The "x-" form is the same coding (RFC 9110, section 8.4.1.3), and "*" stands for what is not named.
+    # The "x-" form is the same coding (RFC 9110, section 8.4.1.3), and "*" means every other coding.
     weight = weights.get("gzip", weights.get("x-gzip", weights.get("*", "q=0")))
     return re.fullmatch(r"q\s*=\s*0(\.0*)?", weight) is None

@@ -1,6 +1,6 @@
 """The shapes of the service description (spec 2, 4, 7) as Structs.
 
-Requests are read into them, and the OpenAPI document follows from them. What spec leaves open stands in
+Requests are read into them, and the OpenAPI document follows from them. What the spec leaves open is in
 docs/sandbox.md.
 """
 
@@ -20,7 +20,7 @@ DEFAULT_LIMIT = 25
 _UUID_FORM = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 Uuid = Annotated[
-    # The length is bounded too: in Python `$` also stands before a line break at the end.
+    # The length is bounded too: in Python `$` also matches before a line break at the end.
     str,
     Meta(
         pattern=f"^{_UUID_FORM}$",

@@ -209,14 +209,14 @@ class Sandbox:
     async def _listening(self) -> web.ServerRunner:
         # A client that has left ends a fault's wait too.
         server = _Server(self._serve, handler_cancellation=True, access_log=None, auto_decompress=False)
-        # Long enough for responses under way; what a fault lets hang is cut off.
+        # Long enough for responses in flight; those that a fault lets hang are cut off.
         runner = web.ServerRunner(server, shutdown_timeout=0.02)
         await runner.setup()
         try:
             await web.TCPSite(runner, self._host, self._port).start()
         except BaseException as error:
             await runner.cleanup()
-            # asyncio's words for a port out of range, and for a host that is no name
+            # asyncio's words for a port out of range, and for an invalid host name
             if not isinstance(error, OSError | OverflowError | UnicodeError):
                 raise
             place = f"{self._host}, port {self._port}"
@@ -292,13 +292,13 @@ class Sandbox:
             permissions: Short names or full identifiers; a str is one of them.
 
         Raises:
-            SandboxError: There is no such account.
+            SandboxError: the account does not exist.
         """
         held = (permissions,) if isinstance(permissions, str) else tuple(permissions)
         with self._lock:
             self._check_running()
             if self._store.account(account) is None:
-                raise SandboxError(f"there is no account {account!r}: add it with put_account")
+                raise SandboxError(f"the account {account!r} does not exist: add it with put_account")
             return new_token(self._store, Token(account, held, audience))
 
     def inject(self, *faults: Fault) -> None:
@@ -350,7 +350,7 @@ def checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # a port that is not a number
         right = False
     if not right or parts.query or parts.fragment or parts.username is not None or parts.path.strip("/"):
         raise SandboxError(f"public_url is {url!r}: it must be like http://name:8765")

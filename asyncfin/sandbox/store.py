@@ -1,6 +1,6 @@
 """The store: publications, tokens, accounts and daily request counts in SQLite, in memory or in a file.
 
-Series stand in it encoded, so that a page is joined from pieces and nothing is rendered again. One connection
+It contains encoded series, so that a page is joined from pieces and nothing is rendered again. One connection
 serves the loop; every read goes by an index.
 """
 
@@ -163,7 +163,7 @@ class Store:
             if before.digest == publication.digest:
                 return
             raise SandboxError(
-                f"dataset_id {before.dataset_id} of {before.entity_id} stands for other content already:"
+                f"dataset_id {before.dataset_id} of {before.entity_id} already identifies other content:"
                 " give it a new dataset_id"
             )
         with self.transaction():
@@ -304,14 +304,14 @@ class Store:
         return Account(**json.loads(row[0]))
 
     def put_token(self, text: str, token: Token) -> None:
-        """Store what a token stands for; of the token itself only the hash."""
+        """Store what a token grants; of the token itself only the hash."""
         self._db.execute(
             "INSERT OR REPLACE INTO token VALUES (?, ?, ?, ?)",
             (_digest(text), token.account, json.dumps(token.permissions), token.audience),
         )
 
     def token(self, text: str) -> Token | None:
-        """Return what the token stands for, or None if it was never issued."""
+        """Return what the token grants, or None if it was never issued."""
         row = self._db.execute(
             "SELECT account, permissions, audience FROM token WHERE digest = ?", (_digest(text),)
         ).fetchone()
@@ -334,7 +334,7 @@ class Store:
 
 
 def _digest(token: str) -> bytes:
-    # A store in a file outlives the sandbox, so no token stands in it.
+    # A store in a file outlives the sandbox, so it contains no token.
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 

@@ -3,6 +3,7 @@
 import json
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import suppress
 from itertools import accumulate, chain
 from typing import Any
 
@@ -140,7 +141,7 @@ class _Rows:
         chunk: list[Any] = []
         # Without such a column nothing is decompressed.
         for block, rows in self._grid.rows() if columns else ():
-            entries = block.entries(rows, decoder(tuple(needed.items())))
+            entries = self._grid.store.entries(block, rows, decoder(tuple(needed.items())))
             chunk.extend(filter(None, chain.from_iterable(entries)))
             if len(chunk) >= _ROWS:
                 yield chunk
@@ -164,11 +165,13 @@ def _buffer(values: "array[Any]", type_name: str) -> Any:
 
 
 def _array(entries: list[Any], type_name: str) -> Any:
-    """Return the Arrow array of entries; None is not among them."""
+    """Return the Arrow array of entries."""
     pa = library("pyarrow", "arrow")
     match type_name:
-        case "int32":  # shares the memory; Arrow would copy a list entry by entry
-            return _buffer(array("i", entries), type_name)
+        case "int32" | "int64":
+            with suppress(TypeError):  # None: what the service did not state
+                # It shares the memory; Arrow would copy a list entry by entry.
+                return _buffer(array("i" if type_name == "int32" else "q", entries), type_name)
         case "sources":
             return _sources(entries)
     return pa.array(entries, _type(type_name))
@@ -179,8 +182,8 @@ def _sources(entries: list[Any]) -> Any:
     pa = library("pyarrow", "arrow")
     sources = list(chain.from_iterable(entries))
     items = pa.array([source.item_id for source in sources], pa.string())
-    rows = _buffer(array("q", [source.row_index for source in sources]), "int64")
-    columns = _buffer(array("q", [source.column_index for source in sources]), "int64")
+    rows = _array([source.row_index for source in sources], "int64")
+    columns = _array([source.column_index for source in sources], "int64")
     structs = pa.StructArray.from_arrays([items, rows, columns], fields=list(_type("sources").value_type))
     offsets = array("i", list(accumulate(map(len, entries), initial=0)))
     return pa.ListArray.from_arrays(_buffer(offsets, "int32"), structs)

@@ -8,6 +8,7 @@ would be ten times as large.
 
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -18,9 +19,11 @@ from typing import Any, TypeVar
 from attrs import define, evolve, field, frozen
 
 from asyncfin.errors import MalformedAnswerError
+from asyncfin.model.deviation import Counts, Deviation, deviations_of
 from asyncfin.model.period import Period
 from asyncfin.model.value import Value
-from asyncfin.wire.codec import decode
+from asyncfin.wire.strict import decode
+from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.values import (
     ArraysDecoder,
     Numbers,
@@ -75,15 +78,17 @@ class Axis:
 
 @define(eq=False)
 class PageText:
-    """The JSON of a page, from which `values` arrays are read when somebody looks.
+    """The JSON of a page as received, from which `values` arrays are decoded, and repaired, when accessed.
 
     Attributes:
-        pieces: the text, as it came or each piece compressed.
-        compressed: whether the pieces are.
+        pieces: the text in one piece, or in several compressed ones.
+        compressed: whether they are compressed.
+        head_deviations: what was repaired in the rest of the page.
     """
 
     pieces: tuple[bytes, ...]
     compressed: bool
+    head_deviations: tuple[Deviation, ...] = ()
     _spans: "array[int] | None" = field(default=None, init=False, repr=False)
 
     def frames(self, compressor: zstd.ZstdCompressor) -> Iterator[bytes]:
@@ -152,8 +157,17 @@ class Block:
     numbers: "array[float]"
     text: PageText
 
-    def entries(self, rows: Sequence[int], decoder: ArraysDecoder[T]) -> Iterable[list[T | None]]:
+    def entries(
+        self,
+        rows: Sequence[int],
+        decoder: ArraysDecoder[T],
+        tolerance: Tolerance,
+        repaired: Callable[[str, Counts], object],
+    ) -> Iterable[list[T | None]]:
         """Return the entries of some series' `values` arrays, by the axis.
+
+        Args:
+            repaired: called with the id of each series that was repaired, and what was.
 
         Raises:
             MalformedAnswerError: one breaks the spec.
@@ -172,7 +186,8 @@ class Block:
         single = (
             (arrays[index], index, self.series_ids[row]) for row, index in zip(rows, indices, strict=True)
         )
-        return map(self.axis.ordered, decode_arrays(decoder, joined, len(self.axis.periods), single))
+        entries = decode_arrays(decoder, joined, len(self.axis.periods), single, tolerance, repaired)
+        return map(self.axis.ordered, entries)
 
 
 def block_of(axis: Axis, page: PlannedPage, rows: Rows, text: PageText) -> Block:
@@ -215,7 +230,7 @@ def packed(blocks: Collection[Block]) -> tuple[Block, ...]:
     """Return blocks with their texts compressed: a millisecond a megabyte, in which other threads can run."""
     compressor = zstd.ZstdCompressor(FAST)  # one for all: making it takes a sixth of the time of a page
     texts = {
-        text: PageText(tuple(text.frames(compressor)), compressed=True)
+        text: PageText(tuple(text.frames(compressor)), compressed=True, head_deviations=text.head_deviations)
         for text in dict.fromkeys(block.text for block in blocks)  # once for those who share it
         if not text.compressed
     }
@@ -247,10 +262,18 @@ def _ranked(rank: tuple[int, ...], found: Numbers) -> Numbers:
 
 
 class Store:
-    """The blocks of an answer and the index of their series. All panels cut from one answer share it."""
+    """The blocks of a result and the index of their series. All panels cut from one result share it."""
 
-    def __init__(self, blocks: Iterable[Block]) -> None:
+    def __init__(
+        self,
+        blocks: Iterable[Block],
+        tolerance: Tolerance = Tolerance(),  # noqa: B008  a frozen value
+        repaired: dict[str, Counts] | None = None,
+    ) -> None:
         self.blocks = tuple(blocks)
+        self.tolerance = tolerance
+        # Of the values decoded so far, by series.
+        self.repaired = repaired or {}
         # Rows are counted over all blocks: a pair of block and row for each series would take the garbage
         # collector's time.
         self._firsts = [*accumulate((len(block.series_ids) for block in self.blocks), initial=0)]
@@ -258,7 +281,7 @@ class Store:
         self._piece = lru_cache(_KEPT_PIECES)(PageText.piece)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Store, (self.blocks,)
+        return Store, (self.blocks, self.tolerance, self.repaired)
 
     def find(self, series_id: str) -> "Stored | None":
         """Return a stored series; None if the service never sent it."""
@@ -267,6 +290,22 @@ class Store:
             return None
         at = bisect_right(self._firsts, row) - 1
         return Stored(self, self.blocks[at], row - self._firsts[at])
+
+    def entries(
+        self, block: Block, rows: Sequence[int], decoder: ArraysDecoder[T]
+    ) -> Iterable[list[T | None]]:
+        """Return the entries of some series' `values` arrays, by the block's axis.
+
+        Raises:
+            MalformedAnswerError: one violates the spec.
+        """
+        return block.entries(rows, decoder, self.tolerance, self.record)
+
+    def record(self, series_id: str, counts: Counts) -> None:
+        """Record what was repaired in a series' values, of all fields or some, and report what is new."""
+        known = self.repaired.get(series_id, Counter())
+        self.repaired[series_id] = known | counts
+        self.tolerance.report(deviations_of(counts - known))
 
     def text(self, block: Block, row: int) -> memoryview:
         """Return the bytes of a series' `values` array."""
@@ -296,9 +335,16 @@ class Stored:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        block, row = self.block, self.row
-        text = self._store.text(block, row)
+        block, row, tolerance = self.block, self.row, self._store.tolerance
+        index, counts = block.page_indices[row], tolerance.counts()
         entries: list[Value | None] = decode_entries(
-            values_decoder, text, len(self.axis.periods), block.page_indices[row], block.series_ids[row]
+            values_decoder,
+            self._store.text(block, row),
+            len(self.axis.periods),
+            index,
+            block.series_ids[row],
+            counts,
         )
+        if counts:
+            self._store.record(block.series_ids[row], counts)
         return tuple(self.axis.ordered(entries))

@@ -70,7 +70,11 @@ class OfNumber:
 Origin: TypeAlias = OfSeries | OfPeriod | OfValue | OfNumber
 
 
-def _report_period(read: Callable[[list[Any]], list[int]]) -> OfValue:
+def _report_period(name: str) -> OfValue:
+    def read(values: list[Any]) -> list[int | None]:
+        # None: the service states no report period.
+        return [None if each.report_period is None else getattr(each.report_period, name) for each in values]
+
     return OfValue("report_period", _ReportPeriod, read)
 
 
@@ -156,18 +160,16 @@ COLUMNS: tuple[Column, ...] = (
         OfValue("value_version", str, lambda values: [each.value_version for each in values]),
     ),
     Column("asked_version", "word", _same(attrgetter("value_version"))),
-    Column(
-        "report_year", "int32", _report_period(lambda values: [each.report_period.year for each in values])
-    ),
+    Column("report_year", "int32", _report_period("year")),
     Column(
         "report_end_month",
         "int32",
-        _report_period(lambda values: [each.report_period.end_month for each in values]),
+        _report_period("end_month"),
     ),
     Column(
         "report_duration_months",
         "int32",
-        _report_period(lambda values: [each.report_period.duration_months for each in values]),
+        _report_period("duration_months"),
     ),
     Column(
         "sources",

@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from asyncfin.errors import error_context
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.deviation import Deviation, deviations_of
 from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
@@ -160,6 +161,14 @@ class Grid:
             for row, series_id in enumerate(block.series_ids):
                 if series_id in self.by_id:
                     yield Stored(self.store, block, row)
+
+    def deviations(self) -> Iterator[Deviation]:
+        """Yield what was repaired in the pages of the series, and in those of their values decoded so far."""
+        for text in {block.text for block, _ in self.rows()}:
+            yield from text.head_deviations
+        for series_id, counts in self.store.repaired.items():
+            if series_id in self.by_id:
+                yield from deviations_of(counts)
 
     def error_context(self) -> AbstractContextManager[None]:
         """Add operation and entity to a `MalformedAnswerError`, which stored bytes do not know."""

@@ -12,6 +12,7 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.deviation import Deviation, merged
 from asyncfin.model.period import (
     Annual,
     Exact,
@@ -30,7 +31,6 @@ from asyncfin.table import document, frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.gaps import described
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import contained
 from asyncfin.wire.values import series_of
 
 if TYPE_CHECKING:  # none of these is needed to import the library
@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # none of these is needed to import the library
 _TEXT_WIDTH = 100
 _TEXT_SECTIONS = 4
 _TEXT_SERIES = 10
+_TEXT_DEVIATIONS = 5
 
 # Of a series in a JSON document, as in spec 2.4.
 _SERIES_FIELDS = (
@@ -173,6 +174,15 @@ class Panel:
     def series_ids(self) -> tuple[str, ...]:
         """The ids of the series, in catalogue order."""
         return tuple(series.series_id for series in self._grid.series)
+
+    @property
+    def deviations(self) -> tuple[Deviation, ...]:
+        """What the responses contain against the spec, and was repaired; it never concerns a number.
+
+        It includes the deviations of the catalogue, and those of the values decoded so far: after `check`
+        of all.
+        """
+        return merged((*self.catalogue.deviations, *self._grid.deviations()))
 
     @property
     def anchored_by(self) -> tuple[str, ...]:
@@ -510,8 +520,6 @@ class Panel:
         ]
         if gaps := described(self._grid.gap_runs):
             lines.append(gaps)
-        if paths := contained(self._grid):
-            lines.append(paths)
         if why := self.why_empty():
             lines.append(why)
         if self.anchor is not None:
@@ -520,6 +528,10 @@ class Panel:
         if self.unlisted:
             count = len(self.unlisted)
             lines.append(f"{count:,} series were left out by the service: {_listed(self.unlisted)}")
+        if deviations := self.deviations:
+            named = "; ".join(map(str, deviations[:_TEXT_DEVIATIONS]))
+            more = f"; and {len(deviations) - _TEXT_DEVIATIONS} more" if deviations[_TEXT_DEVIATIONS:] else ""
+            lines.append(f"repaired deviations from the spec: {named}{more}")
         return list(map(printable, lines))
 
     def why_empty(self) -> str | None:

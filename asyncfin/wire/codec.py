@@ -1,51 +1,20 @@
-"""Bytes <-> model, strictly: nothing is coerced, unknown fields and unknown words pass.
+"""Bytes <-> model: nothing is coerced, unknown fields and unknown words pass."""
 
-msgspec reads everything that the service sends. It stops at the first problem, and names its JSON path.
-"""
-
-import re
-from codecs import BOM_UTF8
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
+from asyncfin.model.deviation import Counts, deviations_of
 from asyncfin.model.period import Exact, FiscalRange, Period, Trailing
 from asyncfin.model.query import Query
-
-T = TypeVar("T")
-JsonBytes: TypeAlias = bytes | memoryview | msgspec.Raw
-
-
-def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -> T:
-    """Return the value that a decoder reads from JSON.
-
-    Args:
-        at: the JSON path of that JSON in its response, to name the place of a problem.
-
-    Raises:
-        MalformedAnswerError: it is no JSON, or does not fit; `problems` has the first place that is wrong.
-    """
-    try:
-        return decoder.decode(json_text(body) if isinstance(body, bytes) else body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        # UnicodeDecodeError is a ValueError. Arrays nested without end are a RecursionError.
-        message, _, path = str(error).partition(" - at `$")
-    # From here on, so that the error has no context: its text could hold what the service echoed.
-    path = at + path.removesuffix("`")  # msgspec's path begins where this JSON does
-    if missing := re.fullmatch("Object missing required field `(.*)`", message):
-        raise MalformedAnswerError(f"a required field is missing @ {path}.{missing[1]}")
-    raise MalformedAnswerError(f"{message.replace('`', '')} @ {path}")
-
-
-def json_text(body: bytes) -> bytes:
-    """Return a body without a byte order mark, which a reader may ignore (RFC 8259, section 8.1)."""
-    return body.removeprefix(BOM_UTF8)
+from asyncfin.wire.strict import JsonBytes, decode, json_text
+from asyncfin.wire.tolerance import STRICT, Tolerance, TolerantDecoder, is_repairable
 
 
 def is_truncated(body: bytes) -> bool:
@@ -99,17 +68,20 @@ class Metadata(msgspec.Struct):
     created_timestamp: str
 
 
-_metadata_decoder = msgspec.json.Decoder(Metadata)
+_metadata_decoder: TolerantDecoder[Metadata] = TolerantDecoder(Metadata)
 
 
-def decode_dataset(body: bytes) -> Dataset:
+def decode_dataset(body: bytes, tolerance: Tolerance = STRICT) -> Dataset:
     """Return the metadata in a body (spec 2.2).
 
     Raises:
-        MalformedAnswerError: the body breaks the spec.
+        MalformedAnswerError: the body violates the spec.
     """
-    found = decode(body, _metadata_decoder)
-    return Dataset(found.entity_id, found.name, found.dataset_id, utc_timestamp(found.created_timestamp))
+    counts = tolerance.counts()
+    found = _metadata_decoder.decode(body, counts=counts)
+    dataset = Dataset(found.entity_id, found.name, found.dataset_id, utc_timestamp(found.created_timestamp))
+    tolerance.report(deviations_of(counts))
+    return dataset
 
 
 class _CatalogueResponse(Metadata):
@@ -121,34 +93,63 @@ class _CatalogueResponse(Metadata):
     next_cursor: str | None = None
 
 
-_catalogue_decoder = msgspec.json.Decoder(_CatalogueResponse)
-_scope_groups_decoder = msgspec.json.Decoder(tuple[ScopeGroup, ...])
+_catalogue_decoder: TolerantDecoder[_CatalogueResponse] = TolerantDecoder(_CatalogueResponse)
+_scope_groups_decoder: TolerantDecoder[tuple[ScopeGroup, ...]] = TolerantDecoder(tuple[ScopeGroup, ...])
 
 
 @lru_cache(maxsize=8)
 def _scope_groups(raw: bytes) -> tuple[ScopeGroup, ...]:
     """Return scope groups, the same object for the same bytes: the pages of a catalogue repeat them."""
-    return decode(raw, _scope_groups_decoder, "$.scope_groups")
+    return _scope_groups_decoder.decode(raw, "$.scope_groups")
 
 
-def decode_catalogue_page(body: bytes) -> CataloguePage:
+async def read_catalogue_page(body: bytes, tolerance: Tolerance = STRICT) -> CataloguePage:
     """Return the catalogue page in a body (spec 2.3).
 
     Raises:
-        MalformedAnswerError: the body breaks the spec.
+        MalformedAnswerError: the body violates the spec.
     """
-    response = decode(body, _catalogue_decoder)
+    counts = tolerance.counts()
+    response = await _catalogue_decoder.decode_in_slices(body, counts)
     refuse_repeated("periods", response.periods)
-    return CataloguePage(
+    raw = bytes(response.scope_groups)
+    try:
+        scope_groups = _scope_groups(raw)
+    except MalformedAnswerError as error:
+        if counts is None or not is_repairable(error):
+            raise
+        scope_groups = await _scope_groups_decoder.repair(raw, "$.scope_groups", counts)
+    page = CataloguePage(
         response.entity_id,
         response.name,
         response.dataset_id,
         utc_timestamp(response.created_timestamp),
         response.periods,
-        _scope_groups(bytes(response.scope_groups)),
+        scope_groups,
         response.groups,
-        response.next_cursor or None,  # an empty cursor ends the pages
+        next_cursor(response, counts),
+        deviations_of(counts),
     )
+    tolerance.report(page.deviations)
+    return page
+
+
+class _Continued(Protocol):
+    next_cursor: str | None
+
+
+def next_cursor(response: _Continued, counts: Counts | None) -> str | None:
+    """Return the cursor of a response; None on the last page. An empty cursor ends the pages, too.
+
+    Raises:
+        MalformedAnswerError: it is empty, and `counts` is None.
+    """
+    if response.next_cursor != "":
+        return response.next_cursor
+    if counts is None:
+        raise MalformedAnswerError("expected a cursor or none, got an empty text @ $.next_cursor")
+    counts["$.next_cursor", "empty"] += 1
+    return None
 
 
 def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:

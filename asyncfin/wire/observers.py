@@ -1,4 +1,4 @@
-"""How a client tells its observers of events. Its own log and statistics are observers like any other."""
+"""How a client calls its observers. Its log and its statistics are observers like any other."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from asyncfin.clock import later
 from asyncfin.errors import printable
 from asyncfin.events import (
     Counts,
+    Deviated,
     Event,
     Observer,
     RequestAnswered,
@@ -76,6 +77,22 @@ def log(event: Event) -> None:
         facts = msgspec.structs.asdict(event)
         told = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
         _log.log(level, "%s %s", type(event).__name__, printable(told), extra=facts)
+
+
+class DeviationLog:
+    """An observer that logs the first deviation at each path as a warning."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Deviated) and event.path not in self._logged:
+            self._logged.add(event.path)
+            _log.warning(
+                "responses deviate from the spec and are repaired: %s: %s (see Panel.deviations)",
+                event.path,
+                event.problem,
+            )
 
 
 class Tally:

@@ -19,6 +19,7 @@ from asyncfin.model.catalogue import (
     ReportingGroup,
     ScopeGroup,
 )
+from asyncfin.model.deviation import merged
 from asyncfin.model.query import MAX_PAGE_SIZE, Query
 from asyncfin.model.scope import format_path
 from asyncfin.model.series import CatalogueSeries
@@ -93,7 +94,7 @@ def catalogue_pages(
     )
 
     async def read(response: Response) -> CataloguePage:
-        page = codec.decode_catalogue_page(response.body)
+        page = await codec.read_catalogue_page(response.body, response.tolerance)
         _check_groups(page)
         trail.follow(page, [series.series_id for group in page.groups for series in group.series])
         if len(trail.series_ids) > MAX_CATALOGUE_SERIES:
@@ -116,7 +117,8 @@ def query_pages(
     request_for = partial(query_request, entity_id, query, page_size=page_size)
 
     async def read(response: Response) -> QueryPage:
-        page = evolve(read_query_page(response.body, query.value_version), **_origin(response))
+        page = read_query_page(response.body, query.value_version, response.tolerance)
+        page = evolve(page, **_origin(response))
         _check_selection(query, page)
         trail.follow(page, [series.series_id for series in page.raw_series])
         return page
@@ -146,7 +148,9 @@ def planned_pages(
     request_for = partial(query_request, entity_id, query, page_size=page_size)
 
     async def read(response: Response) -> PlannedPage:
-        page = await read_planned_page(response.body, wanted, query.value_version, keep_foreign=keep_foreign)
+        page = await read_planned_page(
+            response.body, wanted, query.value_version, response.tolerance, keep_foreign=keep_foreign
+        )
         page = evolve(page, **_origin(response))
         series_ids = [head.series_id for head in page.heads]
         # A response may list fewer series than the catalogue, but none that the query does not select.
@@ -238,12 +242,13 @@ async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
         groups = _joined_groups(group for page in pages for group in page.groups)
     return Catalogue(
         dataset.entity_id,
-        dataset.name,
+        dataset.name or pages[0].name,
         dataset.dataset_id,
         dataset.created_timestamp,
         tuple(sorted({period for page in pages for period in page.periods})),
         scope_groups,
         groups,
+        merged(deviation for page in pages for deviation in page.deviations),
     )
 
 

@@ -30,6 +30,7 @@ from asyncfin.errors import (
 from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
+from asyncfin.wire.tolerance import STRICT, Tolerance
 
 # The longest range of one request (spec 4.4, 8).
 MAX_USAGE_DAYS = 92
@@ -57,7 +58,8 @@ class Request:
 class Response:
     """One HTTP response: header names in lower case, the body whole and inflated, `at` aware UTC.
 
-    After 429 and 5xx the body is empty where it can't be had. `attempts` is how often the request was sent.
+    After 408, 429 and 5xx the body is empty if it could not be read. `attempts` is how often the request was
+    sent. `tolerance` is how the client reads the body.
     """
 
     status: int
@@ -65,6 +67,7 @@ class Response:
     body: bytes = field(repr=False)
     at: datetime
     attempts: int = 1
+    tolerance: Tolerance = field(default=STRICT, repr=False, eq=False)
 
     @property
     def request_id(self) -> str | None:
@@ -159,7 +162,7 @@ def read_dataset(request: Request, response: Response) -> Dataset:
         MalformedAnswerError: it breaks the spec, or is of another entity.
     """
     with error_context(request.operation, request.entity_id, response):
-        dataset = codec.decode_dataset(response.body)
+        dataset = codec.decode_dataset(response.body, response.tolerance)
         check_publication(dataset, entity_id=request.entity_id)
     return dataset
 

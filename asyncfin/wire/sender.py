@@ -25,6 +25,7 @@ from asyncfin.errors import (
     error_context,
 )
 from asyncfin.events import (
+    Event,
     Observer,
     RequestAnswered,
     RequestFailed,
@@ -35,10 +36,11 @@ from asyncfin.events import (
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
 from asyncfin.tasks import PerLoop
-from asyncfin.wire.observers import Announcer, Tally, announced, log
+from asyncfin.wire.observers import Announcer, DeviationLog, Tally, announced, log
 from asyncfin.wire.protocol import Request, Response, ends_within_json, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
 from asyncfin.wire.token import Secret, Tokens, TokenSource
+from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.transport import CLOSED, Transport
 
 # Of the whole process, so that one observer may watch several clients.
@@ -97,6 +99,7 @@ class Sender:
         bucket: paces the attempts; may be shared with other clients.
         retry: the bounds of retrying.
         lane: which lane of the bucket to wait in.
+        strict: whether a deviation from the spec that could be repaired is an error.
         observers: called with each event.
         source: of the waits' randomness.
 
@@ -112,6 +115,7 @@ class Sender:
         bucket: Bucket,
         retry: Retry = Retry(),  # noqa: B008  a frozen value
         lane: Lane = "interactive",
+        strict: bool = False,
         observers: Iterable[Observer] = (),
         source: random.Random | None = None,
     ) -> None:
@@ -126,7 +130,9 @@ class Sender:
         self._quota = Quota()
         self._shared = PerLoop(partial(_Shared, transport.max_in_flight))
         self._tally = Tally()
-        self.announce = Announcer(self._tally, log, *observers)
+        self._deviation_log = DeviationLog()
+        self.announce = Announcer(self._tally, log, self._deviation_log, *observers)
+        self.tolerance = Tolerance(checks.flag("strict", strict), self._announce_deviation)
         self._waiting = partial(announced, announce=self.announce, clock=transport.clock, bucket=bucket)
 
     def stats(self) -> Stats:
@@ -153,7 +159,8 @@ class Sender:
                     with completing():
                         response = await self._attempt(request, progress, on_attempt)
                     self._quota.earn()
-                    return evolve(response, attempts=progress.attempts)
+                    tolerance = self.tolerance.of(request.operation, request.entity_id)
+                    return evolve(response, attempts=progress.attempts, tolerance=tolerance)
                 except (AllowanceExhaustedError, BucketUnavailableError) as refusal:
                     # Raised by the bucket: a 429 of the service is still a plain RateLimitedError here. The
                     # cause is what the last attempt failed with.
@@ -332,6 +339,15 @@ class Sender:
             wait.reason, wait.ends_at = "retry", asyncio.get_running_loop().time() + seconds
             async with asyncio.timeout_at(wait.ends_at):
                 await exhausted.wait()
+
+    def _announce_deviation(self, event: Event) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            # Values may be decoded in a thread, or after the loop has ended: observers are for the loop.
+            self._deviation_log(event)
+        else:
+            self.announce(event)
 
     def _announce_retry(
         self, request: Request, progress: _Progress, error: ServiceError | TransportError, wait: float

@@ -22,19 +22,15 @@ from attrs import field, frozen
 
 from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import Dataset
+from asyncfin.model.deviation import Counts, Deviation, deviations_of, merged
 from asyncfin.model.period import Period
 from asyncfin.model.query import VALUE_VERSIONS
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.series import Series
 from asyncfin.model.value import Value
-from asyncfin.wire.codec import (
-    JsonBytes,
-    Metadata,
-    decode,
-    json_text,
-    refuse_repeated,
-    utc_timestamp,
-)
+from asyncfin.wire.codec import Metadata, next_cursor, refuse_repeated, utc_timestamp
+from asyncfin.wire.strict import JsonBytes, decode, json_text
+from asyncfin.wire.tolerance import STRICT, Tolerance, TolerantDecoder
 
 T = TypeVar("T")
 _ORIGINAL, _RESTATED = VALUE_VERSIONS
@@ -94,6 +90,16 @@ class QueryPage(Dataset):
     at: datetime | None = None
     request_id: str | None = None
     attempts: int | None = None
+    _tolerance: Tolerance = field(default=STRICT, repr=False, eq=False)
+    _head_deviations: tuple[Deviation, ...] = field(default=(), repr=False)
+    # Of the values decoded so far, by the index of their series.
+    _value_counts: dict[int, Counts] = field(init=False, factory=dict, repr=False, eq=False)
+
+    @property
+    def deviations(self) -> tuple[Deviation, ...]:
+        """What the page contains against the spec, and was repaired; of values, those decoded so far."""
+        values = map(deviations_of, self._value_counts.values())
+        return merged(chain(self._head_deviations, chain.from_iterable(values)))
 
     @cached_property
     def series(self) -> tuple[Series, ...]:
@@ -108,8 +114,13 @@ class QueryPage(Dataset):
         return series_of(raw, self.periods, partial(self._values, index, raw))
 
     def _values(self, index: int, raw: RawSeries) -> tuple[Value | None, ...]:
+        counts = self._tolerance.counts()
         with error_context("query", self.entity_id, self):
-            return _decode_values(raw.values, len(self.periods), index, raw.series_id)
+            values = _decode_values(raw.values, len(self.periods), index, raw.series_id, counts)
+        if counts:
+            self._value_counts[index] = counts
+            self._tolerance.report(deviations_of(counts))
+        return values
 
 
 def series_of(
@@ -130,11 +141,13 @@ def series_of(
     )
 
 
-_page_decoder = msgspec.json.Decoder(_QueryResponse)
+_page_decoder: TolerantDecoder[_QueryResponse] = TolerantDecoder(_QueryResponse)
 _series_id = attrgetter("series_id")
 
 
-def read_query_page(body: bytes, value_version: str | None = None) -> QueryPage:
+def read_query_page(
+    body: bytes, value_version: str | None = None, tolerance: Tolerance = STRICT
+) -> QueryPage:
     """Return the page of a query that a body holds, its values not yet decoded.
 
     Args:
@@ -144,7 +157,8 @@ def read_query_page(body: bytes, value_version: str | None = None) -> QueryPage:
         MalformedAnswerError: the body is no query response, lists a period or a series twice, or has
             restated values where the original ones were asked for.
     """
-    response = decode(body, _page_decoder)
+    counts = tolerance.counts()
+    response = _page_decoder.decode(body, counts=counts)
     refuse_repeated("periods", response.periods)
     refuse_repeated("series", list(map(_series_id, response.series)))
     page = QueryPage(
@@ -154,11 +168,14 @@ def read_query_page(body: bytes, value_version: str | None = None) -> QueryPage:
         utc_timestamp(response.created_timestamp),
         response.periods,
         response.series,
-        response.next_cursor or None,  # an empty cursor ends the pages
+        next_cursor(response, counts),
+        tolerance=tolerance,
+        head_deviations=deviations_of(counts),
     )
     # Looked for in the bytes first: values are decoded only where the word stands somewhere.
     if value_version == _ORIGINAL and _RESTATED.encode() in body:
         _refuse_restated(page)
+    tolerance.report(page._head_deviations)
     return page
 
 
@@ -209,6 +226,7 @@ class PlannedPage(Dataset):
         wanted: the wanted series.
         foreign: the others whose numbers are sound, if they are kept.
         body: the page as it came; `arrays_of` finds the `values` arrays in it.
+        deviations: of the heads, what was repaired.
         next_cursor, at, request_id, attempts: as of a `QueryPage`.
     """
 
@@ -218,13 +236,19 @@ class PlannedPage(Dataset):
     foreign: Rows
     body: bytes
     next_cursor: str | None = None
+    deviations: tuple[Deviation, ...] = ()
     at: datetime | None = None
     request_id: str | None = None
     attempts: int | None = None
 
 
 async def read_planned_page(
-    body: bytes, wanted: Container[str], value_version: str, *, keep_foreign: bool = False
+    body: bytes,
+    wanted: Container[str],
+    value_version: str,
+    tolerance: Tolerance = STRICT,
+    *,
+    keep_foreign: bool = False,
 ) -> PlannedPage:
     """Return a page of a planned query that a body holds.
 
@@ -242,10 +266,11 @@ async def read_planned_page(
     body = json_text(body)
     # A scan can't be interrupted, so a larger body would stop the loop for longer.
     if len(body) <= _MAX_SCAN_BYTES:
-        scanned = await _scanned(body, wanted, value_version, keep_foreign=keep_foreign)
+        scanned = await _scanned(body, wanted, value_version, tolerance, keep_foreign=keep_foreign)
         if scanned is not None:
+            tolerance.report(scanned.deviations)
             return scanned
-    page = read_query_page(body, value_version)
+    page = read_query_page(body, value_version, tolerance)
     indices, others = _split(page.raw_series, wanted)
     slices = []
     for each in _sliced([(index, page.raw_series[index]) for index in indices]):
@@ -268,6 +293,7 @@ async def read_planned_page(
         Rows([*foreign], _concatenated(foreign.values())),
         body,
         page.next_cursor,
+        page._head_deviations,
     )
 
 
@@ -296,8 +322,8 @@ class _ScannedResponse(Metadata, Generic[N], gc=False):
     next_cursor: str | None = None
 
 
-_scan_original = msgspec.json.Decoder(_ScannedResponse[_OriginalNumber])
-_scan_any = msgspec.json.Decoder(_ScannedResponse[_Number])
+_scan_original: TolerantDecoder[Any] = TolerantDecoder(_ScannedResponse[_OriginalNumber])
+_scan_any: TolerantDecoder[Any] = TolerantDecoder(_ScannedResponse[_Number])
 
 
 def _split(series: Sequence[SeriesHead], wanted: Container[str]) -> tuple[list[int], list[int]]:
@@ -307,7 +333,7 @@ def _split(series: Sequence[SeriesHead], wanted: Container[str]) -> tuple[list[i
 
 
 async def _scanned(
-    body: bytes, wanted: Container[str], value_version: str, *, keep_foreign: bool
+    body: bytes, wanted: Container[str], value_version: str, tolerance: Tolerance, *, keep_foreign: bool
 ) -> PlannedPage | None:
     """Return a page read in one scan; None where it is not what pages are in all but a few cases.
 
@@ -315,9 +341,9 @@ async def _scanned(
     a word was unknown, or an unwanted series unsound.
     """
     with suppress(MalformedAnswerError):
-        found: _ScannedResponse[Any] = decode(
-            body, _scan_original if value_version == _ORIGINAL else _scan_any
-        )
+        counts = tolerance.counts()
+        scan = _scan_original if value_version == _ORIGINAL else _scan_any
+        found: _ScannedResponse[Any] = await scan.decode_in_slices(body, counts)
         if len(body) > _INLINE_BYTES:
             await asyncio.sleep(0)
         periods = _periods(bytes(found.periods))
@@ -344,7 +370,8 @@ async def _scanned(
             Rows(indices, numbers),
             Rows(others, foreign),
             body,
-            found.next_cursor or None,
+            next_cursor(found, counts),
+            deviations_of(counts),
         )
     return None
 
@@ -398,13 +425,13 @@ class ArraysDecoder(Generic[T]):
     """Reads `values` arrays, their entries as a kind of object or None: one, several, or those of a page."""
 
     def __init__(self, kind: type[T]) -> None:
-        self.one = msgspec.json.Decoder(list[kind | None])  # type: ignore[valid-type]
+        self.one: TolerantDecoder[list[T | None]] = TolerantDecoder(list[kind | None])  # type: ignore[valid-type]
         self.all = msgspec.json.Decoder(list[list[kind | None]])  # type: ignore[valid-type]
         self.page = msgspec.json.Decoder(_ReadSeries[kind])  # type: ignore[valid-type]
 
 
 _observations = ArraysDecoder(_Number)
-values_decoder = msgspec.json.Decoder(list[Value | None])
+values_decoder: TolerantDecoder[list[Value | None]] = TolerantDecoder(list[Value | None])
 
 
 def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbers:
@@ -519,15 +546,21 @@ def _fits(number: msgspec.Raw) -> bool:
 
 
 def decode_arrays(
-    decoder: ArraysDecoder[T], text: JsonBytes, count: int, single: Iterable[tuple[JsonBytes, int, str]]
+    decoder: ArraysDecoder[T],
+    text: JsonBytes,
+    count: int,
+    single: Iterable[tuple[JsonBytes, int, str]],
+    tolerance: Tolerance = STRICT,
+    repaired: Callable[[str, Counts], object] = lambda series_id, counts: None,
 ) -> list[list[T | None]]:
     """Return the `values` arrays of several series of a page.
 
     Args:
         text: the arrays as one JSON array, which is read in one call.
         count: how many entries each must have.
-        single: each array, the place of its series in the page and its id: read one by one only to name the
-            series whose array breaks the spec.
+        single: each array, the index of its series in the page and its id: read one by one only if `text`
+            violates the spec.
+        repaired: called with the id of each series that was repaired, and what was.
 
     Raises:
         MalformedAnswerError: an array is of another length, or an entry breaks the spec.
@@ -536,30 +569,44 @@ def decode_arrays(
         arrays: list[list[T | None]] = decode(text, decoder.all)
         if all(map(partial(eq, count), map(len, arrays))):
             return arrays
-    return [decode_entries(decoder.one, raw, count, at, series_id) for raw, at, series_id in single]
+    found = []
+    for raw, index, series_id in single:
+        counts = tolerance.counts()
+        found.append(decode_entries(decoder.one, raw, count, index, series_id, counts))
+        if counts:
+            repaired(series_id, counts)
+    return found
 
 
-def _decode_values(raw: JsonBytes, count: int, index: int, series_id: str) -> tuple[Value | None, ...]:
-    values: list[Value | None] = decode_entries(values_decoder, raw, count, index, series_id)
+def _decode_values(
+    raw: JsonBytes, count: int, index: int, series_id: str, counts: Counts | None
+) -> tuple[Value | None, ...]:
+    values = decode_entries(values_decoder, raw, count, index, series_id, counts)
     if _numbers_of([values], count, [bytes(raw)]) is None:
         _refuse_unfit([(raw, series_path(index, series_id))])
     return tuple(values)
 
 
 def decode_entries(
-    decoder: msgspec.json.Decoder[T], raw: JsonBytes, count: int, index: int, series_id: str
+    decoder: TolerantDecoder[T],
+    raw: JsonBytes,
+    count: int,
+    index: int,
+    series_id: str,
+    counts: Counts | None = None,
 ) -> T:
     """Return a series' `values` array as a decoder reads it.
 
     Args:
         count: how many entries the array must have.
-        index: the series' place in its page, to name it in errors.
+        index: the index of the series in its page, to name it in errors.
+        counts: where repairs are counted; None: decode strictly.
 
     Raises:
         MalformedAnswerError: the array is of another length, or an entry breaks the spec.
     """
     path = f"{series_path(index, series_id)}.values"
-    entries: Any = decode(raw, decoder, path)
+    entries: Any = decoder.decode(raw, path, counts, "$.series[*].values")
     if len(entries) != count:
         raise MalformedAnswerError(
             f"expected an entry for each of the {count} periods, got {len(entries)} @ {path}"

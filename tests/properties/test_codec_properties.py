@@ -1,7 +1,9 @@
 """What is decoded late or in parts is what is decoded at once; tables of every library hold the same."""
 
 import asyncio
+import copy
 import io
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.value import Source, Value
 from asyncfin.table.panel import Panel, concat
+from asyncfin.wire.tolerance import STRICT, Tolerance
 from asyncfin.wire.values import decode_numbers, read_query_page
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json
 
@@ -58,11 +61,11 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     return document
 
 
-def stitched(document: dict[str, Any]) -> Panel:
+def stitched(document: dict[str, Any], tolerance: Tolerance = STRICT) -> Panel:
     async def run() -> Panel:
         ids = [series["series_id"] for series in document["series"]]
         catalogue = catalogue_of(ids)
-        stitch = Stitched(catalogue, catalogue.series, EVER)
+        stitch = Stitched(catalogue, catalogue.series, EVER, tolerance=tolerance)
         await stitch.add(encoded(document), home=frozenset(ids), asked=EVER)
         return stitch.panel()
 
@@ -70,7 +73,8 @@ def stitched(document: dict[str, Any]) -> Panel:
 
 
 def value_of(found: dict[str, Any]) -> Value:
-    reported, sources = Period(**found["report_period"]), tuple(Source(**each) for each in found["sources"])
+    reported = found["report_period"] and Period(**found["report_period"])
+    sources = tuple(Source(**each) for each in found["sources"])
     return Value(**{**found, "report_period": reported, "sources": sources})
 
 
@@ -129,6 +133,41 @@ def test_what_one_reader_refuses_all_do(document: dict[str, Any], data: st.DataO
         stitched(document).check()
     with pytest.raises(MalformedAnswerError, match=rf"{field}|object"):
         stitched(document).to_arrow()
+
+
+REPAIRED = {**dict.fromkeys(("text", "number_format", "fill_type"), ""), "report_period": None, "sources": []}
+
+
+@settings(max_examples=50)
+@given(documents(), st.data())
+def test_all_readers_repair_alike(document: dict[str, Any], data: st.DataObject) -> None:
+    """Fields that are null or missing are repaired in Series, tables and pages, and counted alike."""
+    present = [value for series in document["series"] for value in series["values"] if value is not None]
+    broken = data.draw(st.lists(st.sampled_from(present), max_size=5)) if present else []
+    whole, expected = copy.deepcopy(document), Counter[tuple[str, str]]()
+    same = [value for series in whole["series"] for value in series["values"] if value is not None]
+    for value in {id(each): each for each in broken}.values():
+        field, problem = (
+            data.draw(st.sampled_from([*REPAIRED])),
+            data.draw(st.sampled_from(["null", "missing"])),
+        )
+        same[[id(each) for each in present].index(id(value))][field] = REPAIRED[field]
+        if problem == "null":
+            value[field] = None
+        else:
+            del value[field]
+        expected[f"$.series[*].values[*].{field}", problem] += 1
+    page = read_query_page(encoded(document), tolerance=Tolerance())
+    panel, table = stitched(document, Tolerance()), stitched(document, Tolerance())
+    rows = table.to_arrow().to_pylist()
+    for series in panel:
+        assert list(series.observations()) == eager(whole)[series.series_id]
+    for series in page.series:
+        assert sorted(series.observations(), key=lambda pair: pair[0]) == eager(whole)[series.series_id]
+    assert rows == stitched(document, Tolerance()).to_arrow().to_pylist()
+    assert [row["text"] for row in rows] == [value.text for each in panel for _, value in each.observations()]
+    for found in (panel, table, page):
+        assert {(each.path, each.problem): each.count for each in found.deviations} == expected
 
 
 @settings(max_examples=25)

@@ -107,7 +107,7 @@ async def test_other_content_under_the_same_id_is_an_answer_that_says_so(
     status, body = await caller.get()
     error = json.loads(body)["error"]
     assert (status, error["code"]) == (500, "sandbox_error")
-    assert "stands for other content already: give it a new dataset_id" in error["message"]
+    assert "already identifies other content: give it a new dataset_id" in error["message"]
     assert [(each.operation, each.status, each.faults) for each in sandbox.log] == [
         ("dataset", 500, ("Switch",))
     ]

@@ -127,7 +127,7 @@ def test_a_body_that_is_no_json_object_is_400(desk: Desk, body: bytes) -> None:
 
 @pytest.mark.parametrize("at", ["metric_ids", "mode"])
 def test_a_name_that_stands_twice_in_a_body_is_400(desk: Desk, at: str) -> None:
-    """A name that stands twice in a body gets 400, as a repeated parameter does."""
+    """A name that occurs twice in a body gets 400, as a repeated parameter does."""
     right = (
         b'{"metric_ids":["sales"],"scope_combinations":[[{"scope_group_id":"company","scope_id":"all"}]],'
         b'"periods":{"mode":"trailing","months":12}}'

@@ -1,0 +1,38 @@
+"""Strict decoding: msgspec stops at the first problem and names its JSON path."""
+
+import re
+from codecs import BOM_UTF8
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from asyncfin.errors import MalformedAnswerError
+
+T = TypeVar("T")
+JsonBytes: TypeAlias = bytes | memoryview | msgspec.Raw
+
+
+def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -> T:
+    """Return the value that a decoder reads from JSON.
+
+    Args:
+        at: the JSON path of that JSON in its response, to name the place of a problem.
+
+    Raises:
+        MalformedAnswerError: it is no JSON, or does not fit; `problems` has the first place that is wrong.
+    """
+    try:
+        return decoder.decode(json_text(body) if isinstance(body, bytes) else body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        # UnicodeDecodeError is a ValueError. Arrays nested without end are a RecursionError.
+        message, _, path = str(error).partition(" - at `$")
+    # From here on, so that the error has no context: its text could hold what the service echoed.
+    path = at + path.removesuffix("`")  # msgspec's path begins where this JSON does
+    if missing := re.fullmatch("Object missing required field `(.*)`", message):
+        raise MalformedAnswerError(f"a required field is missing @ {path}.{missing[1]}")
+    raise MalformedAnswerError(f"{message.replace('`', '')} @ {path}")
+
+
+def json_text(body: bytes) -> bytes:
+    """Return a body without a byte order mark, which a reader may ignore (RFC 8259, section 8.1)."""
+    return body.removeprefix(BOM_UTF8)

@@ -1,0 +1,298 @@
+"""What a real service may send against the spec: it works with a report, works, or is refused; by one table.
+
+Each row is tried against the sandbox and against a server written by hand, and every number must equal that
+of the unaltered service.
+"""
+
+import copy
+import json
+import logging
+import pickle
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from asyncfin.sandbox.generate import generate
+
+from asyncfin import (
+    Client,
+    FiscalRange,
+    MalformedAnswerError,
+    MemoryCache,
+    Panel,
+    Retry,
+    Select,
+)
+from asyncfin.events import Deviated, Event
+from asyncfin.sandbox import Sandbox
+from tests.altered import altered
+from tests.scripted import Received, answer, judged
+
+pytestmark = pytest.mark.virtual
+
+Body = dict[str, Any]
+Alter = Callable[[str, Body], None]
+DATASET = generate(3, series=130, publications=1)
+HAND = "O-" + "h" * 32
+TEXTS_OF_SERIES = ("label", "basis", "number_format", "period_meaning")
+
+SCOPE = {"scope_id": "total", "name": "Total", "description": "All", "role": "total", "aliases": ["all"]}
+PERIODS = [{"year": year, "end_month": 12, "duration_months": 12} for year in (2023, 2024)]
+
+
+def hand_series(number: int) -> Body:
+    return {
+        "series_id": f"S-{number}",
+        "reporting_group_id": "annual",
+        "metric_id": f"M-{number}",
+        "label": f"Metric {number}",
+        "description": "in USD",
+        "basis": "company",
+        "scopes": [{"scope_group_id": "company", "scope_id": "total"}],
+        "number_format": "#,##0",
+        "period_meaning": "flow",
+    }
+
+
+def hand_value(number: float) -> Body:
+    return {
+        "number": number,
+        "text": f"{number:g}",
+        "number_format": "#,##0",
+        "fill_type": "reported",
+        "value_version": "original",
+        "report_period": {"year": 2024, "end_month": 12, "duration_months": 0},
+        "sources": [{"item_id": "10-K", "row_index": 1, "column_index": 2}],
+    }
+
+
+def hand_response(request: Received) -> tuple[str, Body]:
+    """Return the operation and the response of the server written by hand: three series, two periods."""
+    head = {
+        "entity_id": HAND,
+        "name": "By Hand",
+        "dataset_id": "11111111-1111-4111-8111-111111111111",
+        "created_timestamp": "2025-01-01T00:00:00Z",
+    }
+    operation = request.target.partition("?")[0].rsplit("/", 1)[-1]
+    listed = [hand_series(number) for number in range(3)]
+    if operation == "catalogue":
+        group = {"reporting_group_id": "annual", "name": "Annual", "description": "", "basis": "reported"}
+        scopes = {"scope_group_id": "company", "name": "Company", "description": "", "scopes": [SCOPE]}
+        groups = [group | {"cadence": "annual", "series": listed}]
+        return operation, head | {"periods": PERIODS, "scope_groups": [scopes], "groups": groups}
+    if operation == "query":
+        wanted = json.loads(request.body)["metric_ids"]
+        found = [each for each in listed if each.pop("description") and each["metric_id"] in wanted]
+        for number, each in enumerate(found):
+            each["values"] = [hand_value(number + 0.5), None if number == 1 else hand_value(7)]
+        return operation, head | {"periods": PERIODS, "series": found}
+    return operation, head
+
+
+@asynccontextmanager
+async def service(by_hand: bool, alter: Alter) -> AsyncIterator[tuple[str, str, str]]:
+    """Give base URL, token and entity id of a service whose responses pass through `alter`."""
+
+    def judge(request: Received) -> bytes:
+        operation, body = copy.deepcopy(hand_response(request))
+        alter(operation, body)
+        return answer(body=json.dumps(body).encode())
+
+    if by_hand:
+        async with judged(judge) as server:
+            yield server.base_url, "token", HAND
+    else:
+        async with (
+            Sandbox(DATASET) as sandbox,
+            altered(sandbox, lambda operation, _, body: alter(operation, body)) as base_url,
+        ):
+            yield base_url, sandbox.token, DATASET.entity_id
+
+
+def numbers(panel: Panel) -> list[tuple[str, str, float]]:
+    return [
+        (series.series_id, period.label, value.number)
+        for series in panel
+        for period, value in series.observations()
+    ]
+
+
+async def unaltered(by_hand: bool) -> list[tuple[str, str, float]]:
+    async with (
+        service(by_hand, lambda operation, body: None) as (url, token, entity_id),
+        Client(url, token, strict=True) as client,
+    ):
+        panel = await client.query(entity_id, Select(), FiscalRange())
+    panel.check()
+    assert panel.deviations == ()
+    return numbers(panel)
+
+
+async def read_all(client: Client, entity_id: str) -> None:
+    await client.dataset(entity_id)
+    panel = await client.query(entity_id, Select(), FiscalRange())
+    panel.check()
+
+
+def objects(body: Any, path: str) -> Iterator[Body]:
+    """Yield the objects at a path such as ``groups[*].series[*]``; an empty one is the body."""
+    name, _, rest = path.partition(".")
+    if not name:
+        yield body
+    elif name.endswith("[*]"):
+        for each in body[name[:-3]]:
+            if each is not None:
+                yield from objects(each, rest)
+    else:
+        yield from objects(body[name], rest)
+
+
+class At:
+    """An alteration of one field, in every object at a path of the responses of an operation."""
+
+    def __init__(self, operation: str, path: str, change: str, to: Any = None) -> None:
+        self.operation, self.change, self.to = operation, change, to
+        self.path, _, self.name = path.rpartition(".")
+
+    def __call__(self, operation: str, body: Body) -> None:
+        if operation == self.operation:
+            for each in objects(body, self.path):
+                if self.change == "missing":
+                    each.pop(self.name)
+                elif self.change == "empty" and each.get(self.name):
+                    pass  # only the cursor of the last page is empty
+                else:
+                    each[self.name] = self.to
+
+    @property
+    def deviation(self) -> tuple[str, str]:
+        return "$." + ".".join(filter(None, [self.path, self.name])), self.change
+
+    def __repr__(self) -> str:
+        return f"{self.operation} {self.path}.{self.name} {self.change} {self.to}"
+
+
+REPAIRABLE = {
+    "dataset": ["name"],
+    "catalogue": [
+        "name",
+        *(f"scope_groups[*].{name}" for name in ("name", "description")),
+        *(f"scope_groups[*].scopes[*].{name}" for name in ("name", "description", "role", "aliases")),
+        *(f"groups[*].{name}" for name in ("name", "description", "basis", "cadence")),
+        *(f"groups[*].series[*].{name}" for name in ("description", *TEXTS_OF_SERIES)),
+    ],
+    "query": [
+        "name",
+        *(f"series[*].{name}" for name in TEXTS_OF_SERIES),
+        *(
+            f"series[*].values[*].{name}"
+            for name in ("text", "number_format", "fill_type", "report_period", "sources")
+        ),
+        *(f"series[*].values[*].sources[*].{name}" for name in ("row_index", "column_index")),
+    ],
+}
+REPAIRED = [
+    At(operation, path, change)
+    for operation, paths in REPAIRABLE.items()
+    for path in paths
+    for change in ("null", "missing")
+] + [
+    *(At("query", f"series[*].{name}", "differs from the catalogue", "other") for name in TEXTS_OF_SERIES),
+    *(At(operation, "next_cursor", "empty", "") for operation in ("catalogue", "query")),
+]
+HARMLESS = [
+    At(operation, "created_timestamp", "is", text)
+    for operation in ("dataset", "catalogue", "query")
+    for text in ("2025-01-01T00:00:00.123456789Z", "2025-01-01T00:00:00+0000")
+]
+REFUSED = [
+    At("query", "series[*].values[*].number", "null"),
+    At("query", "series[*].values[*].number", "is", "12"),
+    At("query", "series[*].values[*].value_version", "null"),
+    At("query", "series[*].values[*].sources[*].item_id", "null"),
+    At("query", "series[*].series_id", "is", "unknown"),
+    At("query", "series[*].metric_id", "null"),
+    At("query", "series[*].scopes", "null"),
+    At("query", "series[*].label", "is", 5),
+    At("query", "series[*].values", "null"),
+    At("dataset", "created_timestamp", "is", 1735689600),
+    At("dataset", "dataset_id", "null"),
+    At("catalogue", "groups[*].series[*].metric_id", "null"),
+    At("catalogue", "scope_groups[*].scopes[*].aliases", "is", [None]),
+    At("catalogue", "periods", "is", [PERIODS[0], PERIODS[0]]),
+]
+
+both = pytest.mark.parametrize("by_hand", [False, True], ids=["sandbox", "by hand"])
+
+
+@both
+@pytest.mark.parametrize("alter", REPAIRED, ids=repr)
+async def test_a_deviation_is_repaired_and_reported_and_changes_no_number(
+    by_hand: bool, alter: At, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The panel works in all its forms, from the cache too; an event and one warning name the path."""
+    expected = await unaltered(by_hand)
+    events: list[Event] = []
+    cache = MemoryCache()
+    async with (
+        service(by_hand, alter) as (url, token, entity_id),
+        Client(url, token, cache=cache, observers=[events.append], retry=Retry(attempts=1)) as client,
+    ):
+        panel = await client.query(entity_id, Select(), FiscalRange())
+        panel.check()
+        again = await client.query(entity_id, Select(), FiscalRange())
+        again.check()
+    assert numbers(panel) == numbers(again) == expected
+    assert panel.to_arrow().num_rows == len(expected)
+    assert "entity_id" in panel.to_json()
+    found = {(each.path, each.problem) for each in events if isinstance(each, Deviated)}
+    assert found == {alter.deviation}
+    if alter.operation != "dataset":
+        assert {(each.path, each.problem) for each in panel.deviations} == {alter.deviation}
+        assert again.deviations == panel.deviations
+        assert pickle.loads(pickle.dumps(panel)).deviations == panel.deviations
+        shown = " ".join(str(panel).split())
+        assert f"repaired deviations from the spec: {panel.deviations[0]}" in shown
+        assert (again.catalogue.deviations == ()) == (alter.operation == "query")
+    warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert [alter.deviation[0] in each.getMessage() for each in warnings] == [True]
+
+
+@both
+@pytest.mark.parametrize("alter", REPAIRED, ids=repr)
+async def test_a_strict_client_refuses_every_deviation(by_hand: bool, alter: At) -> None:
+    """A strict client raises, from a cache that a tolerant client has filled, too."""
+    cache = MemoryCache(account="a")
+    async with service(by_hand, alter) as (url, token, entity_id):
+        async with Client(url, token, cache=cache) as tolerant:
+            await tolerant.query(entity_id, Select(), FiscalRange())
+        async with Client(url, token, cache=cache, strict=True, max_age=3600) as strict:
+            with pytest.raises(MalformedAnswerError):
+                await read_all(strict, entity_id)
+
+
+@both
+@pytest.mark.parametrize("alter", HARMLESS, ids=repr)
+async def test_other_forms_of_timestamps_work(by_hand: bool, alter: At) -> None:
+    """Nine digits of a second, and an offset without a colon, are ISO 8601 too."""
+    async with (
+        service(by_hand, alter) as (url, token, entity_id),
+        Client(url, token, strict=True) as client,
+    ):
+        panel = await client.query(entity_id, Select(), FiscalRange())
+    assert numbers(panel) == await unaltered(by_hand)
+
+
+@both
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("alter", REFUSED, ids=repr)
+async def test_what_numbers_depend_on_is_never_repaired(by_hand: bool, alter: At, strict: bool) -> None:
+    """Ids, numbers, periods, paths, lengths, timestamps and wrong types are refused by every client."""
+    async with (
+        service(by_hand, alter) as (url, token, entity_id),
+        Client(url, token, strict=strict, retry=Retry(attempts=1)) as client,
+    ):
+        with pytest.raises(MalformedAnswerError):
+            await read_all(client, entity_id)

@@ -207,7 +207,7 @@ class _Estimate:
     def _left(self) -> float | None:
         """Return what is left of the bucket's daily budget; None: it has none."""
         bucket = self._client.bucket.stats()
-        return None if bucket.daily_budget is None else bucket.daily_budget - bucket.spent_today
+        return None if bucket.daily_budget is None else bucket.daily_budget - (bucket.spent_today or 0.0)
 
     async def _entity(self, entity_id: str) -> _Expected:
         last = self._store.known.get(entity_id)

@@ -86,13 +86,14 @@ class Question:
         known = catalogue.narrowed(self.select)
         if not catalogue.series or known is None or not _has_periods(catalogue, self.periods):
             return (), None
-        return catalogue.select(known), catalogue.resolve(self.periods)
+        return catalogue.matching(known), catalogue.resolve(self.periods)
 
     def missing(self, catalogue: Catalogue) -> Missing:
         """Return the ids, words and periods of the question that a catalogue does not have, by field.
 
         Periods are the labels of an `Exact`; a rule that matches no period is one text. Conditions that each
-        match some series, but none together, are one text in the field ``select``.
+        match some series, but none together, are one text in the field ``select``. A series that has no text
+        for a condition is named by its id in the condition's field.
         """
         missing = dict(catalogue.missing(self.select))
         if not missing and not self._matches(catalogue):
@@ -105,13 +106,15 @@ class Question:
                 missing[given[0]] = (self.select.label or self.select.name or "where",)
             elif given:
                 missing["select"] = (repr(self.select),)
+        for field, ids in catalogue.undecided(self.select).items():
+            missing[field] = (*missing.get(field, ()), *ids)
         if periods := _missing_periods(catalogue, self.periods):
             missing["periods"] = periods
         return missing
 
     def _matches(self, catalogue: Catalogue) -> bool:
         known = catalogue.narrowed(self.select)
-        return known is not None and bool(catalogue.select(known))
+        return known is not None and bool(catalogue.matching(known))
 
 
 def _has_periods(catalogue: Catalogue, periods: PeriodSelection) -> bool:

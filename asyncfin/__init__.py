@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TruncatedAnswerError as TruncatedAnswerError,
         ValidationFailedError as ValidationFailedError,
     )
+    from asyncfin.extraction.as_of import as_of as as_of, read_changes as read_changes
     from asyncfin.extraction.changes import changes as changes
     from asyncfin.extraction.cost import ExtractCost as ExtractCost, extract_cost as extract_cost
     from asyncfin.extraction.entity import read_entity as read_entity
@@ -143,6 +144,7 @@ _MODULES = {
     "UsageWindow": "asyncfin.model.usage",
     "ValidationFailedError": "asyncfin.errors",
     "Value": "asyncfin.model.value",
+    "as_of": "asyncfin.extraction.as_of",
     "changes": "asyncfin.extraction.changes",
     "concat": "asyncfin.table.panel",
     "extract": "asyncfin.extraction.extract",
@@ -150,6 +152,7 @@ _MODULES = {
     "format_path": "asyncfin.model.scope",
     "known_by": "asyncfin.extraction.known",
     "parse_path": "asyncfin.model.scope",
+    "read_changes": "asyncfin.extraction.as_of",
     "read_entity": "asyncfin.extraction.entity",
 }
 _PUBLIC_MODULES = ("errors", "events", "sandbox", "typing", "web")

@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from datetime import datetime
 
+from attrs import evolve
+
 from asyncfin import checks
 from asyncfin.client import Client
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.history import History, begin, find_feed
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import written_question
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run
-from asyncfin.extraction.store import place_of, store_at
+from asyncfin.extraction.store import Store, place_of, store_at
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
@@ -27,6 +30,7 @@ from asyncfin.model.select import Select
 from asyncfin.wire.protocol import check_entity_id
 
 _check_progress = checks.plain_callable.optional()
+_check_history = checks.flag.optional()
 _check_stop = checks.instance_of(asyncio.Event).optional()
 
 
@@ -84,6 +88,8 @@ async def extract(
     lock: bool = True,
     executor: Executor | MakeExecutor | None = None,
     chunk: int = 25,
+    history: bool | None = None,
+    prune: bool = False,
     stop: asyncio.Event | None = None,
     progress: OnProgress | None = None,
     clock: Callable[[], datetime] = utc_now,
@@ -123,6 +129,12 @@ async def extract(
             worker has broken the executor. Each worker reads a chunk with one client, and writes its files
             itself; `to` must mean the same place to it, and its bucket should be a shared one.
         chunk: how many entities are sent to a worker at once.
+        history: whether to keep what changes: each run writes the rows that appeared, were restated or
+            relabelled, or vanished into a file of ``<to>.changes`` (docs/history.md). True begins such a
+            feed, also for files that are there already; None continues one that exists. It spends no
+            request.
+        prune: whether the files of entities that are not in `entity_ids` are deleted; with a feed, their rows
+            are written as vanished. Otherwise they stay, and the report counts them.
         stop: when it is set, entities in progress are finished, and no others are begun. With an executor,
             whole chunks are in progress.
         progress: called with an `ExtractProgress` after each request and each entity; with an executor
@@ -130,11 +142,13 @@ async def extract(
         clock: returns the wall time, aware UTC; for tests.
 
     Raises:
-        ArgumentError: an argument is not as described, before a request is spent.
+        ArgumentError: an argument is not as described, before a request is spent; or ``history=True`` is
+            given for periods that move, as those of ``Annual(last=3)`` and `Trailing` do.
         SelectionError: the question is not as described, before a request is spent; or it names an id or
             word that no entity has (`UnknownToAllError`, whose `extract_report` is the report), after
             everything else is done, or after the first three entities.
-        ManifestMismatchError: `to` belongs to another question, has foreign files, or is used by another run.
+        ManifestMismatchError: `to` belongs to another question, has foreign files, or is used by another run;
+            or its change feed is of another question, is damaged, or exists although `history` is False.
         OSError: the folder or store can't be written; all files in place stay.
         ImportError: pyarrow (extra ``arrow``) or obstore (extra ``store``) is not installed.
         AsyncfinError: an entity failed, with ``on_error="raise"``.
@@ -159,20 +173,42 @@ async def extract(
     checks.positive_int("chunk", chunk)
     checks.flag("replace", replace)
     checks.flag("lock", lock)
+    checks.flag("prune", prune)
+    _check_history("history", history)
     _check_progress("progress", progress)
     tracker = Tracker(len(ids), progress, asyncio.get_running_loop().time)
     place = await checked_place(to)
     store = store_at(place, question, lock=lock)
     try:
-        # Before a request is spent: what can't be written need not be read.
-        await store.open(replace=replace, stop=options.stop)
+        # Before a request is spent: what can't be written need not be read. The feed is first, since opening
+        # with `replace` deletes files that are its record.
+        feed = await asyncio.to_thread(find_feed, place, question, history)
+        opened = await store.open(replace=replace, stop=options.stop)
+        kept = await begin(feed, question, store.known, clock) if feed is not None and opened else None
         if isinstance(client, Client):
-            report = await Run(client, question, store, tracker, options).over(ids)
+            report = await Run(client, question, store, tracker, options, kept).over(ids)
         else:
             assert executor is not None
-            driver = Driver(client, question, place, store, tracker, options, chunk)
+            run = None if kept is None else kept.run
+            driver = Driver(client, question, place, store, tracker, options, chunk, run)
             report = await driver.over(executor, ids)
+        if prune and opened:
+            await _prune(store, kept, ids)
+        if kept is not None:
+            store.files.check()
+            await kept.finish(store.known, begins=not report.unknown)
+        report = evolve(report, others=len(store.known.keys() - set(ids)))
     finally:
         await store.files.aclose()
     report.raise_for_unknown()
     return report
+
+
+async def _prune(store: Store, history: History | None, ids: tuple[str, ...]) -> None:
+    """Delete the files of entities that are not listed, after their rows are in the feed as vanished."""
+    left = [each for each in store.known if each not in set(ids)]
+    store.files.check()
+    if history is not None:
+        await history.prune(store.known, set(ids))
+    for entity_id in left:
+        await store.delete(entity_id)

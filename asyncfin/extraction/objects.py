@@ -37,6 +37,7 @@ class _Described:
     rows: int
     requests: int
     missing: Missing | None
+    run: str | None = None
 
 
 class ObjectFiles:
@@ -95,6 +96,7 @@ class ObjectFiles:
             "rows": written.rows,
             "requests": written.requests,
             "missing": dict(written.missing),
+            "run": written.run,
         }
         if len(text := json.dumps(described)) > _MOST_METADATA:  # the footer has them too
             text = json.dumps(described | {"missing": None})
@@ -123,7 +125,7 @@ class ObjectFiles:
             if missing is None:
                 footer = await self._footer(key, head.size)
                 missing = footer.written.missing if footer is not None else {}
-            written = Written(said.dataset_id, said.rows, head.size, said.requests, missing)
+            written = Written(said.dataset_id, said.rows, head.size, said.requests, missing, said.run)
             found = Found(said.entity_id, said.question, written)
         if found is None and (footer := await self._footer(key, head.size)) is not None:
             # A copy of an object may have lost its metadata.

@@ -24,6 +24,8 @@ from asyncfin.table.panel import Panel
 # Most entities have fewer rows; larger groups would make readers hold more than they look at.
 _ROWS_A_GROUP = 122_880
 _METADATA = b"asyncfin"
+# Of the metadata, so that a later version can tell what it reads.
+FORMAT = 1
 
 
 @frozen
@@ -35,6 +37,8 @@ class Written:
         rows, bytes: its size.
         requests: how many the extraction took, everything counted.
         missing: the ids and words of the question that the entity does not have, by field.
+        run: the run of the change feed that wrote it, or the one before if nothing changed; None without
+            a feed.
     """
 
     dataset_id: str
@@ -42,6 +46,7 @@ class Written:
     bytes: int
     requests: int
     missing: Missing
+    run: str | None = None
 
 
 @frozen
@@ -84,9 +89,12 @@ class _About:
     question: dict[str, Any]
     missing: Missing
     requests: int = 0
+    run: str | None = None
 
 
-def encode(panel: Panel, question: SharedQuestion, *, requests: int, missing: Missing) -> EntityFile:
+def encode(
+    panel: Panel, question: SharedQuestion, *, requests: int, missing: Missing, run: str | None = None
+) -> EntityFile:
     """Return a panel's table as a Parquet file, all values decoded.
 
     Raises:
@@ -102,15 +110,18 @@ def encode(panel: Panel, question: SharedQuestion, *, requests: int, missing: Mi
         "missing": dict(missing),
         "requests": requests,
         "version": own_version(),
+        "run": run,
+        "periods_asked": [period.label for period in panel.periods_asked],
+        "catalogue_periods": [period.label for period in panel.catalogue.periods],
     }
-    table = table.replace_schema_metadata({_METADATA: json.dumps({"panels": [about]})})
+    table = table.replace_schema_metadata({_METADATA: json.dumps({"format": FORMAT, "panels": [about]})})
     stream = pa.BufferOutputStream()
     # With page checksums, so that a reader can verify a file.
     parquet.write_table(
         table, stream, compression="zstd", row_group_size=_ROWS_A_GROUP, write_page_checksum=True
     )
     content: bytes = stream.getvalue().to_pybytes()
-    written = Written(panel.dataset.dataset_id, table.num_rows, len(content), requests, missing)
+    written = Written(panel.dataset.dataset_id, table.num_rows, len(content), requests, missing, run)
     return EntityFile(panel.dataset.entity_id, written, content)
 
 
@@ -139,7 +150,7 @@ def read_footer(file: Path | bytes) -> Footer | None:
         about = structure(with_missing(panels[0]), _About)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"a damaged footer: {error}") from None
-    written = Written(about.dataset_id, found.num_rows, size, about.requests, about.missing)
+    written = Written(about.dataset_id, found.num_rows, size, about.requests, about.missing, about.run)
     return Footer(about.entity_id, canonical(about.question), written)
 
 

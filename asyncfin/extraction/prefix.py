@@ -6,9 +6,9 @@ import errno
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Literal
+from typing import IO, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from attrs import frozen
@@ -158,6 +158,28 @@ class Objects:
         with self._named_failures():
             await self._obstore.delete_async(self._store, key)
 
+    # The same for threads and programs without an event loop; these calls block.
+
+    def keys_in(self, folder: str) -> list[str]:
+        """Return the keys that begin with a folder."""
+        with self._named_failures():
+            return [each["path"] for chunk in self._obstore.list(self._store, folder) for each in chunk]
+
+    def open(self, key: str) -> Any:
+        """Return an object as a file that is read in ranges."""
+        with self._named_failures():
+            return self._obstore.open_reader(self._store, key)
+
+    def upload(self, key: str, content: IO[bytes]) -> None:
+        """Write an object, which appears when it is complete."""
+        with self._named_failures():
+            self._obstore.put(self._store, key, content)
+
+    def remove(self, key: str) -> None:
+        """Delete an object, if it exists."""
+        with suppress(FileNotFoundError), self._named_failures():
+            self._obstore.delete(self._store, key)
+
     @contextmanager
     def _named_failures(self) -> Iterator[None]:
         errors = self._errors
@@ -179,7 +201,11 @@ class Objects:
         if isinstance(error, (FileNotFoundError, self._errors.NotFoundError)):
             return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place)
         said = _first_line(error)
-        if isinstance(error, (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)):
+        # Listings that are refused raise the general class.
+        refused = "403 Forbidden" in text or "401 Unauthorized" in text
+        if refused or isinstance(
+            error, (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
+        ):
             return PermissionError(errno.EACCES, f"the store refuses these credentials ({said})", place)
         return OSError(errno.EIO, f"the store failed ({said})", place)
 

@@ -90,13 +90,8 @@ class Store:
     known: dict[str, Written] = field(factory=dict)
     _locked: bool = False
 
-    @property
-    def has_rows(self) -> bool:
-        """Whether a file of the question has a row."""
-        return any(written.rows for written in self.known.values())
-
-    async def open(self, *, replace: bool, stop: asyncio.Event) -> None:
-        """Lock the place for a run, and read what is there.
+    async def open(self, *, replace: bool, stop: asyncio.Event) -> bool:
+        """Lock the place for a run, and read what is there; return False if `stop` has ended the wait for it.
 
         Args:
             replace: whether files of another question are to be deleted.
@@ -109,12 +104,13 @@ class Store:
         """
         self._locked = await self.files.lock(stop)
         if not self._locked:
-            return
+            return False
         others = await self._read()
-        if not replace:
+        if replace:
+            await _all([partial(self.files.delete, each.entity_id) for each in others])
+        else:
             await self._refuse_others(others)
-            return
-        await _all([partial(self.files.delete, each.entity_id) for each in others])
+        return True
 
     async def look(self, *, replace: bool) -> None:
         """Read what is there, and write nothing. Errors as for `open`."""
@@ -145,6 +141,11 @@ class Store:
         """Put an entity's file in place. Errors as for `Files.put`."""
         await self.files.put(file, self._question.hash)
         self.known[file.entity_id] = file.written
+
+    async def delete(self, entity_id: str) -> None:
+        """Delete an entity's file."""
+        await self.files.delete(entity_id)
+        del self.known[entity_id]
 
     def _is_of(self, dataset: Dataset) -> bool:
         return is_same_publication(self.known[dataset.entity_id].dataset_id, dataset.dataset_id)

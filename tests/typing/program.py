@@ -75,6 +75,7 @@ from asyncfin import (
     UsageWindow,
     ValidationFailedError,
     Value,
+    as_of,
     changes,
     concat,
     extract,
@@ -82,6 +83,7 @@ from asyncfin import (
     format_path,
     known_by,
     parse_path,
+    read_changes,
     read_entity,
 )
 from asyncfin.events import (
@@ -380,10 +382,6 @@ async def extractions(client: Client, on_error: OnError, callback: OnProgress) -
     cost = await extract_cost(client, [ENTITY], Select(), Annual(), to="out", read_catalogues=True)
     assert_type(cost, ExtractCost)
     assert_type(cost.seconds, float | None)
-    async with client.query_many([ENTITY], Select("Revenue"), Annual(), ahead=2) as answers:
-        async for each in answers:
-            assert_type(each, EntityAnswer)
-            assert_type(each.panel, Panel | None)
     answer = await read_entity(client, ENTITY, Select("Revenue"), Annual())
     assert_type(answer, EntityAnswer)
     assert_type(answer.missing, Mapping[str, tuple[str, ...]])
@@ -393,6 +391,8 @@ def history(old: Panel, new: Panel, restated: Panel) -> None:
     assert_type(changes(old, new).num_rows, int)
     assert_type(known_by(new, restated, "FY2024").num_rows, int)
     known_by(new, restated, Period(2024, 12, 12))
+    assert_type(read_changes("out", since=date(2025, 1, 31)).num_rows, int)
+    assert_type(as_of(Path("out"), datetime.now(UTC), columns=["number"]).num_rows, int)
 
 
 async def backends(request: Request, client: Client, running: Callable[[], Client]) -> None:

@@ -1,0 +1,277 @@
+"""Reads the change feed of an extraction: the changes themselves, and the state that they lead to.
+
+pyarrow is imported inside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from asyncfin import checks
+from asyncfin.errors import ArgumentError, ManifestMismatchError
+from asyncfin.extraction.cells import SERIES, TRIPLE, numbered, plain
+from asyncfin.extraction.changes import CHANGE, KNOWN_FROM
+from asyncfin.extraction.feed import Feed, empty_rows, part_name, run_time
+from asyncfin.extraction.store import place_of
+from asyncfin.extraction.tree import tree_at
+from asyncfin.table.columns import PERIOD_FIELDS, chosen
+from asyncfin.table.optional import library
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Moment: TypeAlias = str | date | datetime
+# A cell of the state: where a metric, group and path are unique, the id does not belong to it.
+_CELL = ("entity_id", "asked_version", *TRIPLE, *PERIOD_FIELDS)
+_NEEDED = (*SERIES, *PERIOD_FIELDS, CHANGE, KNOWN_FROM)
+_ORDER = ("entity_id", "asked_version", *TRIPLE, "series_id", *PERIOD_FIELDS)
+# Rows that are gathered before they are merged into a smaller state.
+_AT_ONCE = 100_000
+_READ_AT_ONCE = 16
+
+
+def read_changes(to: str | os.PathLike[str], *, since: Moment | None = None) -> pyarrow.Table:
+    """Return the change feed that `extract` with ``history=True`` keeps (extra ``arrow``).
+
+    Only whole runs are read: the changes of a run that has not finished follow once it, or the next one, has.
+    Sends no request to the service. The call blocks; in a coroutine, await it with `asyncio.to_thread`.
+
+    Args:
+        to: the folder or URL of the extraction, as for `extract`.
+        since: a run, as in the column `run`: only later runs; or a date or datetime: only runs that began
+            then or later. As text too: ``"20250131T060000.000000Z"``, ``"2025-01-31"``,
+            ``"2025-01-31T06:00:00Z"``. Times are UTC, and a date is its first moment. None: all runs.
+
+    Returns:
+        The long table (docs/schema.md), with one row for each change, oldest runs first, and the columns
+
+        - `change`, `before`, `before_dataset_id`: as for `changes`.
+        - `known_from`: when the publication became known, aware UTC: when it was created, or when it was read
+          where that is earlier than what was known before. It increases with each publication of an entity.
+        - `run`: the run that found the change.
+
+    Raises:
+        ArgumentError: an argument is not as described, or the feed has no run `since`.
+        ManifestMismatchError: there is no feed, or a file of it is missing or damaged; the message names it.
+        OSError: it can't be read.
+        ImportError: pyarrow, or obstore for a URL, is not installed.
+    """
+    feed = _feed_at(to)
+    run, moment = _since(feed, since)
+    footers = feed.chain(run)
+    _check_entity_files(feed)
+    wanted = [each for each in footers if moment is None or run_time(each.run) >= moment]
+    tables = [table for footer in wanted for table in feed.tables(footer)]
+    return _joined(tables or [empty_rows()], {"runs": [each.run for each in wanted]})
+
+
+def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | None = None) -> pyarrow.Table:
+    """Return all rows of an extraction as they were known at a time, from its change feed (extra ``arrow``).
+
+    For each entity it is the state after its last publication with ``known_from <= when``. It equals the
+    files of that night in series, periods, numbers, texts, fill types, report periods and formats; sources,
+    ids, labels and descriptions are those of the row's last change. Memory is bounded by the result. Sends no
+    request to the service. The call blocks; in a coroutine, await it with `asyncio.to_thread`.
+
+    Args:
+        to: the folder or URL of the extraction, as for `extract`.
+        when: a date or datetime, or its ISO text. Times are UTC, and a date is its first moment.
+        columns: the names of the wanted columns of the long table, in the wanted order. None: all.
+
+    Returns:
+        The long table (docs/schema.md), ordered by entity, requested version, metric, reporting group,
+        scope path, series id and period.
+
+    Raises:
+        ArgumentError: an argument is not as described.
+        SelectionError: there is no such column.
+        ManifestMismatchError, OSError, ImportError: as for `read_changes`.
+    """
+    moment = _moment("when", when)
+    names = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    wanted = [column.name for column in chosen(names)]
+    feed = _feed_at(to)
+    footers = feed.chain()
+    _check_entity_files(feed)
+    known = [each for each in footers if any(one.moment <= moment for one in each.publications)]
+    needed = tuple(dict.fromkeys([*wanted, *_NEEDED]))
+    pieces = (_until(table, moment) for footer in known for table in feed.tables(footer, needed))
+    ambiguous = {one.entity_id for each in known for one in each.publications if one.ambiguous}
+    state = folded(pieces, ambiguous, needed)
+    return _joined([_ordered(state).select(wanted)], {"as_of": moment.isoformat()})
+
+
+def folded(pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[str]) -> Any:
+    """Return the state after changes: of each cell the last row, unless it vanished.
+
+    Args:
+        pieces: the changes, in their order, with the columns of cells.
+        ambiguous: the entities with several series of one metric, reporting group and scope path, whose
+            cells are told apart by their series' ids.
+        columns: the columns of the result if there is no piece.
+    """
+    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
+    apart = pa.array(sorted(ambiguous), pa.string())
+    state, waiting, slow = None, [], []
+    for piece in pieces:
+        is_apart = compute.is_in(plain(piece.column("entity_id")), value_set=apart)
+        slow.append(piece.filter(is_apart))
+        waiting.append(piece.filter(compute.invert(is_apart)))
+        if sum(map(len, waiting)) >= max(_AT_ONCE, 0 if state is None else len(state)):
+            state = _latest([*([] if state is None else [state]), *waiting])
+            waiting = []
+    parts = [_latest([*([] if state is None else [state]), *waiting]), _latest_by_id(slow)]
+    found = [part for part in parts if part is not None]
+    if not found:
+        return empty_rows().select(list(columns))
+    return pa.concat_tables(found).unify_dictionaries()
+
+
+def _latest(tables: list[Any]) -> Any:
+    """Return the last row of each cell, unless it vanished; None without tables."""
+    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
+    tables = [table for table in tables if len(table)]
+    if not tables:
+        return None
+    rows = pa.concat_tables(tables).unify_dictionaries()
+    cells = pa.table({"cell": numbered(rows, _CELL), "row": pa.array(range(len(rows)), pa.int64())})
+    last = cells.group_by("cell", use_threads=False).aggregate([("row", "max")]).column("row_max")
+    kept = rows.take(last)
+    return kept.filter(compute.not_equal(plain(kept.column(CHANGE)), "vanished"))
+
+
+def _latest_by_id(tables: list[Any]) -> Any:
+    """Return the same where several series share metric, reporting group and scope path."""
+    pa = library("pyarrow", "arrow")
+    tables = [table for table in tables if len(table)]
+    if not tables:
+        return None
+    rows = pa.concat_tables(tables).unify_dictionaries()
+    cells: dict[int, dict[str, int]] = {}
+    series, changes = rows.column("series_id").to_pylist(), rows.column(CHANGE).to_pylist()
+    for row, cell in enumerate(numbered(rows, _CELL).to_pylist()):
+        latest = cells.setdefault(cell, {})
+        # The only row of a cell has the id that its series had when it was written.
+        if changes[row] != "appeared" and series[row] not in latest and len(latest) == 1:
+            latest.clear()
+        if changes[row] == "vanished":
+            latest.pop(series[row], None)
+        else:
+            latest[series[row]] = row
+    kept = [row for latest in cells.values() for row in latest.values()]
+    return rows.take(pa.array(kept, pa.int64()))
+
+
+def _until(table: Any, moment: datetime) -> Any:
+    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
+    return table.filter(compute.less_equal(table.column(KNOWN_FROM), pa.scalar(moment)))
+
+
+def _ordered(rows: Any) -> Any:
+    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
+    keys = pa.table({name: plain(rows.column(name)) for name in _ORDER})
+    return rows.take(compute.sort_indices(keys, sort_keys=[(name, "ascending") for name in _ORDER]))
+
+
+def _joined(tables: list[Any], about: dict[str, Any]) -> Any:
+    table = library("pyarrow", "arrow").concat_tables([each.replace_schema_metadata(None) for each in tables])
+    metadata = {b"asyncfin": json.dumps({"panels": []} | about)}
+    return table.unify_dictionaries().combine_chunks().replace_schema_metadata(metadata)
+
+
+def _feed_at(to: str | os.PathLike[str]) -> Feed:
+    """Return the feed of an extraction.
+
+    Raises:
+        ArgumentError: `to` is not the place of an extraction.
+        ManifestMismatchError: it has no feed.
+    """
+    library("pyarrow.parquet", "arrow")
+    if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
+        raise ArgumentError(f"to must be the folder or URL of an extraction, not {checks.short_repr(to)}")
+    try:
+        feed = Feed(tree_at(place_of(to)))
+    except ArgumentError as error:
+        raise ArgumentError(f"to: {str(error).removeprefix('to: ')}") from None
+    if not feed.runs():
+        raise ManifestMismatchError(
+            f"{feed.tree} has no change feed: begin one with extract(..., history=True)"
+            " (--history on the command line)"
+        )
+    return feed
+
+
+def _check_entity_files(feed: Feed) -> None:
+    """Verify that the run that each entity's file names is in the feed, or still pending.
+
+    Raises:
+        ManifestMismatchError: it is neither.
+    """
+    tree, runs = feed.tree, set(feed.runs())
+    with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+        described = list(
+            threads.map(feed.describe_file, [f"{tree.name}/{each}" for each in tree.names(tree.name)])
+        )
+    later = {
+        str(each.get("entity_id")): str(each["run"])
+        for each in described
+        if each is not None and each.get("run") is not None and each["run"] not in runs
+    }
+    if later:
+        # A run that has not finished has written a part before it replaced the file.
+        names = feed.pending_names()
+        feed.check_runs_of_files(run for each, run in later.items() if part_name(each, 0) not in names)
+
+
+def _since(feed: Feed, since: Moment | None) -> tuple[str | None, datetime | None]:
+    """Return the run, or the time, from which on changes are wanted."""
+    if since is None:
+        return None, None
+    if isinstance(since, str) and _is_run(since):
+        if since not in feed.runs():
+            raise ArgumentError(
+                f"since: {feed} has no run {since}: it was begun again, or this run is of another feed; read"
+                " all of it (since=None), and replace what was read before"
+            )
+        return since, None
+    return None, _moment("since", since)
+
+
+def _is_run(text: str) -> bool:
+    try:
+        run_time(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _moment(name: str, value: Moment) -> datetime:
+    """Return a date or datetime, or its text, as an aware datetime in UTC."""
+    found: date | datetime | None = value if isinstance(value, date) else None
+    if isinstance(value, str):
+        if _is_run(value):
+            return run_time(value)
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            found = None
+        else:
+            found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    if isinstance(found, datetime):
+        if found.tzinfo is None:
+            raise ArgumentError(
+                f"{name} must be an aware datetime, not {found!r}: write"
+                f" {found!r}.replace(tzinfo=UTC) for a time in UTC"
+            )
+        return found.astimezone(UTC)
+    if found is not None:
+        return datetime.combine(found, time(), UTC)
+    raise ArgumentError(
+        f"{name} must be a date or datetime, or its text, such as 2025-01-31 or 2025-01-31T06:00:00Z,"
+        f" not {checks.short_repr(value)}"
+    )

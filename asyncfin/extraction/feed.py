@@ -1,0 +1,349 @@
+"""The change feed of an extraction: one immutable Parquet file for each run that changed something.
+
+    night.changes/<run>.parquet     the changes of a run; <run> is UTC time, sortable
+    night.changes/pending/          parts of a run that has not finished, one for each entity that it changed
+
+Each run's footer names the run before it, and each entity's file the run that wrote it, so that a missing
+file is found out. pyarrow is imported inside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import IO, Any, Literal
+
+from attrs import asdict, define, evolve, field, frozen
+
+from asyncfin.errors import ManifestMismatchError
+from asyncfin.extraction.changes import BEFORE, BEFORE_DATASET, CHANGE, KNOWN_FROM, RUN
+from asyncfin.extraction.folder import file_name
+from asyncfin.extraction.question import canonical
+from asyncfin.extraction.strict import structure
+from asyncfin.extraction.tree import Tree, entity_path
+from asyncfin.table.arrow import empty_table
+from asyncfin.table.optional import library
+
+FORMAT = 1
+_METADATA = b"asyncfin"
+_ROWS_A_GROUP = 122_880
+_RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
+
+
+@frozen
+class Recorded:
+    """A publication of an entity in the feed; a pruned entity has the publication that it had.
+
+    Attributes:
+        known_from: when it became known, as ISO text in UTC.
+        rows: the rows of its changes.
+        ambiguous: the ids of its series that share metric, reporting group and scope path with another one.
+        unlisted: whether the service left series out of its responses.
+    """
+
+    entity_id: str
+    dataset_id: str
+    known_from: str
+    rows: int
+    ambiguous: tuple[str, ...] = ()
+    unlisted: bool = False
+
+    @property
+    def moment(self) -> datetime:
+        return datetime.fromisoformat(self.known_from)
+
+
+@frozen
+class RunFooter:
+    """The footer of a run's file, or of a part of one.
+
+    Attributes:
+        previous: the run before it in the feed; None: it is the first one.
+        question: the question of the extraction.
+        publications: those that changed something, in the order of the rows.
+        parts: the names of the pending parts that became this file.
+        expects: of a part: whether the entity's file has been ``"replaced"`` or ``"pruned"`` if the run got
+            that far. None: the footer of a run's file.
+        file_run: of a part: the run that the replaced file names.
+    """
+
+    run: str
+    previous: str | None
+    question: dict[str, Any]
+    publications: tuple[Recorded, ...]
+    parts: tuple[str, ...] = ()
+    expects: str | None = None
+    file_run: str | None = None
+
+
+Expects = Literal["replaced", "pruned"]
+
+
+def run_name(moment: datetime, last: str | None) -> str:
+    """Return the name of a run that begins now: later than the last one, whatever the clock says."""
+    if last is not None:
+        moment = max(moment, run_time(last) + timedelta(microseconds=1))
+    return moment.astimezone(UTC).strftime(_RUN_FORMAT).rjust(len("20250131T060000.000000Z"), "0")
+
+
+def run_time(run: str) -> datetime:
+    """Return when a run began, aware UTC.
+
+    Raises:
+        ValueError: it is not the name of a run.
+    """
+    return datetime.strptime(run, _RUN_FORMAT).replace(tzinfo=UTC)
+
+
+@define
+class Feed:
+    """The feed of an extraction, as it is read and written. All calls block."""
+
+    tree: Tree
+    _footers: dict[str, RunFooter] = field(factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.tree}.changes"
+
+    @property
+    def _folder(self) -> str:
+        return f"{self.tree.name}.changes"
+
+    @property
+    def _pending(self) -> str:
+        return f"{self._folder}/pending"
+
+    def runs(self) -> list[str]:
+        """Return the names of the runs, oldest first."""
+        found = [name.removesuffix(".parquet") for name in self.tree.names(self._folder)]
+        for run in found:
+            try:
+                run_time(run)
+            except ValueError:
+                raise ManifestMismatchError(
+                    f"{self} contains {run}.parquet, which is not a run's file: remove it"
+                ) from None
+        return found
+
+    def footer(self, run: str) -> RunFooter:
+        """Return the footer of a run's file.
+
+        Raises:
+            ManifestMismatchError: it is damaged, or another run's.
+        """
+        if run not in self._footers:
+            path = f"{self._folder}/{run}.parquet"
+            footer = self._read_footer(path)
+            if footer.run != run or footer.expects is not None:
+                raise ManifestMismatchError(f"{self}: {run}.parquet is not the file of that run")
+            self._footers[run] = footer
+        return self._footers[run]
+
+    def chain(self, since: str | None = None) -> list[RunFooter]:
+        """Return the footers of all runs, or of those after `since`, oldest first.
+
+        Raises:
+            ManifestMismatchError: a file is missing or damaged; the message names it.
+        """
+        runs = self.runs()
+        before = since
+        footers = []
+        for run in runs[runs.index(since) + 1 :] if since is not None else runs:
+            footer = self.footer(run)
+            if footer.previous != before:
+                raise self._broken(footer.previous or run, f"{run}.parquet comes after it")
+            footers.append(footer)
+            before = run
+        return footers
+
+    def _broken(self, run: str, why: str) -> ManifestMismatchError:
+        return ManifestMismatchError(
+            f"{self}: {run}.parquet is missing or was replaced ({why}): restore it, or move {self} and"
+            f" {self.tree} away and begin again"
+        )
+
+    def check_runs_of_files(self, runs: Iterable[str | None]) -> None:
+        """Verify that the runs named by the entities' files are in the feed.
+
+        Raises:
+            ManifestMismatchError: one is not.
+        """
+        if unknown := {run for run in runs if run is not None}.difference(self.runs()):
+            raise self._broken(min(unknown), "a file of the extraction names it")
+
+    def tables(
+        self, footer: RunFooter, columns: Sequence[str] | None = None, entity_id: str | None = None
+    ) -> Iterator[Any]:
+        """Yield the rows of a run's file, in pieces; with `entity_id` only those pieces that may have it.
+
+        Raises:
+            ManifestMismatchError: the file is damaged.
+        """
+        name = f"pending/{footer.parts[0]}" if footer.expects else f"{footer.run}.parquet"
+        with self._opened(f"{self._folder}/{name}") as file:
+            found = file.metadata.num_rows
+            if found != sum(each.rows for each in footer.publications):
+                raise ValueError(f"it has {found} rows")
+            for group in range(file.num_row_groups):
+                if entity_id is None or _may_have(file.metadata.row_group(group), entity_id):
+                    yield file.read_row_group(group, columns=None if columns is None else list(columns))
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[Any]:
+        """Open a file of the feed.
+
+        Raises:
+            ManifestMismatchError: it is missing or damaged.
+        """
+        pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
+        name = path.removeprefix(f"{self._folder}/")
+        try:
+            with self.tree.open(path) as stream:
+                yield parquet.ParquetFile(stream, page_checksum_verification=True)
+        except FileNotFoundError:
+            raise ManifestMismatchError(f"{self}: {name} is missing") from None
+        except PermissionError:
+            raise
+        # pyarrow raises OSError for a damaged file too.
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise ManifestMismatchError(
+                f"{self}: {name} is damaged ({str(error).partition(chr(10))[0]}): restore it"
+            ) from None
+
+    def _read_footer(self, path: str) -> RunFooter:
+        with self._opened(path) as file:
+            described = json.loads((file.metadata.metadata or {})[_METADATA])
+            if described["format"] > FORMAT:
+                raise ValueError(f"format {described['format']}: a later version of asyncfin wrote it")
+            return structure(described["feed"], RunFooter)
+
+    def pending_names(self) -> set[str]:
+        """Return the names of the pending parts."""
+        return set(self.tree.names(self._pending))
+
+    def part(self, name: str) -> RunFooter:
+        """Return the footer of a pending part, with its name as the only one in `parts`."""
+        return evolve(self._read_footer(f"{self._pending}/{name}"), parts=(name,))
+
+    def write_part(self, name: str, footer: RunFooter, rows: Any) -> None:
+        """Write the changes of one entity, durable."""
+        self.tree.write(f"{self._pending}/{name}", lambda stream: _write(stream, footer, [rows]))
+
+    def complete(self, run: str, parts: Sequence[RunFooter], previous: str | None, question: str) -> None:
+        """Make one file of the parts of a run, and delete them; no file is made of none."""
+        names = tuple(name for part in parts for name in part.parts)
+        if run not in self.runs():
+            footer = RunFooter(
+                run,
+                previous,
+                json.loads(question),
+                tuple(each for part in parts for each in part.publications),
+                names,
+            )
+            self.tree.write(
+                f"{self._folder}/{run}.parquet",
+                lambda stream: _write(stream, footer, (rows for each in parts for rows in self.tables(each))),
+            )
+        self.discard(names)
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Delete parts."""
+        for name in names:
+            self.tree.delete(f"{self._pending}/{name}")
+
+    def sweep(self) -> None:
+        """Delete unfinished files of killed runs."""
+        self.tree.sweep(self._folder)
+        self.tree.sweep(self._pending)
+
+    def question(self) -> str | None:
+        """Return the text of the feed's question; None if there is no feed."""
+        runs = self.runs()
+        names = [] if runs else sorted(self.pending_names())
+        footer = self.footer(runs[-1]) if runs else self.part(names[0]) if names else None
+        return None if footer is None else canonical(footer.question)
+
+    def describe_file(self, path: str) -> dict[str, Any] | None:
+        """Return the metadata of an entity's file; None if there is no such file, or it can't be read."""
+        pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
+        try:
+            with self.tree.open(path) as stream:
+                metadata = parquet.read_metadata(stream).metadata or {}
+                described = json.loads(metadata[_METADATA])["panels"][0]
+        except PermissionError:
+            raise
+        except (OSError, ValueError, LookupError, TypeError, pa.ArrowException):
+            return None
+        return dict(described)
+
+    def describe_entity_file(self, entity_id: str) -> dict[str, Any] | None:
+        """Return the metadata of the file of an entity, as `describe_file` does."""
+        return self.describe_file(entity_path(self.tree, entity_id))
+
+    def entity_table(self, entity_id: str) -> Any:
+        """Return the rows of an entity's file; None if it can't be read."""
+        pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
+        try:
+            with self.tree.open(entity_path(self.tree, entity_id)) as stream:
+                table = parquet.ParquetFile(stream, page_checksum_verification=True).read()
+        except PermissionError:
+            raise
+        except (OSError, ValueError, pa.ArrowException):
+            return None
+        return table.replace_schema_metadata(None)
+
+
+def _write(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> None:
+    """Write rows with the footer; row groups are filled across parts."""
+    pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
+    metadata = {_METADATA: json.dumps({"format": FORMAT, "feed": asdict(footer)})}
+    schema = empty_rows().schema.with_metadata(metadata)
+    waiting: list[Any] = []
+    with parquet.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer:
+
+        def flush() -> None:
+            table = pa.concat_tables(waiting).unify_dictionaries().replace_schema_metadata(metadata)
+            writer.write_table(table, row_group_size=_ROWS_A_GROUP)
+            waiting.clear()
+
+        for table in tables:
+            waiting.append(table.replace_schema_metadata(None))
+            if sum(map(len, waiting)) >= _ROWS_A_GROUP:
+                flush()
+        if any(map(len, waiting)):
+            flush()
+
+
+def empty_rows() -> Any:
+    """Return the table of a feed without changes."""
+    pa = library("pyarrow", "arrow")
+    word = pa.dictionary(pa.int32(), pa.string())
+    long = empty_table(None).schema
+    added = [(CHANGE, word), (BEFORE, pa.float64()), (BEFORE_DATASET, word)]
+    added += [(KNOWN_FROM, pa.timestamp("us", "UTC")), (RUN, word)]
+    return pa.schema([*long, *(pa.field(*each) for each in added)]).empty_table()
+
+
+def part_name(entity_id: str, number: int) -> str:
+    # File systems take 255 bytes; the name of an entity's file leaves room for this.
+    name = file_name(entity_id)
+    return f"{name[:240]}.{number}.parquet" if number else f"{name}.parquet"
+
+
+def _may_have(group: Any, entity_id: str) -> bool:
+    """Return whether a row group may have rows of an entity, by its statistics."""
+    statistics = next(
+        column.statistics
+        for column in map(group.column, range(group.num_columns))
+        if column.path_in_schema == "entity_id"
+    )
+    return statistics is None or not statistics.has_min_max or statistics.min <= entity_id <= statistics.max
+
+
+def with_run(rows: Any, run: str) -> Any:
+    """Return rows with the column `run`."""
+    pa = library("pyarrow", "arrow")
+    names = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(rows)), pa.array([run]))
+    return rows.append_column(RUN, names)

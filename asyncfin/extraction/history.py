@@ -1,0 +1,388 @@
+"""Writes the change feed during a run: what a new publication changes, before the entity's file is replaced.
+
+pyarrow is imported inside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from anyio import CapacityLimiter, to_thread
+from attrs import define, field, frozen
+
+from asyncfin.errors import ArgumentError, ManifestMismatchError
+from asyncfin.extraction.as_of import folded
+from asyncfin.extraction.cells import SERIES, TRIPLE, example_rows, numbered
+from asyncfin.extraction.changes import KNOWN_FROM, Snapshot, compare, known_from_column
+from asyncfin.extraction.feed import (
+    Expects,
+    Feed,
+    Recorded,
+    RunFooter,
+    empty_rows,
+    part_name,
+    run_name,
+    run_time,
+    with_run,
+)
+from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.parquet import Written
+from asyncfin.extraction.prefix import Prefix
+from asyncfin.extraction.question import SharedQuestion, canonical, differences
+from asyncfin.extraction.tree import tree_at
+from asyncfin.model.catalogue import is_same_publication
+from asyncfin.model.period import Annual, PeriodSelection, Quarterly, Trailing
+from asyncfin.table.arrow import empty_table
+from asyncfin.table.optional import library
+from asyncfin.table.panel import Panel
+
+_MICROSECOND = timedelta(microseconds=1)
+_READ_AT_ONCE = 16
+
+
+def find_feed(place: Folder | Prefix, question: SharedQuestion, history: bool | None) -> Feed | None:
+    """Return the feed that a run continues or begins; None if it keeps none.
+
+    Raises:
+        ArgumentError: the periods move, so that a feed of them would report what nobody changed.
+        ManifestMismatchError: there is a feed of another question, or one that `history` forbids.
+    """
+    if history:
+        refuse_moving(question.periods)
+    feed = Feed(tree_at(place))
+    before = feed.question()
+    if before is None:
+        return feed if history else None
+    if history is False:
+        raise ManifestMismatchError(
+            f"{feed} exists, and a run with history=False would leave a gap in it: continue it"
+            " (history=None), or move it away first"
+        )
+    if before != question.text:
+        raise ManifestMismatchError(
+            f"{feed} belongs to another question, which differs in {differences(question.text, before)}:"
+            " move it away first, or give another place"
+        )
+    return feed
+
+
+def refuse_moving(periods: PeriodSelection) -> None:
+    """Refuse periods that leave out older ones as time goes by.
+
+    Raises:
+        ArgumentError: they do.
+    """
+    if isinstance(periods, Trailing) or (isinstance(periods, (Annual, Quarterly)) and periods.last):
+        raise ArgumentError(
+            f"history=True needs periods that stay, and those of {periods!r} move with each new one: write"
+            " FiscalRange(2015) or Annual(2015), and choose the latest periods when you read"
+        )
+
+
+@frozen
+class FeedRun:
+    """A run of the feed: its name, and the run before it, None for the first one."""
+
+    name: str
+    before: str | None
+
+
+@define
+class History:
+    """The change feed during one run, or in one worker of it."""
+
+    _feed: Feed
+    _question: SharedQuestion
+    run: FeedRun
+    _pending: set[str] | None = None  # the names of the parts, once they have been listed
+    _index: dict[str, list[tuple[RunFooter, Recorded]]] | None = None
+    # One at a time: the index is read once, and comparing takes memory.
+    _limiter: CapacityLimiter = field(factory=partial(CapacityLimiter, 1))
+
+    @classmethod
+    def joined(cls, place: Folder | Prefix, question: SharedQuestion, run: FeedRun) -> History:
+        """Return the feed in a worker of the run."""
+        return cls(Feed(tree_at(place)), question, run)
+
+    async def _call(self, call: Callable[[], Any]) -> Any:
+        return await to_thread.run_sync(call, limiter=self._limiter)
+
+    async def record(self, *panels: Panel) -> str | None:
+        """Write what a new publication changes, and return the run that the entity's file is to name.
+
+        That is this run if something changed, else the one before it.
+
+        Raises:
+            ManifestMismatchError: a file of the feed is missing or damaged.
+            OSError: the part can't be written; nothing has changed.
+        """
+        run: str | None = await self._call(partial(self._record, panels))
+        return run
+
+    async def finish(self, known: Mapping[str, Written], *, begins: bool) -> None:
+        """Make one file of the parts of this run.
+
+        Args:
+            known: the entities' files, as they are now.
+            begins: whether a file is made even without changes, if it is the feed's first one.
+        """
+        await self._call(partial(self._finish, known, begins))
+
+    async def prune(self, known: Mapping[str, Written], listed: Collection[str]) -> None:
+        """Write the rows of entities that are not listed as vanished."""
+        await self._call(partial(self._prune, known, listed))
+
+    # What follows blocks.
+
+    def _record(self, panels: tuple[Panel, ...]) -> str | None:
+        entity_id, created = panels[0].dataset.entity_id, panels[0].dataset.created_timestamp
+        new = Snapshot.of(*panels)
+        file = self._feed.describe_entity_file(entity_id)
+        before = self._before(entity_id, file)
+        last = before[-1][1] if before else None
+        rows = compare(self._previous(entity_id, file, before, new.ambiguous), new)
+        if not len(rows):
+            return self.run.name if before and before[-1][0].run == self.run.name else self.run.before
+        moment = self._known_from(last, created)
+        recorded = Recorded(
+            entity_id,
+            new.dataset_id,
+            moment.isoformat(),
+            len(rows),
+            tuple(sorted(new.ambiguous)),
+            bool(new.unlisted),
+        )
+        self._write(recorded, rows, "replaced", self.run.name)
+        return self.run.name
+
+    def _before(self, entity_id: str, file: Mapping[str, Any] | None) -> list[tuple[RunFooter, Recorded]]:
+        """Return the publications of an entity in the feed and in this run, oldest first.
+
+        A worker that was killed may have left parts of this run; those whose file was not replaced are
+        deleted.
+        """
+        found = list(self._indexed().get(entity_id, ()))
+        if self._pending is None:
+            self._pending = self._feed.pending_names()
+        number, names = 0, []
+        while (name := part_name(entity_id, number)) in self._pending:
+            names.append(name)
+            number += 1
+        parts = [self._feed.part(name) for name in names]
+        in_file = None if file is None else (str(file["dataset_id"]), file.get("run"))
+        kept = happened(parts, {} if in_file is None else {entity_id: in_file})
+        for part in parts[len(kept) :]:
+            self._feed.discard(part.parts)
+            self._pending.difference_update(part.parts)
+        return found + [(part, part.publications[0]) for part in kept]
+
+    def _indexed(self) -> dict[str, list[tuple[RunFooter, Recorded]]]:
+        """Return the publications of each entity in the feed, oldest first."""
+        if self._index is None:
+            self._index = {}
+            for footer in self._feed.chain():
+                for recorded in footer.publications:
+                    self._index.setdefault(recorded.entity_id, []).append((footer, recorded))
+        return self._index
+
+    def _previous(
+        self,
+        entity_id: str,
+        file: Mapping[str, Any] | None,
+        before: list[tuple[RunFooter, Recorded]],
+        ambiguous: frozenset[str] = frozenset(),
+    ) -> Snapshot:
+        """Return the state of an entity in the feed: from its file if that has it, else from the changes."""
+        if not before:
+            return Snapshot(empty_table(None).replace_schema_metadata(None), "")
+        last = before[-1][1]
+        # Series that were unlisted, or share all but the id, are in the feed as they were known before.
+        if (
+            file is not None
+            and is_same_publication(str(file["dataset_id"]), last.dataset_id)
+            and not (ambiguous or last.ambiguous or last.unlisted)
+            and (table := self._feed.entity_table(entity_id)) is not None
+        ):
+            return Snapshot(table, last.dataset_id)
+        names = empty_table(None).schema.names
+        footers = {footer.run + "".join(footer.parts[:1]): footer for footer, _ in before}.values()
+        pieces = (
+            _of(table, entity_id)
+            for footer in footers
+            for table in self._feed.tables(footer, None, entity_id)
+        )
+        is_ambiguous = any(recorded.ambiguous for _, recorded in before)
+        state = folded(pieces, [entity_id] if is_ambiguous else [], empty_rows().schema.names)
+        return Snapshot(state.select(names), last.dataset_id, frozenset(last.ambiguous))
+
+    def _known_from(self, last: Recorded | None, *moments: datetime) -> datetime:
+        """Return the first of these times and the run's that is later than what is known, else just after."""
+        if last is None:
+            return moments[0] if moments else run_time(self.run.name)
+        later = [each for each in (*moments, run_time(self.run.name)) if each > last.moment]
+        return later[0] if later else last.moment + _MICROSECOND
+
+    def _write(self, recorded: Recorded, rows: Any, expects: Expects, file_run: str | None) -> None:
+        assert self._pending is not None
+        entity_id, number = recorded.entity_id, 0
+        while (name := part_name(entity_id, number)) in self._pending:
+            number += 1
+        rows = rows.append_column(KNOWN_FROM, known_from_column(len(rows), recorded.moment))
+        footer = RunFooter(
+            self.run.name,
+            self.run.before,
+            json.loads(self._question.text),
+            (recorded,),
+            expects=expects,
+            file_run=file_run,
+        )
+        self._feed.write_part(name, footer, with_run(rows, self.run.name))
+        self._pending.add(name)
+
+    def _finish(self, known: Mapping[str, Written], begins: bool) -> None:
+        parts = [self._feed.part(name) for name in sorted(self._feed.pending_names())]
+        complete(self._feed, parts, known)
+        if not parts and begins and self.run.before is None:
+            self._feed.complete(self.run.name, [], None, self._question.text)
+
+    def _prune(self, known: Mapping[str, Written], listed: Collection[str]) -> None:
+        nothing = Snapshot(empty_table(None).replace_schema_metadata(None), "")
+        entities = dict.fromkeys([*known, *self._indexed()])
+        for entity_id in entities:
+            if entity_id in listed:
+                continue
+            file = self._feed.describe_entity_file(entity_id)
+            before = self._before(entity_id, file)
+            rows = compare(self._previous(entity_id, file, before), nothing)
+            if len(rows):
+                last = before[-1][1]
+                moment = self._known_from(last)
+                recorded = Recorded(entity_id, last.dataset_id, moment.isoformat(), len(rows))
+                self._write(recorded, rows, "pruned", None)
+
+    def adopt(self, entity_ids: Iterable[str]) -> None:
+        """Begin the feed of files that were written without one, with their publications' timestamps."""
+        nothing = Snapshot(empty_table(None).replace_schema_metadata(None), "")
+        for entity_id in entity_ids:
+            file, table = self._feed.describe_entity_file(entity_id), self._feed.entity_table(entity_id)
+            if entity_id in self._indexed() or file is None or table is None or not len(table):
+                continue
+            self._before(entity_id, file)
+            new = Snapshot(table, str(file["dataset_id"]), _ambiguous_in(table))
+            rows = compare(nothing, new)
+            created = datetime.fromisoformat(str(file["created_timestamp"]))
+            recorded = Recorded(
+                entity_id,
+                new.dataset_id,
+                created.isoformat(),
+                len(rows),
+                tuple(sorted(new.ambiguous)),
+                bool(file.get("unlisted")),
+            )
+            self._write(recorded, rows, "replaced", None)
+
+
+async def begin(
+    feed: Feed, question: SharedQuestion, known: Mapping[str, Written], clock: Callable[[], datetime]
+) -> History:
+    """Complete a killed run, adopt files that the feed does not have, and begin a run.
+
+    Raises:
+        ManifestMismatchError: a file of the feed is missing or damaged.
+        OSError: the feed can't be read or written.
+    """
+    return await to_thread.run_sync(partial(_begin, feed, question, known, clock))
+
+
+def _begin(
+    feed: Feed, question: SharedQuestion, known: Mapping[str, Written], clock: Callable[[], datetime]
+) -> History:
+    feed.sweep()
+    complete(feed, [feed.part(name) for name in sorted(feed.pending_names())], known)
+    feed.check_runs_of_files(written.run for written in known.values())
+    if without := [each for each, written in known.items() if written.run is None and written.rows]:
+        history = _new_run(feed, question, clock)
+        history.adopt(without)
+        complete(feed, [feed.part(name) for name in sorted(feed.pending_names())], known)
+    return _new_run(feed, question, clock)
+
+
+def _new_run(feed: Feed, question: SharedQuestion, clock: Callable[[], datetime]) -> History:
+    head = next(reversed(feed.runs()), None)
+    return History(feed, question, FeedRun(run_name(clock(), head), head))
+
+
+def complete(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -> None:
+    """Make one file of the parts of a run, those that led to the entities' files as they are.
+
+    Raises:
+        ManifestMismatchError: a part is missing: a file names the run, and there are no changes.
+    """
+    if not parts:
+        return
+    run = max(part.run for part in parts)
+    files = _files_of({part.publications[0].entity_id for part in parts}, feed)
+    by_entity: dict[str, list[RunFooter]] = {}
+    for part in parts:
+        by_entity.setdefault(part.publications[0].entity_id, []).append(part)
+    kept = []
+    for _, mine in sorted(by_entity.items()):
+        kept += happened(sorted(mine, key=lambda part: part.publications[0].known_from), files)
+    if run not in feed.runs():
+        have = {part.publications[0].entity_id for part in kept}
+        for entity_id, written in known.items():
+            if written.run == run and entity_id not in have:
+                raise ManifestMismatchError(
+                    f"{feed}: pending/{part_name(entity_id, 0)} is missing, which has the changes of the file"
+                    f" of {entity_id}: restore it, or move {feed} and {feed.tree} away and begin again"
+                )
+        if kept:
+            feed.complete(run, kept, kept[0].previous, canonical(kept[0].question))
+    feed.discard(name for part in parts for name in part.parts)
+
+
+def _files_of(entity_ids: Iterable[str], feed: Feed) -> dict[str, tuple[str, str | None]]:
+    """Return the publications and runs that the files of entities name."""
+    ids = list(entity_ids)
+    with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+        described = zip(ids, threads.map(feed.describe_entity_file, ids), strict=True)
+        return {
+            each: (str(file["dataset_id"]), file.get("run")) for each, file in described if file is not None
+        }
+
+
+def happened(parts: list[RunFooter], files: Mapping[str, tuple[str, str | None]]) -> list[RunFooter]:
+    """Return the parts of an entity, oldest first, up to the last one that led to its file as it is."""
+    for count in range(len(parts), 0, -1):
+        part = parts[count - 1]
+        file = files.get(part.publications[0].entity_id)
+        if part.expects == "pruned":
+            led = file is None
+        else:
+            recorded = part.publications[0]
+            led = file is not None and (
+                is_same_publication(file[0], recorded.dataset_id) and file[1] == part.file_run
+            )
+        if led:
+            return parts[:count]
+    return []
+
+
+def _of(table: Any, entity_id: str) -> Any:
+    compute = library("pyarrow.compute", "arrow")
+    return table.filter(compute.equal(table.column("entity_id"), entity_id))
+
+
+def _ambiguous_in(table: Any) -> frozenset[str]:
+    """Return the ids of series that share metric, reporting group and scope path in a table."""
+    by_triple: dict[tuple[str, ...], list[str]] = {}
+    for version, series_id, *triple in example_rows(
+        table, numbered(table, SERIES), ["asked_version", "series_id", *TRIPLE]
+    ):
+        by_triple.setdefault((version, *triple), []).append(series_id)
+    return frozenset(each for same in by_triple.values() if len(same) > 1 for each in same)

@@ -1,0 +1,437 @@
+"""The change feed of `extract`: what each run writes, and what it refuses."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from asyncfin import (
+    Annual,
+    ArgumentError,
+    Client,
+    Exact,
+    ExtractReport,
+    FiscalRange,
+    ManifestMismatchError,
+    Quarterly,
+    Select,
+    Trailing,
+    as_of,
+    extract,
+    read_changes,
+)
+from asyncfin.model.period import PeriodSelection
+from asyncfin.sandbox import Sandbox
+from tests.extraction.nights import (
+    BEGIN,
+    LABELS,
+    Cell,
+    Content,
+    Key,
+    changes_in,
+    dataset_id,
+    entity,
+    publication,
+)
+
+REVENUE, COST = Key("S-1"), Key("S-2", "Cost")
+ALL = FiscalRange()
+ONE = {REVENUE: {"FY2020": Cell(1), "FY2021": Cell(2)}}
+TWO = {REVENUE: {"FY2020": Cell(3), "FY2021": Cell(2)}}
+
+
+class Nights:
+    """A service whose companies change, and the runs over them, a day apart."""
+
+    def __init__(self, sandbox: Sandbox, client: Client, to: Any) -> None:
+        self.sandbox, self.client, self.to = sandbox, client, to
+        self.number, self.now = 0, BEGIN + timedelta(hours=1)
+
+    def publish(self, content: Content, of: str = entity(1), *, number: int = 0, **arguments: Any) -> None:
+        """Publish new content, as of tonight; a number brings an earlier publication back."""
+        self.number += 1
+        created = BEGIN + timedelta(days=number or self.number)
+        self.sandbox.publish(
+            publication(content, number=number or self.number, of=of, created=created, **arguments)
+        )
+
+    async def run(
+        self, ids: Iterable[str] = (entity(1),), periods: PeriodSelection = ALL, **arguments: Any
+    ) -> ExtractReport:
+        """Extract, a day after the last time."""
+        self.now += timedelta(days=1)
+        return await extract(
+            self.client, ids, Select(), periods, to=self.to, clock=lambda: self.now, **arguments
+        )
+
+
+@pytest.fixture
+async def night(tmp_path: Path) -> AsyncIterator[Nights]:
+    other = publication({COST: {"FY2020": Cell(7)}}, of=entity(2), number=900, created=BEGIN)
+    async with (
+        Sandbox(publication({}, number=999), other) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        yield Nights(sandbox, client, tmp_path / "night")
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def rows(table: Any) -> list[tuple[Any, ...]]:
+    """What a table says of each cell, without what does not count as a change."""
+    names = (
+        "entity_id", "metric_id", "reporting_group_id", "scope_path", "period_label", "asked_version",
+        "number", "text", "fill_type", "report_year", "report_end_month", "value_version",
+        "value_number_format",
+    )  # fmt: skip
+    return sorted(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+
+
+def in_files(folder: Path) -> list[tuple[Any, ...]]:
+    return sorted(row for path in folder.glob("*.parquet") for row in rows(pq.ParquetFile(path).read()))
+
+
+async def test_the_first_run_writes_everything_as_appeared(night: Nights) -> None:
+    """One file beside the folder, of the publication's own time; nothing is left pending."""
+    night.publish(ONE)
+    await night.run(history=True)
+    table = read_changes(night.to)
+    assert changes_in(table) == [
+        ("appeared", REVENUE.triple, "FY2020", 1, None),
+        ("appeared", REVENUE.triple, "FY2021", 2, None),
+    ]
+    assert table.column("known_from").to_pylist() == [BEGIN + timedelta(days=1)] * 2
+    assert files(night.to.parent / "night.changes") == ["20250102T070000.000000Z.parquet"]
+    assert set(table.column("run").to_pylist()) == {"20250102T070000.000000Z"}
+    assert table.column_names[30:] == ["change", "before", "before_dataset_id", "known_from", "run"]
+
+
+async def test_a_later_run_writes_only_what_changed(night: Nights) -> None:
+    """Without the argument the feed is continued; an unchanged night writes no file."""
+    night.publish(ONE)
+    await night.run(history=True)
+    night.publish(TWO)
+    await night.run()
+    await night.run()
+    table = read_changes(night.to)
+    assert changes_in(table)[2:] == [("restated", REVENUE.triple, "FY2020", 3, 1)]
+    assert table.column("before_dataset_id").to_pylist() == [None, None, dataset_id(1)]
+    assert len(files(night.to.parent / "night.changes")) == 2
+    for when, expected in ((1, ONE), (2, TWO)):
+        known = as_of(night.to, BEGIN + timedelta(days=when))
+        assert known.column("number").to_pylist() == [each.number for each in expected[REVENUE].values()]
+    assert len(as_of(night.to, BEGIN)) == 0
+
+
+async def test_a_folder_without_a_feed_gets_none(night: Nights) -> None:
+    """History is kept only if it was asked for once."""
+    night.publish(ONE)
+    await night.run()
+    assert not (night.to.parent / "night.changes").exists()
+    with pytest.raises(ManifestMismatchError, match=r"has no change feed.*history=True.*--history"):
+        read_changes(night.to)
+    with pytest.raises(ManifestMismatchError, match="has no change feed"):
+        as_of(night.to, "2025-01-01")
+
+
+async def test_a_folder_begun_without_history_starts_from_its_files(night: Nights) -> None:
+    """What was there is known from its publication's time, in a run before the one that changes it."""
+    night.publish(ONE)
+    await night.run()
+    night.publish(TWO)
+    await night.run(history=True)
+    first, second = sorted(set(read_changes(night.to).column("run").to_pylist()))
+    assert changes_in(read_changes(night.to, since=first)) == [("restated", REVENUE.triple, "FY2020", 3, 1)]
+    assert rows(as_of(night.to, BEGIN + timedelta(days=1))) != in_files(night.to)
+    assert rows(as_of(night.to, BEGIN + timedelta(days=2))) == in_files(night.to)
+    assert set(read_changes(night.to, since=second).column("run").to_pylist()) == set()
+
+
+async def test_history_spends_no_request(night: Nights) -> None:
+    """A run with a feed sends what one without it sends."""
+    spent = []
+    for arguments in ({}, {"history": True}):
+        night.to = night.to.with_name(f"night{len(spent)}")
+        for content in (ONE, TWO):
+            night.publish(content)
+            before = len(night.sandbox.log)
+            await night.run(**arguments)
+            spent.append(len(night.sandbox.log) - before)
+    assert spent[:2] == spent[2:]
+
+
+async def test_a_publication_that_went_back_is_a_change_like_others(night: Nights) -> None:
+    """A, B, A: what is known increases, though the service's timestamps do not."""
+    for content, number in ((ONE, 1), (TWO, 2), (ONE, 1)):
+        night.publish(content, number=number)
+        await night.run(history=True)
+    table = read_changes(night.to)
+    assert [each[0] for each in changes_in(table)] == ["appeared", "appeared", "restated", "restated"]
+    known = sorted(set(table.column("known_from").to_pylist()))
+    assert known == [BEGIN + timedelta(days=1), BEGIN + timedelta(days=2), night.now]
+    for when, expected in zip(known, (1, 3, 1), strict=True):
+        assert as_of(night.to, when).column("number").to_pylist()[0] == expected
+
+
+async def test_a_clock_that_steps_back_changes_no_order(night: Nights) -> None:
+    """Runs are named after the last one, and known times increase by a microsecond at least."""
+    for content, number in ((ONE, 2), (TWO, 1), (ONE, 2), (TWO, 1)):
+        night.publish(content, number=number)
+        await night.run(history=True)
+        night.now -= timedelta(days=10)
+    runs = read_changes(night.to).column("run").to_pylist()
+    assert runs == sorted(runs)
+    assert len(set(runs)) == 4
+    known = read_changes(night.to).column("known_from").to_pylist()
+    assert known == sorted(known)
+    assert len(set(known)) == 4
+
+
+async def test_the_run_of_each_file_and_the_run_before_are_named(night: Nights) -> None:
+    """The footers form a chain; they have the number of their format."""
+    for content in (ONE, TWO):
+        night.publish(content)
+        await night.run(history=True)
+    first, second = sorted((night.to.parent / "night.changes").glob("*.parquet"))
+    footers = [json.loads(pq.read_metadata(path).metadata[b"asyncfin"]) for path in (first, second)]
+    assert [each["feed"]["previous"] for each in footers] == [None, first.stem]
+    of_file = json.loads(pq.read_metadata(night.to / f"{entity(1)}.parquet").metadata[b"asyncfin"])
+    assert of_file["panels"][0]["run"] == second.stem
+    assert [each["format"] for each in (*footers, of_file)] == [1, 1, 1]
+    assert of_file["panels"][0]["periods_asked"] == ["FY2020", "FY2021"]
+
+
+async def test_a_missing_run_is_named(night: Nights) -> None:
+    """In the middle by the run after it, at the end by the files that it wrote."""
+    for content in (ONE, TWO, ONE):
+        night.publish(content)
+        await night.run(history=True)
+    paths = sorted((night.to.parent / "night.changes").glob("*.parquet"))
+    for path in paths:
+        content_of_it = path.read_bytes()
+        path.unlink()
+        for read in (read_changes, lambda to: as_of(to, night.now)):
+            with pytest.raises(ManifestMismatchError, match=path.stem):
+                read(night.to)
+        night.publish(TWO)
+        with pytest.raises(ManifestMismatchError, match=path.stem):
+            await night.run()
+        path.write_bytes(content_of_it)
+    assert len(read_changes(night.to)) == 4
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "other"])
+async def test_a_damaged_run_is_named_and_never_read(night: Nights, damage: str) -> None:
+    """Whatever was done to a file: an error that names it."""
+    for content in (ONE, TWO):
+        night.publish(content)
+        await night.run(history=True)
+    first, second = sorted((night.to.parent / "night.changes").glob("*.parquet"))
+    content_of_it = first.read_bytes()
+    match damage:
+        case "truncated":
+            first.write_bytes(content_of_it[: len(content_of_it) // 2])
+        case "empty":
+            first.write_bytes(b"")
+        case "flipped":
+            first.write_bytes(content_of_it[:60] + bytes([content_of_it[60] ^ 255]) + content_of_it[61:])
+        case "other":
+            first.write_bytes(second.read_bytes())
+    for read in (read_changes, lambda to: as_of(to, night.now)):
+        with pytest.raises(ManifestMismatchError, match=first.name):
+            read(night.to)
+
+
+async def test_another_question_than_the_feeds_is_refused(night: Nights) -> None:
+    """Also with `replace`, which would delete the files that the feed describes; nothing is touched."""
+    night.publish(ONE)
+    await night.run(history=True)
+    before, spent = in_files(night.to), len(night.sandbox.log)
+    for arguments in (
+        {"periods": Exact(LABELS)},
+        {"value_version": "latest_restated"},
+        {"periods": Exact(LABELS), "replace": True},
+        {"periods": Annual(last=2)},
+    ):
+        with pytest.raises(
+            ManifestMismatchError, match=r"night\.changes belongs to another question.*move it"
+        ):
+            await night.run(**arguments)
+    with pytest.raises(ManifestMismatchError, match=r"night\.changes exists.*history=False"):
+        await night.run(history=False)
+    assert in_files(night.to) == before
+    assert len(night.sandbox.log) == spent
+
+
+@pytest.mark.parametrize("periods", [Annual(last=3), Quarterly(2020, last=3), Trailing(12)])
+async def test_rules_that_move_are_refused_with_what_to_write(
+    night: Nights, periods: PeriodSelection
+) -> None:
+    """Their windows would report each old period as vanished."""
+    with pytest.raises(ArgumentError, match=r"history=True.*FiscalRange.*Annual\(2015\)"):
+        await night.run(periods=periods, history=True)
+    assert not night.to.exists()
+
+
+async def test_an_entity_that_left_the_list_keeps_its_file_until_it_is_pruned(night: Nights) -> None:
+    """The report counts it; pruned rows are vanished, as of the run's time."""
+    night.publish(ONE)
+    both = (entity(1), entity(2))
+    await night.run(both, history=True)
+    report = await night.run()
+    assert report.others == 1
+    assert "files of entities that were not given: 1 (prune=True, --prune" in str(report)
+    assert (night.to / f"{entity(2)}.parquet").exists()
+    report = await night.run(prune=True)
+    assert report.others == 0
+    assert [path.stem for path in night.to.glob("*.parquet")] == [entity(1)]
+    vanished = read_changes(night.to, since=night.now)
+    assert changes_in(vanished) == [("vanished", COST.triple, "FY2020", 7, 7)]
+    assert vanished.column("known_from").to_pylist() == [night.now]
+    assert len(as_of(night.to, night.now)) == 2
+    assert len(as_of(night.to, night.now - timedelta(microseconds=1))) == 3
+
+
+async def test_an_entity_that_returns_appears_again(night: Nights) -> None:
+    """Of the same publication too; what is known increases."""
+    night.publish(ONE)
+    both = (entity(1), entity(2))
+    for ids, arguments in ((both, {"history": True}), (both[:1], {"prune": True}), (both, {})):
+        await night.run(ids, **arguments)
+    mine = [row for row in read_changes(night.to).to_pylist() if row["entity_id"] == entity(2)]
+    assert [row["change"] for row in mine] == ["appeared", "vanished", "appeared"]
+    assert mine[0]["known_from"] < mine[1]["known_from"] < mine[2]["known_from"]
+    assert rows(as_of(night.to, night.now)) == in_files(night.to)
+
+
+async def test_files_are_pruned_without_a_feed_too(night: Nights) -> None:
+    """`prune` does not need a feed."""
+    night.publish(ONE)
+    await night.run((entity(1), entity(2)))
+    await night.run(prune=True)
+    assert [path.stem for path in night.to.glob("*.parquet")] == [entity(1)]
+
+
+async def test_a_missing_or_foreign_file_is_not_what_changes_are_measured_by(night: Nights) -> None:
+    """The feed is: a file that was deleted, or restored from an earlier night, makes nothing appear twice."""
+    night.publish(ONE)
+    await night.run(history=True)
+    file = night.to / f"{entity(1)}.parquet"
+    old = file.read_bytes()
+    night.publish(TWO)
+    await night.run()
+    file.unlink()
+    await night.run()
+    assert len(read_changes(night.to)) == 3
+    file.write_bytes(old)
+    await night.run()
+    assert len(read_changes(night.to)) == 3
+    assert rows(as_of(night.to, night.now)) == in_files(night.to)
+
+
+async def test_a_company_that_loses_all_rows_has_them_vanished(night: Nights) -> None:
+    """Its file has no row then."""
+    night.publish(ONE)
+    await night.run((entity(1), entity(2)), history=True)
+    night.publish({})
+    await night.run((entity(1), entity(2)))
+    assert [each[0] for each in changes_in(read_changes(night.to))] == ["appeared"] * 3 + ["vanished"] * 2
+    assert as_of(night.to, night.now).column("entity_id").to_pylist() == [entity(2)]
+
+
+@pytest.mark.parametrize(
+    ("since", "count"),
+    [
+        (None, 3),
+        ("20250102T070000.000000Z", 1),
+        ("2025-01-03", 1),
+        ("2025-01-02", 3),
+        ("2025-01-03T07:00:00Z", 1),
+        ("2025-01-03T08:00:00+01:00", 1),
+        ("2025-01-03T07:00:00.000001", 0),
+        (datetime(2025, 1, 3, 7, tzinfo=UTC), 1),
+        (datetime(2025, 1, 3).date(), 1),
+        (datetime(2025, 1, 4).date(), 0),
+    ],
+)
+async def test_changes_since_a_run_or_a_time(night: Nights, since: Any, count: int) -> None:
+    """A run is exclusive, a date or time inclusive."""
+    for content in (ONE, TWO):
+        night.publish(content)
+        await night.run(history=True)
+    assert len(read_changes(night.to, since=since)) == count
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda to: read_changes(to, since="yesterday"), "since must be a date or datetime.*not 'yesterday'"),
+        (lambda to: read_changes(to, since=5), "since must be a date or datetime.*not 5"),
+        (lambda to: read_changes(to, since=datetime(2025, 1, 1)), "since must be an aware datetime"),
+        (lambda to: read_changes(to, since="20250101T000000.000000Z"), "has no run 20250101T000000.000000Z"),
+        (lambda to: as_of(to, "noon"), "when must be a date or datetime.*not 'noon'"),
+        (lambda to: as_of("", "2025-01-01"), "to must be the folder or URL"),
+        (lambda to: as_of("ftp://host/x", "2025-01-01"), "to: ftp:/... is not an address"),
+        (lambda to: as_of(to, "2025-01-01", columns="price"), "no column 'price'"),
+    ],
+)
+async def test_bad_arguments_are_refused(night: Nights, call: Callable[[Any], Any], message: str) -> None:
+    """The message names the argument, the value, and what to write."""
+    night.publish(ONE)
+    await night.run(history=True)
+    with pytest.raises(ValueError, match=message):
+        call(night.to)
+
+
+async def test_as_of_returns_the_chosen_columns_in_order(night: Nights) -> None:
+    """As `to_arrow` does."""
+    night.publish(ONE)
+    await night.run(history=True)
+    table = as_of(night.to, night.now, columns=["number", "period_label"])
+    assert table.to_pydict() == {"number": [1, 2], "period_label": ["FY2020", "FY2021"]}
+    assert (
+        as_of(night.to, night.now).schema.names
+        == pq.ParquetFile(night.to / f"{entity(1)}.parquet").schema_arrow.names
+    )
+
+
+async def test_series_that_were_unlisted_are_compared_with_what_was_known(tmp_path: Path) -> None:
+    """A service that forgets a series and remembers it: nothing vanished, and nothing appears twice."""
+    from asyncfin.sandbox import Dialect
+
+    full = {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(2)}}
+    gap = {REVENUE: {"FY2020": Cell(1)}, COST: {}}
+    back = {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(3)}}
+    async with (
+        Sandbox(publication({}, number=999), dialect=Dialect(empty_series=False)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        night = Nights(sandbox, client, tmp_path / "night")
+        for content in (full, gap, back):
+            night.publish(content)
+            await night.run(history=True)
+    assert changes_in(read_changes(night.to)) == sorted(
+        [
+            ("appeared", REVENUE.triple, "FY2020", 1, None),
+            ("appeared", COST.triple, "FY2020", 2, None),
+            ("restated", COST.triple, "FY2020", 3, 2),
+        ],
+        key=repr,
+    )
+
+
+async def test_nothing_of_the_feed_is_read_by_a_night_that_changes_nothing(night: Nights) -> None:
+    """A feed of many runs costs an unchanged night the names of its files, and one footer."""
+    for content in (ONE, TWO):
+        night.publish(content)
+        await night.run(history=True)
+    oldest = min((night.to.parent / "night.changes").glob("*.parquet"))
+    oldest.write_bytes(b"damaged")
+    report = await night.run()
+    assert [each.state for each in report.entities] == ["unchanged"]

@@ -9,16 +9,19 @@ field of an attrs class:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import iscoroutinefunction
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import iscoroutinefunction, signature
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from attrs import Attribute, evolve, frozen
 
 from asyncfin.errors import ArgumentError, SelectionError, bounded
 
 V = TypeVar("V")
+Arguments: TypeAlias = tuple[object, ...]
+Keywords: TypeAlias = Mapping[str, object]
 
 
 @frozen
@@ -123,3 +126,47 @@ flag = instance_of(bool)
 plain_callable = Check(
     "a function that is not async, or the like", lambda value: callable(value) and not is_async(value)
 )
+
+
+def explained(advice: Callable[[str, Arguments, Keywords], str]) -> Callable[[type[V]], type[V]]:
+    """Return a decorator of a class that is called with a part of a question.
+
+    A call with arguments that the class does not take is a SelectionError instead of Python's TypeError.
+
+    Args:
+        advice: gets the name of the class and the arguments of such a call, and returns what to write
+            instead; "" if that is not clear.
+    """
+
+    def decorate(cls: type[V]) -> type[V]:
+        initialise = cls.__init__
+
+        @wraps(initialise)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                return initialise(self, *args, **kwargs)
+            except TypeError:
+                if (error := misuse(type(self), args, kwargs, advice)) is None:
+                    raise
+            raise error
+
+        cls.__init__ = init  # type: ignore[method-assign]
+        return cls
+
+    return decorate
+
+
+def misuse(
+    cls: type, args: Arguments, kwargs: Keywords, advice: Callable[[str, Arguments, Keywords], str]
+) -> SelectionError | None:
+    """Return the error for a call with arguments that a class does not take; None if it takes them."""
+    takes = signature(cls)
+    try:
+        takes.bind(*args, **kwargs)
+    except TypeError as error:
+        fields = ", ".join(name for name in takes.parameters if not name.startswith("_"))
+        instead = advice(cls.__name__, args, kwargs)
+        return SelectionError(
+            f"{cls.__name__}: {error}; it takes {fields}{f'; write {instead}' if instead else ''}"
+        )
+    return None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import ssl as tls
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import date, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack
 
 from attrs import evolve
 
@@ -19,19 +19,27 @@ from asyncfin.cache.strict import strict_partition
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
-from asyncfin.model.period import PeriodSelection
-from asyncfin.model.query import Lane, Query, ValueVersion, check_dataset_id, check_page_size
-from asyncfin.model.select import Select
+from asyncfin.model.period import PeriodSelection, check_period_selection
+from asyncfin.model.query import (
+    Lane,
+    Query,
+    ValueVersion,
+    check_dataset_id,
+    check_page_size,
+    check_value_version,
+)
+from asyncfin.model.select import Select, check_select
 from asyncfin.model.usage import UsageWindow
 from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.many import EntityIds, answers_of
 from asyncfin.read.publications import Publications
 from asyncfin.read.read import Read, Turn
 from asyncfin.read.run import answer, pieces
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import bounded, resumable
+from asyncfin.tasks import Block, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
 from asyncfin.wire.protocol import check_entity_id, limits_request, read_json, usage_request, usage_windows
 from asyncfin.wire.retry import Retry, Timeouts
@@ -41,6 +49,7 @@ from asyncfin.wire.transport import Transport
 from asyncfin.wire.values import QueryPage
 
 _cache = checks.instance_of(Cache)
+_count_or_none = checks.positive_int.optional()
 _seconds_or_none = checks.seconds.optional()
 
 
@@ -171,6 +180,13 @@ class Client:
 
     async def __aenter__(self) -> Self:
         return self
+
+    if not TYPE_CHECKING:  # a type checker reports the mistake itself
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError("write `async with Client(...) as client:`")
+
+        __exit__ = __enter__
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -402,8 +418,7 @@ class Client:
         # The requests count for the one whose question it was that sent them.
         return panel if panel.requests == read.stats.requests else evolve(panel, requests=read.stats.requests)
 
-    @asynccontextmanager
-    async def stream(
+    def stream(
         self,
         source: str | Catalogue,
         select: Select,
@@ -412,7 +427,7 @@ class Client:
         value_version: ValueVersion = "original",
         max_age: float | None = None,
         fill_cache: bool = True,
-    ) -> AsyncIterator[AsyncIterator[Panel]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[Panel]]:
         """Yield the answer of `query` in pieces, for answers that do not fit into memory.
 
         It is an async context manager that gives an async iterator:
@@ -430,10 +445,82 @@ class Client:
         catalogue are shared with other questions under way.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
+        return Block(
+            self._stream(question),
+            "`async with client.stream(...) as pieces:`, and in it `async for piece in pieces:`",
+        )
+
+    @asynccontextmanager
+    async def _stream(self, question: Question) -> AsyncIterator[AsyncIterator[Panel]]:
         read = self._read(question, "stream")
         # Planned out here, so that a wrong question is an error of `async with`, and not of the first step.
         async with resumable(pieces(read, question, await self._planned(read, question))) as panels:
             yield panels
+
+    def query_many(
+        self,
+        entity_ids: EntityIds,
+        select: Select,
+        periods: PeriodSelection,
+        *,
+        value_version: ValueVersion = "original",
+        ahead: int | None = None,
+        max_age: float | None = None,
+    ) -> AbstractAsyncContextManager[AsyncIterator[EntityAnswer]]:
+        """Yield what each of several entities has of a question, in the order in which they finish.
+
+        It is an async context manager that gives an async iterator of `EntityAnswer`:
+
+            async with client.query_many(entity_ids, select, Annual(last=5)) as answers:
+                async for answer in answers:
+                    ...
+
+        Each entity is read as `query` reads it. Ids, words and periods that it does not have are in
+        `missing`; an entity with nothing of the question has a panel without series. If the read fails,
+        `panel` is None and `error` is set, also for a malformed id; the other entities continue. A wait
+        for an answer may be cancelled (``asyncio.wait_for``) without losing any.
+
+        At most `max_in_flight` requests of all entities wait for the bucket or are in flight. Requests of
+        entities begun earlier go first. Leaving the block cancels the rest.
+
+        Args:
+            entity_ids: any iterable or async iterable of entity ids, read as needed. Repeated ids are read
+                once.
+            select: the series.
+            periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`. A rule is resolved for each
+                entity; for one table, resolve it first: ``rule.resolve(catalogues)``.
+            value_version: ``"original"`` or ``"latest_restated"``.
+            ahead: how many entities may be begun beyond those that the caller has received, at least 1. None:
+                `max_in_flight`.
+            max_age: for how many seconds a publication counts as the current one after it was confirmed.
+                None: the client's `max_age`.
+
+        Raises:
+            SelectionError: an argument is not as described; no request was sent.
+            AuthenticationError, AllowanceExhaustedError, BucketUnavailableError: no further entity can be
+                read. Raised after the answers that are finished.
+        """
+        if isinstance(entity_ids, (str, bytes)) or not isinstance(entity_ids, (Iterable, AsyncIterable)):
+            raise ArgumentError(
+                "entity_ids must be an iterable of entity ids, such as a list,"
+                f" not {checks.short_repr(entity_ids)}"
+                + (f"; write [{entity_ids!r}]" if isinstance(entity_ids, str) else "")
+            )
+        check_select(select)
+        check_period_selection(periods)
+        check_value_version(value_version)
+        _count_or_none("ahead", ahead)
+        _seconds_or_none("max_age", max_age)
+
+        async def read(entity_id: str, turn: Turn) -> EntityAnswer:
+            question = Question(entity_id, select, periods, value_version, max_age, known_only=True)
+            return await self.entity_answer(question, turn=turn)
+
+        limit = self._max_in_flight
+        return Block(
+            answers_of(entity_ids, read, limit=limit, ahead=ahead or limit),
+            "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
+        )
 
     def whole_read(self, entity_id: str, operation: str, turn: Turn = nullcontext) -> Read:
         """Return a whole read of an entity, to make several calls on one publication.
@@ -472,7 +559,8 @@ class Client:
             async with read.restarting():
                 return await read.plan(question)
 
-    async def usage(self, start_date: date | str, end_date: date | str) -> tuple[UsageWindow, ...]:
+    # The default is refused: it makes the error of a call without days say what to write.
+    async def usage(self, start_date: date | str = "", end_date: date | str = "") -> tuple[UsageWindow, ...]:
         """Return the account's usage from one day to another, oldest first (spec 4.4).
 
         The range may be of any length: it is read in windows of at most 92 days, one request each.
@@ -485,6 +573,10 @@ class Client:
             SelectionError: an argument is not a day, or the end is before the start.
             PermissionDeniedError: the token lacks ``usage:read``.
         """
+        if start_date == "" or end_date == "":
+            raise SelectionError(
+                'usage needs the first and last day: write usage("2026-01-01", "2026-01-31")'
+            )
         start, end = _day("start_date", start_date), _day("end_date", end_date)
         if end < start:
             raise SelectionError(f"end_date must not be before start_date: {end} is before {start}")

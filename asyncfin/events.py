@@ -249,24 +249,25 @@ class BucketStats:
         rate: weight per second; None while unpaced.
         burst: how much the bucket can hold.
         learned: whether the rate is learned from the service's refusals.
-        level: what the bucket holds; below zero while it is in debt.
+        level: what the bucket holds, below zero in debt; None: shared, and this process never read it.
         waiting: how many wait, by lane.
         granted: how many grants there were.
         refused: how many refusals (429) were reported.
         paused_until: loop time; None while not paused.
-        exhausted_until: when requests are possible again, aware UTC; None while they are.
-        spent_today: weight granted since midnight UTC, without what never reached the service.
+        exhausted_until: when requests are possible again, aware UTC; None: they are, or it was never read.
+        spent_today: weight granted since midnight UTC, without requests that never reached the service; None:
+            shared, and this process never read it.
         daily_budget: the bound on `spent_today`; None: no bound.
     """
 
     rate: float | None
     burst: float
     learned: bool
-    level: float
+    level: float | None
     waiting: Mapping[str, int]
     granted: int
     refused: int
     paused_until: float | None
     exhausted_until: datetime | None
-    spent_today: float
+    spent_today: float | None
     daily_budget: float | None

@@ -44,20 +44,21 @@ def make_private_folder(folder: Path) -> None:
     _check_private(os.lstat(folder), stat.S_ISDIR, "a folder", 0o077)
 
 
-def open_private(path: str | Path, *, closed: int = 0o077) -> int:
-    """Open a file for reading and writing, created with mode 0600 if it is missing; return its descriptor.
+def open_private(path: str | Path, *, closed: int = 0o077, create: bool = True) -> int:
+    """Open a file for reading and writing, and return its descriptor.
 
     Args:
         closed: the mode bits that must not be set.
+        create: create the file with mode 0600 if it is missing.
 
     Raises:
         NotPrivateError: it is not a regular file, belongs to another user, or has one of these mode bits.
         OSError: it can't be opened.
     """
     # No symlinks, which could lead anywhere, and no wait for the other end of a pipe.
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = os.open(path, flags | (os.O_CREAT if create else 0), 0o600)
     except OSError as error:
         if error.errno in (ELOOP, EISDIR, ENXIO):
             raise NotPrivateError(f"must be a file, not {_kind(os.lstat(path))}") from None

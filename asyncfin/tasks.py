@@ -22,7 +22,8 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
-from typing import Any, Generic, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from attrs import define
 
@@ -188,6 +189,33 @@ class SingleFlight(Generic[K, T]):
 class _Call(Generic[T]):
     task: "asyncio.Task[T]"
     waiting: int = 0
+
+
+class Block(AbstractAsyncContextManager[T]):
+    """An async context manager that says how to use it if it is used in another way.
+
+    Args:
+        manager: what it enters and leaves.
+        usage: what to write.
+    """
+
+    def __init__(self, manager: AbstractAsyncContextManager[T, bool | None], usage: str) -> None:
+        self._manager, self._usage = manager, usage
+
+    async def __aenter__(self) -> T:
+        return await self._manager.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._manager.__aexit__(kind, error, trace)
+
+    if not TYPE_CHECKING:  # a type checker reports the mistake itself
+
+        def _misused(self) -> NoReturn:
+            raise TypeError(f"write {self._usage}")
+
+        __aiter__ = __iter__ = __await__ = __enter__ = __exit__ = _misused
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
-from asyncfin.model.period import Annual, FiscalRange, Period, Resolved
+from asyncfin.model.period import Annual, FiscalRange, Period, Resolved, Trailing
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
@@ -155,5 +155,7 @@ async def panel_of(
     catalogue = catalogue_of(numbers, periods if listed is None else listed)
     stitched = Stitched(catalogue, catalogue.series, asked)
     body = encoded(page_json(periods, numbers, **changes))
-    await stitched.add(body, home=frozenset(numbers), asked=asked)
+    # A window is requested as a range over the whole span.
+    requested = EVER if isinstance(asked, Trailing) else asked
+    await stitched.add(body, home=frozenset(numbers), asked=requested)
     return stitched.panel(requests=1)

@@ -9,10 +9,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.conftest import VirtualTimeLoop
 
 SERVER = shutil.which("redis-server")
 
@@ -44,6 +47,50 @@ class RedisServer:
     def signal(self, number: int) -> None:
         assert self.process is not None
         self.process.send_signal(number)
+
+
+class RedisLine:
+    """Clients of a server whose responses take no virtual time, however long they take; it can be cut.
+
+    Attributes:
+        cut: whether commands get no response.
+    """
+
+    def __init__(self, url: str) -> None:
+        from redis.asyncio import Redis
+
+        line = self
+
+        class Client(Redis):
+            async def execute_command(self, *args: Any, **options: Any) -> Any:
+                loop = asyncio.get_running_loop()
+                if line.cut:
+                    await loop.create_future()
+                if not isinstance(loop, VirtualTimeLoop):
+                    return await super().execute_command(*args, **options)
+                loop.threads += 1
+                try:
+                    return await super().execute_command(*args, **options)
+                finally:
+                    loop.threads -= 1
+
+        self.cut = False
+        self.client = Client.from_url(url)
+
+
+def microseconds() -> int:
+    """Return the loop's time as that of a server."""
+    return 1_700_000_000_000_000 + round(asyncio.get_running_loop().time() * 1e6)
+
+
+def wall_clock() -> datetime:
+    """Return the loop's time as that of a calendar."""
+    return datetime.fromtimestamp(microseconds() / 1e6, UTC)
+
+
+def loop_time() -> float:
+    """Return the loop's time as a clock that processes share."""
+    return asyncio.get_running_loop().time()
 
 
 def _listens(path: Path) -> bool:

@@ -7,14 +7,16 @@ from math import inf
 
 import pytest
 
-from asyncfin.pacing.ledger import Booking, Ledger
+from asyncfin.pacing.ledger import Booking, Ledger, State
 from asyncfin.pacing.redis import RedisStore
 from asyncfin.redis import RedisClients
-from tests.shared_buckets import RedisServer, redis_server
+from tests.shared_buckets import RedisLine, RedisServer, redis_server
 
 # ASYNCFIN_SEQUENCES=10000 takes some minutes.
 SEQUENCES, STEPS = int(os.environ.get("ASYNCFIN_SEQUENCES", "300")), 12
-OPERATIONS = ["reserve", "confirm"] * 4 + ["cancel", "back", "unspend", "pause", "exhaust", "rate"]
+OPERATIONS = ["reserve", "confirm"] * 4 + [
+    "cancel", "give back", "unspend", "pause", "exhaust", "learn", "spend", "look"
+]  # fmt: skip
 # A day's end, in seconds of Unix time, so that sequences cross midnight.
 MIDNIGHT = 1_700_006_400.0
 
@@ -25,93 +27,141 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         yield running
 
 
-def agree(mine: Booking, theirs: Booking) -> bool:
-    """Tell whether two answers are the same to some microseconds, which the server rounds to."""
-    if (mine.granted, mine.rate, mine.burst, mine.daily_budget) != (
-        theirs.granted,
-        theirs.rate,
-        theirs.burst,
-        theirs.daily_budget,
-    ):
-        return False
-    near = [
-        (mine.spent, theirs.spent),
-        (mine.resume_at or 0.0, theirs.resume_at or 0.0),
-        (max(mine.paused_until, 0.0), max(theirs.paused_until, 0.0)),
+def agree(mine: tuple[Booking, State], theirs: tuple[Booking, State]) -> bool:
+    """Return whether two replies are the same to some microseconds, which the server rounds to."""
+    (my_booking, my_state), (their_booking, their_state) = mine, theirs
+    exact = [
+        (booking.granted, state.rate, state.burst, state.daily_budget, state.learns, state.learned)
+        for booking, state in (mine, theirs)
     ]
-    if mine.moment > -inf and not mine.granted:
-        near.append((mine.moment, theirs.moment))
-    slack = 3e-5 * max(1.0, mine.rate or 0.0)
-    return all(abs(a - b) < 3e-5 for a, b in near) and abs(mine.level - theirs.level) < slack
+    near = [
+        (my_booking.resume_at or 0.0, their_booking.resume_at or 0.0),
+        (my_state.resume_at or 0.0, their_state.resume_at or 0.0),
+        (my_state.spent, their_state.spent),
+        (max(my_state.paused_until, 0.0), max(their_state.paused_until, 0.0)),
+        (my_state.measure.lately, their_state.measure.lately),
+        (my_state.measure.before, their_state.measure.before),
+    ]
+    if my_state.measure.lately:
+        near.append((my_state.measure.began, their_state.measure.began))
+    if my_booking.moment > -inf and not my_booking.granted:
+        near.append((my_booking.moment, their_booking.moment))
+    slack = 3e-5 * max(1.0, my_state.rate or 0.0)
+    return (
+        exact[0] == exact[1]
+        and all(abs(a - b) < 3e-5 for a, b in near)
+        and abs(my_state.level - their_state.level) < slack
+    )
 
 
-async def one_sequence(chance: random.Random, url: str, number: int) -> int:
-    """Put a random sequence of operations to both, on one clock, and compare each answer; return how many."""
-    now = MIDNIGHT + chance.choice([-4.0, -1.0, 0.0, 40_000.0]) + chance.randrange(1000) / 1000
-    clock = [round(now * 1e6)]
-    parameters = (chance.choice([0.5, 2.0, 8.0, 50.0]), chance.choice([1.0, 3.0]), chance.choice([None, 4.0]))
-    store = RedisStore(RedisClients(url), f"sequence {number}", parameters, None, lambda: clock[0])
-    ledger = Ledger(*parameters, epoch=0)
-    booked: tuple[Booking, Booking, float] | None = None
-    grants: list[float] = []
-    try:
-        for step in range(STEPS):
-            clock[0] += chance.choice([0, 0, 1000, 20_000, 130_000, 500_000, 2_000_000])
-            if chance.random() < 0.04:  # it was set back
-                clock[0] -= chance.choice([300_000, 3_000_000, 90_000_000_000])
-            ledger.at(clock[0] / 1e6, clock[0] / 1e6)
-            op = chance.choice(OPERATIONS)
-            weight, counts = float(chance.choice([1, 1, min(2, parameters[1])])), chance.random() < 0.8
-            if op in ("confirm", "cancel") and booked is None:
-                op = "reserve"
-            if op == "reserve":
-                mine, theirs = ledger.reserve(weight, counts), await store.reserve(weight, counts)
-            elif op == "confirm" and booked is not None:
-                weight = booked[2]
-                mine, theirs = (
-                    ledger.confirm(booked[0], weight, counts),
-                    await store.confirm(booked[1], weight, counts),
-                )
-            elif op == "cancel" and booked is not None:
-                ledger.cancel(booked[0], booked[2])
-                mine, theirs, booked = ledger.look(), await store.cancel(booked[1], booked[2]), None
-            elif op in ("back", "unspend"):
-                at = chance.choice(grants) if grants else now - 1
-                if op == "back":
-                    ledger.give_back(1, counts, at)
-                    mine, theirs = ledger.look(), await store.give_back(1, counts, at)
-                else:
-                    ledger.budget.unspend(1, at)
-                    mine, theirs = ledger.look(), await store.unspend(1, at)
-            elif op == "pause":
-                seconds = chance.choice([0.25, 1.0, 3.0])
-                ledger.pause(seconds)
-                mine, theirs = ledger.look(), await store.pause(seconds)
-            elif op == "exhaust":
-                ledger.exhaust(2.0)
-                mine, theirs = ledger.look(), await store.exhaust(2.0)
-            else:
-                rate = chance.choice([1.0, 5.0, 20.0])
-                learned = await store.learn(ledger.learned, b"state %d" % step, rate)
-                assert learned is not None, "nobody else has replaced the learned state"
-                ledger.learned = b"state %d" % step
-                ledger.set_rate(rate, ledger.gcra.burst)
-                mine, theirs = ledger.look(), learned
-            assert agree(mine, theirs), (number, step, op, mine, theirs)
-            if op in ("reserve", "confirm"):
-                waits = not mine.granted and mine.resume_at is None
-                booked = (mine, theirs, weight) if waits else None
-                if mine.granted:
-                    grants.append(mine.now)
-    finally:
-        await store.aclose()
-    return STEPS
+class Sequence:
+    """A random sequence of operations on the ledger and on the server, on one clock."""
+
+    def __init__(self, number: int, clients: RedisClients) -> None:
+        chance = self.chance = random.Random(number)
+        begin = MIDNIGHT + chance.choice([-4.0, -1.0, 0.0, 40_000.0]) + chance.randrange(1000) / 1000
+        self.clock = round(begin * 1e6)
+        parameters = (
+            chance.choice([None, 0.5, 2.0, 8.0, 50.0]),
+            chance.choice([1.0, 3.0]),
+            chance.choice([None, 4.0]),
+        )
+        self.burst = parameters[1]
+        self.store = RedisStore(clients, f"sequence {number}", parameters, None, lambda: self.clock)
+        self.ledger = Ledger(*parameters, epoch=0)
+        self.ledger.at(self.clock / 1e6, self.clock / 1e6)
+        self.booked: tuple[Booking, Booking, float] | None = None
+        self.grants: list[float] = []
+
+    def advance(self) -> None:
+        self.clock += self.chance.choice([0, 0, 1000, 20_000, 130_000, 500_000, 2_000_000])
+        if self.chance.random() < 0.04:  # it was set back
+            self.clock -= self.chance.choice([300_000, 3_000_000, 90_000_000_000])
+        self.ledger.at(self.clock / 1e6, self.clock / 1e6)
+
+    async def step(self, number: int) -> str:
+        """Run one operation on both and return its name; they must agree on the reply."""
+        before, op = self.ledger.dump(), self.chance.choice(OPERATIONS)
+        self.advance()
+        if op in ("confirm", "cancel") and self.booked is None:
+            op = "reserve"
+        if op in ("reserve", "confirm"):
+            await self.book(op)
+        else:
+            await self.change(op, b"state %d" % number)
+        if op == "look":  # it stores nothing, not even the time
+            self.ledger = Ledger.load(before)
+        return op
+
+    async def book(self, op: str) -> None:
+        chance, ledger, store = self.chance, self.ledger, self.store
+        weight, counts = float(chance.choice([1, 1, min(2, self.burst)])), chance.random() < 0.8
+        if op == "confirm" and self.booked is not None:
+            first, second, weight = self.booked
+            mine = ledger.confirm(first, weight, counts)
+            theirs, state = await store.confirm(second, weight, counts)
+        else:
+            mine = ledger.reserve(weight, counts)
+            theirs, state = await store.reserve(weight, counts)
+        waits = not mine.granted and mine.resume_at is None
+        self.booked = (mine, theirs, weight) if waits else None
+        if mine.granted:
+            self.grants.append(ledger.now)
+        assert agree((mine, ledger.state()), (theirs, state)), (op, mine, theirs, ledger.state(), state)
+
+    async def change(self, op: str, learned: bytes) -> None:
+        chance, ledger, store = self.chance, self.ledger, self.store
+        at = chance.choice(self.grants) if self.grants else ledger.now - 0.7771
+        seconds = chance.choice([0.25, 1.0, 3.0])
+        state: State | None
+        if op == "cancel":
+            assert self.booked is not None
+            (first, second, weight), self.booked = self.booked, None
+            ledger.cancel(first, weight)
+            state = await store.cancel(second, weight)
+        elif op == "give back":
+            counts = chance.random() < 0.8
+            ledger.give_back(1, counts, at)
+            state = await store.give_back(1, counts, at)
+        elif op == "unspend":
+            ledger.unspend(1, at)
+            state = await store.unspend(1, at)
+        elif op == "pause":
+            ledger.pause(seconds)
+            state = await store.pause(seconds)
+        elif op == "exhaust":
+            ledger.exhaust(2.0)
+            state = await store.exhaust(2.0)
+        elif op == "spend":
+            weight, counted = chance.choice([1.0, 5.0, 40.0]), chance.choice([0.0, 1.0])
+            ledger.spend(weight, counted, seconds)
+            micros = str(round(seconds * 1e6))
+            _, state = await store._run("spend", repr(weight), "0", repr(counted), micros)
+        elif op == "look":
+            state = await store.look()
+        else:
+            rate, pause = chance.choice([1.0, 5.0, 20.0]), chance.choice([0.0, seconds])
+            assert ledger.learn(ledger.learned, learned, rate, pause)
+            state = await store.learn(state_before(store), learned, rate, pause)
+        assert state is not None, "no other process has replaced the learned state"
+        nothing = Booking(granted=False, moment=-inf, end=0.0, epoch=0, resume_at=None)
+        assert agree((nothing, ledger.state()), (nothing, state)), (op, ledger.state(), state)
 
 
+def state_before(store: RedisStore) -> bytes:
+    """Return the learned state that the server has, as the last reply said."""
+    return b"" if store._state is None else store._state.learned
+
+
+@pytest.mark.virtual
 @pytest.mark.timeout(600)
 async def test_the_server_s_script_equals_the_ledger_in_random_sequences(server: RedisServer) -> None:
-    """Bookings, grants, levels, pauses, days and budgets agree after each operation."""
-    done = 0
+    """Bookings, grants, levels, pauses, days, budgets and measures agree after each operation."""
+    line = RedisLine(server.url)
+    clients = RedisClients(line.client)
     for number in range(SEQUENCES):
-        done += await one_sequence(random.Random(number), server.url, number)
-    assert done == SEQUENCES * STEPS
+        sequence = Sequence(number, clients)
+        await sequence.store._reachable()  # the parameters, before the first operation
+        for step in range(STEPS):
+            await sequence.step(step)
+    await line.client.aclose()

@@ -279,3 +279,28 @@ async def test_on_small_axes_title_legend_and_ticks_have_room(pyplot: Any) -> No
     assert room.x0 <= legend.x0 <= legend.x1 <= room.x1
     assert room.y0 <= legend.y0 <= legend.y1 <= room.y1
     assert axes._left_title.get_window_extent().width <= 1.1 * room.width
+
+
+async def test_the_axis_says_what_the_descriptions_say() -> None:
+    """They state the unit: one for all lines, or whose are which."""
+    dollars = await panel_of({"sales.annual": {FY23: 1, FY24: 2}}, [FY23, FY24])
+    axes = dollars.plot()
+    assert axes.get_ylabel() == "About sales.annual. Unit: USD."
+    other = "In $ or _yen_. Unit: JPY."
+    series = tuple(msgspec.structs.replace(each, description=other) for each in dollars._grid.series)
+    yen = evolve(renamed(dollars, "Other"), grid=evolve(renamed(dollars, "Other")._grid, series=series))
+    yen.plot(axes)
+    assert axes.get_ylabel().replace("\n", " ") == (
+        "Label of sales, different descriptions: Example Company: About sales.annual. Unit: USD.; Other: In"
+        r" \$ or _yen_. Unit: JPY."
+    )
+
+
+async def test_a_quarter_that_no_series_has_breaks_the_line() -> None:
+    """The catalogue does not list it: the step between quarters shows that it is missing."""
+    ends = (2024, 3), (2024, 6), (2024, 9), (2024, 12), (2025, 6), (2025, 9)
+    quarters = [Period(year, month, 3) for year, month in ends]
+    panel = await panel_of({"a.quarterly": dict.fromkeys(quarters, 1)}, quarters)
+    ((months, numbers),) = drawn(panel.plot()).values()
+    assert months[4] == Period(2025, 3, 3).fiscal_end
+    assert [number == 1 for number in numbers] == [True] * 4 + [False] + [True] * 2

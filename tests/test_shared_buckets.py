@@ -545,7 +545,11 @@ async def test_a_reboot_forgets_the_level_and_keeps_the_day(tmp_path: Path) -> N
     """A stamp from the future is from before the clock was restarted."""
     uptime = [90_000.0]
     settings: dict[str, Any] = {"rate": 0.001, "daily_budget": 3}
-    options: dict[str, Any] = {"clock": lambda: NOON, "monotonic": lambda: uptime[0]}
+    options: dict[str, Any] = {
+        "clock": lambda: NOON,
+        "monotonic": lambda: uptime[0],
+        "boot_id": lambda: "first" if uptime[0] > 100 else "second",
+    }
     async with aclosing(FileBucket(tmp_path / "bucket", **settings, **options)) as bucket:
         await bucket.acquire()
     uptime[0] = 12.0
@@ -589,7 +593,7 @@ async def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: P
     """Such as that of names, where the bucket's was meant."""
     path = tmp_path / "names.csv"
     path.write_text(text)
-    with pytest.raises(BucketUnavailableError, match="can't be used: it is no bucket's file"):
+    with pytest.raises(BucketUnavailableError, match="can't be used: it is not a bucket's file"):
         await FileBucket(path, 5).acquire()
     assert path.read_text() == text
 
@@ -667,10 +671,12 @@ async def test_without_a_server_nothing_is_sent_or_the_fallback_paces(tmp_path: 
                 await helped.acquire()
             server.signal(signal.SIGCONT)
             await asyncio.sleep(2.1)
+            await helped.acquire()  # by the fallback still: the server is retried in the background
+            await asyncio.sleep(0.2)
             await helped.acquire()
             await alone.acquire()
             # One of those that timed out may have been served by the server when it went on.
-            assert 7 <= alone.stats().spent_today <= 9
+            assert 8 <= alone.stats().spent_today <= 10
 
 
 async def test_a_refusal_while_the_server_is_away_pauses_the_fallback(tmp_path: Path) -> None:

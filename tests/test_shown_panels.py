@@ -61,6 +61,9 @@ def test_the_text_is_a_table_of_texts_for_each_duration(panel: Panel) -> None:
         "series          2024-H1\n"
         "───────────────────────\nLabel of sales      4.0",
         "1 series without a value left out\n"
+        "Label of sales, different descriptions: annual: About sales.annual. Unit: USD.; quarterly: About\n"
+        "  sales.quarterly. Unit: USD.\n"
+        "Label of costs: About costs.annual. Unit: USD.\n"
         "publication 6d1f1f0e-3d0c-4f4c-9a7e-0d5e7d0b1c2d of 2026-02-03 04:05 UTC\n"
         "4 series by 5 periods, FY2023 to FY2024\n"
         "6 values, 30% of the cells",
@@ -94,8 +97,8 @@ async def test_a_series_that_one_of_the_tables_leaves_out_is_counted() -> None:
         [*years, *quarters],
     )
     text = str(panel)
-    assert text.count("Label of a") == 2
-    assert text.count("Label of b") == 1
+    assert text.count("\nLabel of a ") == 2
+    assert text.count("\nLabel of b ") == 1
     assert "\n1 series left out of a table without a value in its periods\n" in text
 
 
@@ -170,7 +173,9 @@ async def test_a_notebook_pairs_periods_with_their_series_and_says_what_it_leave
     assert "-Q" not in annual
     assert "2024-Q4" in quarterly
     assert "FY2" not in quarterly
-    assert "the latest 65 of 125 periods are shown<br>8 more series not shown</p>" in quarterly
+    assert (
+        "<p>the latest 65 of 125 periods are shown<br>8 more series not shown<br>Label of m0: " in quarterly
+    )
     assert panel._repr_html_().count('<div style="overflow-x: auto"><table>') == 2
 
 

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from asyncfin.sandbox.generate import generate
 
 from asyncfin import (
     Client,
@@ -23,10 +22,12 @@ from asyncfin import (
     Panel,
     Retry,
     Select,
+    SelectionError,
 )
 from asyncfin.events import Deviated, Event
 from asyncfin.sandbox import Sandbox
 from tests.altered import altered
+from tests.generate import generate
 from tests.scripted import Received, answer, judged
 
 pytestmark = pytest.mark.virtual
@@ -296,3 +297,50 @@ async def test_what_numbers_depend_on_is_never_repaired(by_hand: bool, alter: At
     ):
         with pytest.raises(MalformedAnswerError):
             await read_all(client, entity_id)
+
+
+@both
+@pytest.mark.parametrize(
+    ("path", "select"),
+    [
+        ("groups[*].series[*].basis", Select(basis="company")),
+        ("groups[*].series[*].label", Select(label="e")),
+        ("groups[*].series[*].period_meaning", Select(period_meaning="flow")),
+        ("groups[*].cadence", Select(cadence="annual")),
+    ],
+)
+async def test_a_select_by_a_text_that_is_not_stated_names_the_series(
+    by_hand: bool, path: str, select: Select
+) -> None:
+    """Whether such a series is meant is not guessed; by its id it can be read."""
+    async with (
+        service(by_hand, At("catalogue", path, "null")) as (url, token, entity_id),
+        Client(url, token) as client,
+    ):
+        catalogue = await client.catalogue(entity_id)
+        series = catalogue.series[0]
+        with pytest.raises(SelectionError, match=series.series_id) as caught:
+            await client.query(entity_id, select, FiscalRange())
+        (field,) = caught.value.missing
+        assert path.endswith(field)
+        assert series.series_id in caught.value.missing[field]
+        assert catalogue.undecided(select) == caught.value.missing
+        panel = await client.query(entity_id, Select(series_ids=series.series_id), FiscalRange())
+        assert panel.series_ids == (series.series_id,)
+
+
+async def test_a_select_that_a_missing_text_cannot_change_is_answered() -> None:
+    """A series that other conditions exclude needs no basis; many entities skip it and name it."""
+
+    def alter(operation: str, body: Body) -> None:
+        if operation == "catalogue":
+            body["groups"][0]["series"][0]["basis"] = None
+
+    async with service(True, alter) as (url, token, entity_id), Client(url, token) as client:
+        other = Select(metric_ids=["M-1", "M-2"], basis="company")
+        assert (await client.query(entity_id, other, FiscalRange())).series_ids == ("S-1", "S-2")
+        async with client.query_many([entity_id], Select(basis="company"), FiscalRange()) as results:
+            (result,) = [each async for each in results]
+    assert result.panel is not None
+    assert result.panel.series_ids == ("S-1", "S-2")
+    assert result.missing == {"basis": ("S-0",)}

@@ -20,7 +20,7 @@ from asyncfin.model.series import Series
 from asyncfin.model.words import counted
 from asyncfin.plan.plan import Plan
 from asyncfin.sandbox import Sandbox
-from asyncfin.table.excerpt import GAP
+from asyncfin.table.notes import GAP
 from asyncfin.table.panel import Panel
 
 # In files and pipes; the usual width of a terminal.

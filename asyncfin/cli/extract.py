@@ -154,6 +154,7 @@ def extract(
         "to": into,
         "refresh": refresh,
         "replace": replace,
+        "allow_unknown": allow_unknown,
     }
     if dry_run:
         asked["read_catalogues"] = read_catalogues
@@ -164,7 +165,7 @@ def extract(
             screen().print(names.in_text(str(cost)))
         check_failed(cost.failed, cost.entities)
     else:
-        asked |= {"wait": wait, "allow_unknown": allow_unknown, "lock": not no_lock}
+        asked |= {"wait": wait, "lock": not no_lock}
         _end(asyncio.run(_report(asked, pace, service, names, quiet)), pace, names, json)
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from asyncfin.errors import printable
 from asyncfin.table.document import to_json
-from asyncfin.table.excerpt import GAP
+from asyncfin.table.notes import GAP
 
 # Wider than any line, since rich cuts tables at the width of its console.
 _NO_WRAP_WIDTH = 100_000

@@ -15,7 +15,7 @@ from asyncfin.model.series import Series
 from asyncfin.model.value import Value
 from asyncfin.model.words import counted
 from asyncfin.table import text
-from asyncfin.table.excerpt import excerpt
+from asyncfin.table.comparison import excerpt_of
 from asyncfin.table.panel import Panel
 
 Unit = Literal["thousands", "millions", "billions"]
@@ -72,7 +72,7 @@ def print_panels(
         empty: series without a value too.
         unit: what whole numbers are divided by.
     """
-    whole = shown = excerpt([panel._grid for panel in panels], empty=empty)
+    whole = shown = excerpt_of(panels, empty=empty)
     shown_text = in_unit(unit)
     # Periods that were named are all shown, in as many tables as it takes.
     if latest and whole.periods > text.MOST_PERIODS:

@@ -192,18 +192,20 @@ def check_picture(file: Path) -> None:
 def _plot(panels: list[Panel], file: Path) -> None:
     from matplotlib import pyplot
 
-    from asyncfin.table.plot import plot
+    from asyncfin.table.comparison import plot
+    from asyncfin.table.plot import MOST_LINES, TooManyLinesError
 
     try:
-        figure: Any = plot([panel._grid for panel in panels], None).figure
+        figure: Any = plot(panels).figure
+    except TooManyLinesError as error:
+        raise UsageError(
+            f"a plot must have at most {MOST_LINES} lines, one for each series and duration, not"
+            f" {error.lines}: narrow it with --metric, --basis, --scope or --cadence"
+        ) from None
     except SelectionError as error:
-        complaint = str(error).partition(": cut")
-    else:
-        try:
-            figure.savefig(file, dpi=150)
-        finally:
-            pyplot.close(figure)
-        screen().print(f"wrote {file}")
-        return
-    narrower = ": narrow it with --metric, --basis, --scope or --cadence" if complaint[1] else ""
-    raise UsageError(complaint[0] + narrower)
+        raise UsageError(str(error)) from None
+    try:
+        figure.savefig(file, dpi=150)
+    finally:
+        pyplot.close(figure)
+    screen().print(f"wrote {file}")

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from attrs import define, frozen
 
 from asyncfin import checks
 from asyncfin.client import Client
-from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, SelectionError
+from asyncfin.errors import AllowanceExhaustedError, AuthenticationError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.extract import checked_place, distinct_ids
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion, written_question
-from asyncfin.extraction.report import EntityReport, Failure, failures, missing_in_all, named
+from asyncfin.extraction.report import EntityReport, ExtractReport, Failure, UnknownToAllError, failures
 from asyncfin.extraction.run import FAILURES
 from asyncfin.extraction.store import Store, store_at
+from asyncfin.extraction.unknown import ENOUGH, unknown_names
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted, lasting
-from asyncfin.plan.question import Missing, Question
+from asyncfin.plan.question import Missing, Question, has_nothing
 from asyncfin.read.read import Read
 from asyncfin.tasks import bounded
 
@@ -45,8 +46,10 @@ class ExtractCost:
         unchanged: how many have a current file and will be skipped.
         failed: reports on those that can't be read now.
         requests: how many requests it will take, including one for each entity's metadata.
-        guessed: for how many entities the count is a guess, because nothing is known of them or too little
-            is left of the bucket's budget to ask whether they have changed.
+        least, most: the range of `requests`: what it takes if each entity whose cost is not known takes as
+            many as the cheapest, or the most expensive, of those whose cost is known.
+        guessed: for how many entities the cost is not known, because they have no file and their catalogues
+            were not read, or because too little is left of the bucket's budget to find out.
         spent: how many requests the estimate itself took.
         rate: requests per second, as the client's bucket has it. None: not known.
         budget: what is left of the bucket's daily budget. None: it has no budget.
@@ -58,6 +61,8 @@ class ExtractCost:
     unchanged: int
     failed: tuple[EntityReport, ...]
     requests: int
+    least: int
+    most: int
     guessed: int
     spent: int
     rate: float | None
@@ -74,12 +79,14 @@ class ExtractCost:
         return None if self.budget is None else self.requests <= self.budget
 
     def __str__(self) -> str:
+        of_others = counted(self.guessed, "entity", "entities")
         lines = [
             f"entities: {self.new:,} new, {self.changed:,} changed, {self.unchanged:,} unchanged,"
             f" {len(self.failed):,} failed",
             f"{'about ' if self.guessed else ''}{counted(self.requests, 'request')} will be sent"
             + (
-                f"; for {self.guessed:,} of the entities that is a guess, unless their catalogues are read"
+                f", {self.least:,} to {self.most:,}: the cost of {of_others}"
+                " is estimated from others, unless their catalogues are read"
                 if self.guessed
                 else ""
             ),
@@ -102,11 +109,13 @@ class _Expected:
 
     Attributes:
         state: as `ExtractCost` names it.
-        missing: the asked ids and words that it lacks; None where that is not known.
+        requests: None if nothing is known of it.
+        guessed: whether it may have changed or not.
+        missing: what it does not have of the question; None if that is not known.
     """
 
     state: str
-    requests: int
+    requests: int | None
     guessed: bool = False
     report: EntityReport | None = None
     missing: Missing | None = None
@@ -123,34 +132,41 @@ async def extract_cost(
     refresh: bool = False,
     replace: bool = False,
     read_catalogues: bool = False,
+    allow_unknown: bool = False,
 ) -> ExtractCost:
     """Return the expected cost of `extract` with the same arguments. Nothing is written.
 
     Requests: one for each entity that has a file, unless it is to be refreshed; none for the others, whose
-    cost is the average of the entities in the folder. They count against the bucket's daily budget. If less
-    is left of it than there are entities, no request is sent: the run does not fit anyway.
+    cost is the average of the entities in the folder. If there are none, the catalogues of the first three
+    entities are read. All count against the bucket's daily budget. If less is left of it than there are
+    entities, no request is sent: the run does not fit anyway.
 
     Args:
         read_catalogues: whether to read the catalogue of each new or changed entity and plan its question.
             The cost is then exact, provided that the service fills its pages and no request is repeated.
             This spends the requests of the catalogues.
+        allow_unknown: whether to continue if the first three entities have nothing of the question.
 
     Raises:
         ArgumentError, ManifestMismatchError, ImportError, OSError: as for `extract`.
-        SelectionError: the question is not as described; or it names an id or word that no entity has, which
-            only catalogues and files can tell: with `read_catalogues`, or where all have a file.
+        SelectionError: the question is not as described; or it names an id or word that no entity has, or the
+            first three entities have nothing of it (`UnknownToAllError`), as catalogues and files show.
         AuthenticationError, AllowanceExhaustedError: the service refused the estimate itself.
     """
     ids = distinct_ids(entity_ids)
     question = written_question(select, periods, value_version)
     check_client("client", client)
-    for name, flag in (("refresh", refresh), ("replace", replace), ("read_catalogues", read_catalogues)):
+    flags = {"refresh": refresh, "replace": replace, "read_catalogues": read_catalogues}
+    for name, flag in (flags | {"allow_unknown": allow_unknown}).items():
         checks.flag(name, flag)
     place = await checked_place(to)
     store = store_at(place, question, lock=False)
     try:
         await store.look(replace=replace)
-        return await _Estimate(client, question, store, refresh, read_catalogues).over(ids)
+        tracker = Tracker(len(ids), None, asyncio.get_running_loop().time)
+        return await _Estimate(
+            client, question, store, refresh, read_catalogues, allow_unknown, tracker
+        ).over(ids)
     finally:
         await store.files.aclose()
 
@@ -162,62 +178,94 @@ class _Estimate:
     _store: Store
     _refresh: bool
     _read_catalogues: bool
+    _allow_unknown: bool
+    _tracker: Tracker
     _may_ask: bool = True
-    _example: Catalogue | None = None  # the last one that lacked something
+    _example: Catalogue | None = None  # the last one that does not have something
 
     async def over(self, ids: tuple[str, ...]) -> ExtractCost:
         """Return the cost of all entities."""
-        jobs = [partial(self._entity, entity_id) for entity_id in ids]
         left = self._left()
         self._may_ask = left is None or len(ids) <= left
-        tracker = Tracker(len(ids), None, asyncio.get_running_loop().time)
-        with self._client.observed(tracker), tracker.counting():
-            async with bounded(jobs, self._client.max_in_flight) as found:
-                expected = [each async for each in found]
+        expected: dict[str, _Expected] = {}
+        with self._client.observed(self._tracker), self._tracker.counting():
+            if not (self._store.known or self._read_catalogues):
+                await self._add(expected, ids[:ENOUGH], read_catalogues=True)
+                if len(ids) > ENOUGH and not self._allow_unknown:
+                    self._refuse_unknown(expected, early=True)
+            others = [each for each in ids if each not in expected]
+            await self._add(expected, others, read_catalogues=self._read_catalogues)
         # Before the figures: a misspelt name would give an estimate of almost nothing.
-        self.refuse_unknown([each.missing for each in expected])
+        self._refuse_unknown(expected)
+        return self._cost([expected[each] for each in ids])
+
+    async def _add(
+        self, expected: dict[str, _Expected], ids: Sequence[str], *, read_catalogues: bool
+    ) -> None:
+        jobs = [partial(self._entity, each, read_catalogues) for each in ids]
+        async with bounded(jobs, self._client.max_in_flight) as found:
+            expected |= {entity_id: each async for entity_id, each in found}
+
+    def _cost(self, expected: list[_Expected]) -> ExtractCost:
         states = [each.state for each in expected]
+        known = [each.requests for each in expected if each.requests is not None]
+        guessed = len(expected) - len(known)
+        # What an entity takes that is read: a guess for those of which that is not known.
+        taken = (
+            [written.requests for written in self._store.known.values()]
+            or [each.requests for each in expected if each.requests is not None and each.state == "new"]
+            or [_GUESS]
+        )
         return ExtractCost(
-            entities=len(ids),
+            entities=len(expected),
             new=states.count("new"),
             changed=states.count("changed"),
             unchanged=states.count("unchanged"),
             failed=tuple(each.report for each in expected if each.report is not None),
-            requests=sum(each.requests for each in expected),
-            guessed=sum(each.guessed for each in expected),
-            spent=tracker.requests,
+            requests=sum(known) + round(guessed * sum(taken) / len(taken)),
+            least=sum(known) + guessed * min(taken),
+            most=sum(known) + guessed * max(taken),
+            guessed=guessed + sum(each.guessed for each in expected),
+            spent=self._tracker.requests,
             rate=self._client.bucket.stats().rate,
             budget=self._left(),
         )
 
-    def refuse_unknown(self, missing: list[Missing | None]) -> None:
-        """Refuse names that no entity has, where all are known.
+    def _refuse_unknown(self, expected: dict[str, _Expected], *, early: bool = False) -> None:
+        """Refuse names that no entity has, if that is known of all.
+
+        Args:
+            early: whether there are more entities: refuse only if these have nothing of the question at all.
 
         Raises:
-            SelectionError: there are some.
+            UnknownToAllError: there are some.
         """
-        known = [each for each in missing if each is not None]
-        unknown = missing_in_all(known) if len(known) == len(missing) else {}
-        if unknown:
-            count = len(missing)
-            who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
-            near = f"; {self._example.complaint(unknown)}" if self._example else ""
-            raise SelectionError(f"{who} {named(unknown)}{near}", missing=unknown)
+        known = [each.missing for each in expected.values() if each.missing is not None]
+        if not known or len(known) < len(expected):
+            return
+        if early and not all(has_nothing(self._question.select, each) for each in known):
+            return
+        if not (unknown := unknown_names(self._question.select, known)):
+            return
+        complaint = self._example.complaint(unknown) if self._example else None
+        reports = tuple(EntityReport(each, "left") for each in expected)
+        report = ExtractReport(reports, self._tracker.seconds, self._tracker.waits, None, unknown, complaint)
+        raise UnknownToAllError.of(report, len(known), early=early)
 
     def _left(self) -> float | None:
         """Return what is left of the bucket's daily budget; None: it has none."""
         bucket = self._client.bucket.stats()
-        return None if bucket.daily_budget is None else bucket.daily_budget - bucket.spent_today
+        return None if bucket.daily_budget is None else bucket.daily_budget - (bucket.spent_today or 0.0)
 
-    async def _entity(self, entity_id: str) -> _Expected:
+    async def _entity(self, entity_id: str, read_catalogue: bool) -> tuple[str, _Expected]:
         last = self._store.known.get(entity_id)
         doubtful = last is None or not self._refresh
-        if self._may_ask and (self._read_catalogues or (last is not None and doubtful)):
+        if self._may_ask and (read_catalogue or (last is not None and doubtful)):
             read = self._client.whole_read(entity_id, "estimate")
             try:
-                while True:  # again where the publication changes meanwhile, as the run does
+                while True:  # the publication may change, as during the run
                     async with read.restarting():
-                        return await self._expected(read, entity_id, last)
+                        return entity_id, await self._expected(read, entity_id, last, read_catalogue)
             # It would fail all the others too.
             except AuthenticationError:
                 raise
@@ -228,19 +276,19 @@ class _Estimate:
                     raise
             except FAILURES as error:
                 report = EntityReport(entity_id, "failed", failure=Failure.of(error))
-                return _Expected("failed", 1, report=report)
+                return entity_id, _Expected("failed", 1, report=report)
         if last is not None:
-            return _Expected("changed", last.requests, guessed=doubtful)
-        # The average of those with a file, or a guess.
-        taken = [written.requests for written in self._store.known.values()]
-        return _Expected("new", round(sum(taken) / len(taken)) if taken else _GUESS, guessed=True)
+            return entity_id, _Expected("changed", last.requests, guessed=doubtful)
+        return entity_id, _Expected("new", None)
 
-    async def _expected(self, read: Read, entity_id: str, last: Written | None) -> _Expected:
+    async def _expected(
+        self, read: Read, entity_id: str, last: Written | None, read_catalogue: bool
+    ) -> _Expected:
         """Return the expected cost of an entity, from its metadata and, if wanted, its catalogue."""
         dataset = await self._client.dataset(entity_id)
         if last is not None and not self._refresh and await self._store.is_current(dataset):
             return _Expected("unchanged", 1, missing=last.missing)
-        if last is not None and not self._read_catalogues:
+        if last is not None and not read_catalogue:
             return _Expected("changed", last.requests)
         # The cost of reading the publication, if no request is repeated.
         catalogue = await self._client.catalogue(dataset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 
@@ -148,17 +148,8 @@ class ExtractReport:
         Raises:
             UnknownToAllError: there are some; the message names them and what comes close.
         """
-        if not self.unknown:
-            return
-        count = len(self.done) + len(self.unchanged)
-        who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
-        said = f"{who} {named(self.unknown)}"
-        if self.left:
-            who = f"none of the first {count:,} entities has"
-            said = f"{who} {named(self.unknown)}, and so none of them has anything of the question"
-        near = f"; {self.complaint}" if self.complaint else ""
-        hint = "; if later ones have it: allow_unknown=True (--allow-unknown)" if self.left else ""
-        raise UnknownToAllError(f"{said}{near}{hint}", report=self)
+        if self.unknown:
+            raise UnknownToAllError.of(self, len(self.done) + len(self.unchanged), early=bool(self.left))
 
     def __str__(self) -> str:
         counts = {state: len(self._of(state)) for state in get_args(EntityState)}
@@ -209,11 +200,30 @@ def _missing(entities: Iterable[EntityReport], most: int = 5) -> list[str]:
 
 
 class UnknownToAllError(SelectionError):
-    """Ids or words were asked for that no entity has. `extract_report` is the report of the extraction."""
+    """No entity has an id or word of the question, anything of it at all, or any of its periods.
+
+    `missing` names what that is, by field. `extract_report` is the report of the extraction; of an estimate
+    it has the entities whose catalogues were read, as "left".
+    """
 
     def __init__(self, *args: object, report: ExtractReport) -> None:
         super().__init__(*args, missing=report.unknown)
         self.extract_report = report
+
+    @classmethod
+    def of(cls, report: ExtractReport, count: int, *, early: bool) -> UnknownToAllError:
+        """Return the error about `report.unknown`, which `count` entities do not have.
+
+        `early` is whether there are more entities, and the first ones have nothing of the question at all.
+        """
+        who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
+        said = f"{who} {named(report.unknown)}"
+        if early:
+            who = f"none of the first {count:,} entities has"
+            said = f"{who} {named(report.unknown)}, and so none of them has anything of the question"
+        near = f"; {report.complaint}" if report.complaint else ""
+        hint = "; if later ones have it: allow_unknown=True (--allow-unknown)" if early else ""
+        return cls(f"{said}{near}{hint}", report=report)
 
 
 def named(missing: Missing) -> str:
@@ -230,13 +240,6 @@ def missing_in_all(each: Iterable[Missing]) -> Missing:
         for field, names in first.items()
     }
     return {field: names for field, names in common.items() if names}
-
-
-def unknown_to_all(entities: Sequence[EntityReport]) -> Missing:
-    """Return the names that no entity has; nothing while one is failed or left: it may have them."""
-    if any(each.state in ("failed", "left") for each in entities):
-        return {}
-    return missing_in_all(each.missing for each in entities)
 
 
 def failures(failed: Iterable[EntityReport], most: int = 20) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -37,11 +36,9 @@ from asyncfin.extraction.report import (
     ExtractReport,
     Failure,
     Stopped,
-    missing_in_all,
-    named,
-    unknown_to_all,
 )
 from asyncfin.extraction.store import Store
+from asyncfin.extraction.unknown import FirstThree, unknown_to_all, without_periods
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.plan.question import Missing
 from asyncfin.read.entity import EntityAnswer
@@ -49,15 +46,12 @@ from asyncfin.tasks import bounded
 
 OnError: TypeAlias = Literal["continue", "raise"]
 
-_log = logging.getLogger("asyncfin")
 # What can be wrong with one entity alone.
 FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResultError, SelectionError)
 # What is half read when the allowance ends is lost. If a small allowance were spread over many entities,
 # none would ever be done: so two are read at once at first, and one more for every eight done.
 _READ_AT_FIRST = 2
 _DONE_FOR_ONE_MORE = 8
-# A name that none of this many entities has is probably misspelt.
-ENOUGH_TO_DOUBT = 3
 # How often a run that sleeps reports it, and looks at the wall clock: the monotonic one may stand still.
 _LOOK_SECONDS = 10.0
 
@@ -92,50 +86,59 @@ class Run:
     _encoding: CapacityLimiter = field(factory=partial(CapacityLimiter, 1))
     _reading: asyncio.Semaphore = field(factory=partial(asyncio.Semaphore, _READ_AT_FIRST))
     _done: int = 0  # since the allowance was last used up
-    _stopped: Stopped | None = None
-    _first: list[tuple[Missing, bool]] = field(factory=list)  # what they lack, and whether that is all
-    found_nothing: bool = False  # whether the first entities have nothing, because of names that they lack
-    _example: Catalogue | None = None  # the last one that lacked something
+    stopped: Stopped | None = None
+    _first: FirstThree = field(init=False)
+    _example: Catalogue | None = None  # the last one that does not have something
+
+    @_first.default
+    def _make_first(self) -> FirstThree:
+        # Where some entity has rows, the others may not have the names.
+        may_end = not (self._options.allow_unknown or self._store.has_rows)
+        return FirstThree(self._question, self._tracker, may_end, self.explain)
 
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:
         """Return the report on all entities."""
-        by_id = await self._entities(ids)
-        unknown: Missing = {}
-        if self._in_doubt:
-            read = (each.missing for each in by_id.values() if each.state in ("done", "unchanged"))
-            unknown = missing_in_all(read)
-            if not unknown:  # one that was being read meanwhile has something
-                self.found_nothing = False
-                by_id |= await self._entities(tuple(each for each in ids if by_id[each].state == "left"))
-        entities = tuple(by_id[entity_id] for entity_id in ids)
-        unknown = unknown or await asyncio.to_thread(unknown_to_all, entities)
+        by_id: dict[str, EntityReport] = {}
+        # Entities without a file come first: asking whether files are current could use up an allowance.
+        ids_in_turn = sorted(ids, key=self._store.known.__contains__)
+        while not self._ending and (left := [each for each in ids_in_turn if each not in by_id]):
+            if not (following := self._first.next(left, by_id)):
+                break
+            by_id |= await self.read_all(following)
+        entities = tuple(by_id.get(each) or EntityReport(each, "left") for each in ids)
+        unknown = self._first.unknown or await asyncio.to_thread(
+            partial(unknown_to_all, self._question, entities, has_rows=self._store.has_rows)
+        )
         return ExtractReport(
             entities,
             self._tracker.seconds,
             self._tracker.waits,
-            self._stopped,
+            self.stopped,
             unknown,
-            self._example.complaint(unknown) if self._example and unknown else None,
+            self.explain(unknown),
         )
 
-    async def _entities(self, ids: tuple[str, ...]) -> dict[str, EntityReport]:
+    async def read_all(self, ids: Sequence[str]) -> dict[str, EntityReport]:
+        """Return the reports on some entities; those that the run does not reach are "left"."""
         by_id: dict[str, EntityReport] = {}
         with self._client.observed(self._tracker), self._tracker.counting():
-            # Entities without a file come first: asking whether files are current could use up an allowance.
             for has_file in (False, True):
-                chosen = [each for each in ids if (each in self._store.known) == has_file]
-                jobs = [partial(self._entity, each, has_file) for each in chosen if each not in by_id]
+                chosen = [
+                    each for each in ids if (each in self._store.known) == has_file and each not in by_id
+                ]
+                jobs = [partial(self._entity, each, has_file) for each in chosen]
                 async with bounded(jobs, self._client.max_in_flight) as reports:
                     by_id |= {report.entity_id: report async for report in reports}
         return by_id
 
-    @property
-    def _in_doubt(self) -> bool:
-        return self.found_nothing and not self._options.allow_unknown
+    def explain(self, unknown: Missing) -> str | None:
+        """Return what one of the entities says of missing names; None if no catalogue was read."""
+        names = without_periods(unknown)
+        return self._example.complaint(names) if self._example is not None and names else None
 
     @property
     def _ending(self) -> bool:
-        return self._stopped is not None or self._in_doubt or self._options.stop.is_set()
+        return self.stopped is not None or self._options.stop.is_set()
 
     async def _entity(self, entity_id: str, has_file: bool) -> EntityReport:
         """Return the report on one entity: "left" if the run ends before its turn."""
@@ -145,10 +148,10 @@ class Run:
                 if (report := await self._read(entity_id, has_file)) is not None:
                     return self._tracker.ended(report)
             except (AuthenticationError, BucketUnavailableError) as error:
-                self._stopped = self._stopped or error
+                self.stopped = self.stopped or error
             except AllowanceExhaustedError as error:
                 if not self._options.wait:
-                    self._stopped = self._stopped or error
+                    self.stopped = self.stopped or error
                 else:
                     # Those that wait for the old semaphore get it soon: its holders are refused too.
                     self._reading, self._done = asyncio.Semaphore(_READ_AT_FIRST), 0
@@ -190,28 +193,6 @@ class Run:
         await self._store.put(await to_thread.run_sync(make, limiter=self._encoding))
         if answer.missing:
             self._example = answer.panel.catalogue
-        if len(self._first) < ENOUGH_TO_DOUBT:
-            unknown = {field: names for field, names in answer.missing.items() if field != "periods"}
-            self._first.append((unknown, bool(unknown) and not answer.panel.series))
-            if len(self._first) == ENOUGH_TO_DOUBT:
-                self._judge_first()
-
-    def _judge_first(self) -> None:
-        """Report the names that the first entities all lack; end the run if nothing is left to write."""
-        unknown = missing_in_all(missing for missing, _ in self._first)
-        if not unknown or self._example is None:
-            return
-        self._tracker.unknown = unknown
-        _log.warning(
-            "none of the first %d entities has %s; %s",
-            len(self._first),
-            named(unknown),
-            self._example.complaint(unknown),
-        )
-        # A rare name may still come: but where nothing has a row yet, ending now loses nothing.
-        self.found_nothing = all(is_unknown for _, is_unknown in self._first) and not any(
-            written.rows for written in self._store.known.values()
-        )
 
     def _report(self, entity_id: str, state: EntityState) -> EntityReport:
         written = self._store.known[entity_id]

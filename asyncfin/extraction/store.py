@@ -90,6 +90,11 @@ class Store:
     known: dict[str, Written] = field(factory=dict)
     _locked: bool = False
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether a file of the question has a row."""
+        return any(written.rows for written in self.known.values())
+
     async def open(self, *, replace: bool, stop: asyncio.Event) -> bool:
         """Lock the place for a run, and read what is there; return False if `stop` has ended the wait for it.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
+from functools import partial
 from inspect import isroutine
 from typing import Any
 
@@ -21,11 +22,11 @@ from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped, unknown_to_all
-from asyncfin.extraction.run import ENOUGH_TO_DOUBT, OnError, Options, Run, sleep_until
+from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped
+from asyncfin.extraction.run import OnError, Options, Run, sleep_until
 from asyncfin.extraction.store import Store, store_at
+from asyncfin.extraction.unknown import ENOUGH, FirstThree, unknown_names, unknown_to_all
 from asyncfin.model.select import Select
-from asyncfin.plan.question import Missing
 from asyncfin.tasks import wait_for_all
 
 MakeClient = Callable[[], Client]
@@ -59,14 +60,18 @@ class ChunkResult:
     """What a worker has done.
 
     Attributes:
-        report: the outcome of its entities.
+        reports: the outcome of its entities.
         known: what is known of their files now.
-        found_nothing: whether none of the first has anything of the question, because of names they lack.
+        waits: seconds that requests have waited, in total.
+        stopped: what ended it early; None if nothing did.
+        complaint: what one of the entities says of names that none of them has; None without any.
     """
 
-    report: ExtractReport
+    reports: tuple[EntityReport, ...]
     known: dict[str, Written]
-    found_nothing: bool
+    waits: float
+    stopped: Stopped | None
+    complaint: str | None
 
 
 _check_made = checks.instance_of(Executor)
@@ -126,7 +131,7 @@ def read_chunk(chunk: Chunk) -> ChunkResult:
 async def _read_chunk(chunk: Chunk) -> ChunkResult:
     client = chunk.make_client()
     check_client("what make_client returns", client)
-    # It is the driver that waits, since a worker that sleeps is a worker less, and that doubts names.
+    # The driver waits for an allowance: a worker that sleeps is a worker less.
     options = Options(on_error=chunk.on_error, refresh=chunk.refresh, allow_unknown=True)
     async with client:
         store = store_at(chunk.place, chunk.question, lock=False)
@@ -137,7 +142,9 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
                 None if chunk.history is None else History.joined(chunk.place, chunk.question, chunk.history)
             )
             run = Run(client, chunk.question, store, tracker, options, history)
-            return ChunkResult(await run.over(chunk.entity_ids), store.known, run.found_nothing)
+            reports = tuple((await run.read_all(chunk.entity_ids)).values())
+            unknown = unknown_names(chunk.question.select, [each.missing for each in reports])
+            return ChunkResult(reports, store.known, tracker.waits, run.stopped, run.explain(unknown))
         finally:
             await store.files.aclose()
 
@@ -154,17 +161,16 @@ class Driver:
     _options: Options
     _size: int
     _history: FeedRun | None = None
-    _doubtful: bool = field(init=False)  # whether the first entities may show that a name is misspelt
     _reports: dict[str, EntityReport] = field(factory=dict)
     _stopped: Stopped | None = None
-    _unknown: Missing = field(factory=dict)
     _complaint: str | None = None
+    _first: FirstThree = field(init=False)
 
-    @_doubtful.default
-    def _is_doubtful(self) -> bool:
-        # Where some entity has rows, the others may lack the names.
-        has_rows = any(written.rows for written in self._store.known.values())
-        return not self._options.allow_unknown and not has_rows
+    @_first.default
+    def _make_first(self) -> FirstThree:
+        # Where some entity has rows, the others may not have the names.
+        may_end = not (self._options.allow_unknown or self._store.has_rows)
+        return FirstThree(self._question, self._tracker, may_end, lambda _: self._complaint)
 
     async def over(self, executor: Executor | MakeExecutor, ids: tuple[str, ...]) -> ExtractReport:
         """Return the report on all entities.
@@ -194,7 +200,9 @@ class Driver:
             self._reports.get(each) or EntityReport(each, "left", requests=self._tracker.spent(each))
             for each in ids
         )
-        unknown = self._unknown or await asyncio.to_thread(unknown_to_all, entities)
+        unknown = self._first.unknown or await asyncio.to_thread(
+            partial(unknown_to_all, self._question, entities, has_rows=self._store.has_rows)
+        )
         return ExtractReport(
             entities,
             self._tracker.seconds,
@@ -206,24 +214,24 @@ class Driver:
 
     @property
     def _ending(self) -> bool:
-        return bool(self._unknown) or self._stopped is not None or self._options.stop.is_set()
+        return self._stopped is not None or self._options.stop.is_set()
 
     async def _read_all(self, executor: Executor, ids: tuple[str, ...]) -> None:
         # Entities without a file come first, as in one process.
         ids = tuple(sorted(ids, key=self._store.known.__contains__))
         while not self._ending and (left := [each for each in ids if each not in self._reports]):
-            # A misspelt name is found out by a few entities before it is sent to all workers.
-            if self._doubtful and not self._reports:
-                chunks = [left[:ENOUGH_TO_DOUBT]]
-            else:
-                chunks = [left[at : at + self._size] for at in range(0, len(left), self._size)]
+            # At first a few entities in one chunk: a misspelt name is not sent to all workers.
+            if not (following := self._first.next(left, self._reports)):
+                break
+            size = max(self._size, ENOUGH) if len(following) < len(left) else self._size
+            chunks = [following[at : at + size] for at in range(0, len(following), size)]
             await self._read_chunks(executor, chunks)
             # Workers report a used-up allowance and end: the driver alone sleeps, and sends what is left.
             if isinstance(self._stopped, AllowanceExhaustedError) and self._options.wait:
                 until, self._stopped = self._stopped.resume_at, None
                 await sleep_until(until, left[0], self._tracker, self._options)
 
-    async def _read_chunks(self, executor: Executor, chunks: list[list[str]]) -> None:
+    async def _read_chunks(self, executor: Executor, chunks: list[Sequence[str]]) -> None:
         """Send chunks, and gather their results; those that have not begun are taken back at the end."""
         sent: dict[asyncio.Future[ChunkResult], Future[ChunkResult]] = {}
         stop = asyncio.ensure_future(self._options.stop.wait())
@@ -257,7 +265,7 @@ class Driver:
             # What workers have begun they finish: nobody else may take the place before.
             await wait_for_all([stop, *sent])
 
-    def _chunk(self, ids: list[str]) -> Chunk:
+    def _chunk(self, ids: Sequence[str]) -> Chunk:
         known = {each: self._store.known[each] for each in ids if each in self._store.known}
         return Chunk(
             self._make_client,
@@ -272,15 +280,11 @@ class Driver:
 
     def _gather(self, result: ChunkResult) -> None:
         """Note and report what a worker has done."""
-        report = result.report
-        self._tracker.waits += report.waits
-        self._stopped = self._stopped or report.stopped
-        if report.complaint is not None:
-            self._complaint = report.complaint
-        # Only the first chunk: later ones say nothing about all entities.
-        if result.found_nothing and self._doubtful and not self._reports:
-            self._unknown = report.unknown
-        for entity in report.entities:
+        self._tracker.waits += result.waits
+        self._stopped = self._stopped or result.stopped
+        if result.complaint is not None:
+            self._complaint = result.complaint
+        for entity in result.reports:
             entity_id = entity.entity_id
             if entity.state == "left":
                 self._tracker.add(entity)

@@ -253,8 +253,18 @@ class Catalogue(Dataset):
                 which two exclude each other.
         """
         check_select(select)
+        if undecided := self.undecided(select):
+            raise SelectionError(self._undecided_message(undecided), missing=undecided)
         if missing := self.missing(select):
             raise SelectionError(self.complaint(missing), missing=missing)
+        return self.matching(select)
+
+    def matching(self, select: Select) -> tuple[CatalogueSeries, ...]:
+        """Return what `select` returns, without the series whose texts do not decide a condition.
+
+        Raises:
+            SelectionError: the conditions exclude each other.
+        """
         conditions = dict(self._conditions(select))
         series = self.series
         for fits in conditions.values():
@@ -263,6 +273,36 @@ class Catalogue(Dataset):
         if conditions and not series:
             raise SelectionError(self._exclusion(select, conditions))
         return series if select.where is None else tuple(filter(select.where, series))
+
+    def undecided(self, select: Select) -> Mapping[str, tuple[str, ...]]:
+        """Return the ids of the series that have no text in a field of the Select, by field.
+
+        `deviations` names such fields. A series that another condition excludes is not among them.
+        """
+        unstated = [
+            field
+            for field, path in _STATED_AT.items()
+            if getattr(select, field) is not None and any(each.path == path for each in self.deviations)
+        ]
+        if not unstated:
+            return {}
+        conditions = dict(self._conditions(select))
+        found: dict[str, list[str]] = {}
+        for series in self.series:
+            group = self.by_group[series.reporting_group_id]
+            empty = [name for name in unstated if not getattr(group if name == "cadence" else series, name)]
+            if empty and all(fits(series) for name, fits in conditions.items() if name not in empty):
+                for field in empty:
+                    found.setdefault(field, []).append(series.series_id)
+        return {field: tuple(ids) for field, ids in found.items()}
+
+    def _undecided_message(self, undecided: Mapping[str, tuple[str, ...]]) -> str:
+        named = "; ".join(
+            f"{field}: {self._named} states none for {', '.join(ids[:_FEW])}"
+            + (f" and {len(ids) - _FEW} more series" if ids[_FEW:] else "")
+            for field, ids in undecided.items()
+        )
+        return f"{named}; select by ids instead"
 
     def missing(self, select: Select) -> Mapping[str, tuple[str, ...]]:
         """Return the ids and words that a Select names and this catalogue does not have, by field.
@@ -544,6 +584,11 @@ CRITERIA = (
         lambda catalogue: catalogue.places.keys(),
     ),
 )
+# Where a catalogue page has the texts that a Select compares.
+_STATED_AT = {
+    **{field: f"$.groups[*].series[*].{field}" for field in ("basis", "period_meaning", "label")},
+    "cadence": "$.groups[*].cadence",
+}
 # What `Select.of` picks goes by triple, so it is no field of its own.
 PICKED = "series"
 _ATTRIBUTE = {PICKED: "picked"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TypeAlias
 
 from attrs import Converter, field, frozen
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, StructMeta
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
@@ -24,8 +24,27 @@ def _whole(least: int, most: int) -> checks.Check:
 _CHECKS = {"year": _whole(1, 9_999), "end_month": _whole(1, 12), "duration_months": _whole(0, MAX_DURATION)}
 
 
+def _as_label(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
+    period = intended_period(args[0]) if len(args) == 1 and not kwargs else None
+    return f'{name}.parse("{period.label}")' if period else ""
+
+
+class _Explained(StructMeta):
+    """As `checks.explained`, for a Struct, which has no `__init__`."""
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError:
+                if (error := checks.misuse(self, args, kwargs, _as_label)) is None:
+                    raise
+            raise error
+
+
 # A Struct and not an attrs class: msgspec decodes it in C, once for each value of a response.
-class Period(Struct, frozen=True, order=True, gc=False):
+class Period(Struct, metaclass=_Explained, frozen=True, order=True, gc=False):
     """A range of fiscal months (spec 2.1), ordered by year, end month and duration.
 
     Args:
@@ -259,6 +278,14 @@ def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
     return periods
 
 
+def _one_collection(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
+    if kwargs or not args:
+        return f'{name}(["FY2023", "FY2024"])'
+    labels = [period.label if (period := intended_period(each)) else each for each in args]
+    return f"{name}({labels})"
+
+
+@checks.explained(_one_collection)
 @frozen
 class Exact:
     """Exactly these periods (spec 4.3, mode ``exact``): Periods or their labels.
@@ -286,6 +313,21 @@ class Exact:
         return self
 
 
+def _count(kwargs: checks.Keywords) -> object:
+    """Return the only keyword argument if it is a number; None otherwise."""
+    (value,) = kwargs.values() if len(kwargs) == 1 else (None,)
+    return value if type(value) is int else None
+
+
+def _latest(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
+    return f"{name}(last={count})" if (count := _count(kwargs)) and not args else ""
+
+
+def _start_and_end(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
+    return f"{name}(2023, 2024), or Annual(last=...) or Quarterly(last=...) for the latest"
+
+
+@checks.explained(_start_and_end)
 @frozen
 class _Bounded:
     """Periods between two ends."""
@@ -375,6 +417,14 @@ class FiscalRange(_Bounded):
         return True
 
 
+def _months(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
+    (unit,) = kwargs if len(kwargs) == 1 else ("",)
+    count = _count(kwargs)
+    in_months = {"year": 12, "years": 12, "quarter": 3, "quarters": 3, "month": 1}.get(unit)
+    return f"{name}({count * in_months if isinstance(count, int) and in_months else 12})"
+
+
+@checks.explained(_months)
 @frozen
 class Trailing:
     """The last months up to the latest period with a value in a selected series (spec 4.3, ``trailing``).
@@ -403,6 +453,7 @@ class Trailing:
         )
 
 
+@checks.explained(_latest)
 @frozen
 class _Rule(_Bounded):
     """Periods of one kind, found in the catalogue at every planning."""

@@ -1,8 +1,8 @@
 """A bucket whose state other processes share: how one process uses it.
 
-Requests wait in lanes, as in a `TokenBucket`. While one does, one task books moments from
-the shared state, one at a time, and gives each to the head of the lanes when it comes: an interactive
-request takes the moment that was booked for a bulk one, and what a cancelled request leaves goes to the next.
+Requests wait in lanes, as in a `TokenBucket`. While any do, one task books moments from the shared state, one
+at a time, and gives each to the head of the lanes when it is due: an interactive request takes the moment of
+a bulk one, and the moment of a cancelled request goes to the next waiter.
 """
 
 from __future__ import annotations
@@ -12,74 +12,87 @@ import os
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from asyncfin.clock import wall_time
 from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Lanes, Waiter, check_weight
-from asyncfin.pacing.ledger import Booking, Ledger
+from asyncfin.pacing.ledger import Booking, State
 from asyncfin.pacing.pace import AdaptiveRate, allowance_error
 from asyncfin.tasks import cancel_and_wait
 
-T = TypeVar("T")
-
-# Those who wait for a far moment look at the state this often, in seconds: others may have changed it.
+# Waiters with a distant moment check the state this often, in seconds: other processes may have changed it.
 _LOOK = 0.5
 # How many grants are remembered by their loop time, to find their moment on the shared clock.
 _KNOWN = 10_000
 
 
 class Store(ABC):
-    """Where a shared state is kept: the operations of `Ledger`, each of them whole or not at all.
+    """Keeps a shared state: the operations of `Ledger`, each of them atomic.
 
-    If the state can't be reached they raise BucketUnavailableError, or return a stale booking where there is
-    a fallback; a stale grant is the fallback's.
+    If the state can't be reached they raise BucketUnavailableError, or with a fallback return the last known
+    state, marked as stale; a grant with a stale state is the fallback's.
     """
 
     @abstractmethod
-    async def reserve(self, weight: float, counts: bool) -> Booking: ...
+    async def reserve(self, weight: float, counts: bool) -> tuple[Booking, State]: ...
 
     @abstractmethod
-    async def confirm(self, booked: Booking, weight: float, counts: bool) -> Booking: ...
+    async def confirm(self, booked: Booking, weight: float, counts: bool) -> tuple[Booking, State]: ...
 
     @abstractmethod
-    async def cancel(self, booked: Booking, weight: float) -> Booking: ...
+    async def cancel(self, booked: Booking, weight: float) -> State: ...
 
     @abstractmethod
-    async def give_back(self, weight: float, counts: bool, granted_at: float) -> Booking: ...
+    async def give_back(self, weight: float, counts: bool, moment: float | None) -> State:
+        """Undo a grant; a `moment` of None is that of a fallback's grant."""
 
     @abstractmethod
-    async def unspend(self, weight: float, granted_at: float) -> Booking: ...
+    async def unspend(self, weight: float, moment: float | None) -> State:
+        """Take a grant off the day's spending; a `moment` of None is that of a fallback's grant."""
 
     @abstractmethod
-    async def look(self) -> Booking: ...
+    async def look(self, *, now: bool = False) -> State:
+        """Return the state; `now`: also if the shared one could not be reached a moment ago."""
 
     @abstractmethod
-    async def pause(self, seconds: float) -> Booking: ...
+    async def inspect(self) -> State:
+        """Return the state, and change nothing, not even whether it is taken to be reachable.
+
+        Raises:
+            BucketUnavailableError: it can't be read, also where there is a fallback.
+        """
 
     @abstractmethod
-    async def exhaust(self, seconds: float) -> Booking: ...
+    async def pause(self, seconds: float) -> State: ...
 
     @abstractmethod
-    async def learn(self, known: bytes, learned: bytes, rate: float | None) -> Booking | None:
-        """Replace the learned state and rate, unless it is no longer the one that is `known`: then None."""
+    async def exhaust(self, seconds: float) -> State: ...
+
+    @abstractmethod
+    async def learn(self, known: bytes, learned: bytes, rate: float | None, pause: float) -> State | None:
+        """Replace the learned state and rate, and pause; None if the learned state is no longer `known`."""
 
     @abstractmethod
     async def aclose(self) -> None: ...
 
-    def try_reserve(self, weight: float, counts: bool) -> Booking | None:
+    def try_reserve(self, weight: float, counts: bool) -> tuple[Booking, State] | None:
         """Reserve without waiting for anything, or return None and change nothing."""
         return None
 
-    def try_look(self) -> Booking | None:
+    def try_look(self) -> State | None:
         """Return the state without waiting for anything, or None."""
         return None
 
+    def unbooked(self, loop_time: float) -> tuple[float, float]:
+        """Return what a fallback has granted and is still to be charged: to the pace, and to the day."""
+        return 0.0, 0.0
+
 
 class SharedBucket:
-    """What `FileBucket` and `RedisBucket` have in common."""
+    """The common part of `FileBucket` and `RedisBucket`."""
 
     _kind: ClassVar[str]
 
@@ -98,16 +111,17 @@ class SharedBucket:
         self._refused = 0
         self._pid = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._seen: State | None = None  # None: this process has not read it
         self._begin()
 
     def _begin(self) -> None:
         self._lanes = Lanes()
-        # While it is set somebody waits, and it alone talks to the store about bookings.
+        # Set while requests wait; no other task books moments.
         self._driver: asyncio.Task[None] | None = None
-        self._surplus: deque[tuple[float, bool, float]] = deque()  # grants that nobody took, for `give_back`
-        self._moments: OrderedDict[float, float] = OrderedDict()  # loop time of a grant -> shared clock
-        self._seen: Booking | None = None
-        self._measured = AdaptiveRate()  # of this process alone, until a rate is learned
+        # Grants that no request took, for `give_back`.
+        self._surplus: deque[tuple[float, bool, float | None]] = deque()
+        # Loop time of a grant -> its moment on the shared clock; None: it was the fallback's.
+        self._moments: OrderedDict[float, float | None] = OrderedDict()
 
     async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
         """Wait for permission to send, and return the loop time at which it was given.
@@ -116,10 +130,10 @@ class SharedBucket:
             weight: what the request counts, above 0 and at most the burst.
             lane: ``"interactive"`` goes before ``"bulk"`` within this process; processes take turns.
             counts: whether the request counts for the account's allowance (spec 8). False (usage and
-                limits): neither a used-up allowance nor the daily budget holds it back; pace and pauses do.
+                limits): it is exempt from a used-up allowance and the daily budget, not from pace and pauses.
 
         Raises:
-            ArgumentError: there is no such lane, or the weight could never be granted.
+            ArgumentError: the lane is unknown, or the weight could never be granted.
             AllowanceExhaustedError: the allowance or the budget is used up, also if that happens during
                 the wait.
             BucketUnavailableError: the shared state can't be reached, and there is no fallback.
@@ -128,13 +142,12 @@ class SharedBucket:
         check_lane(lane)
         check_weight(weight, self._burst if self._seen is None else self._seen.burst)
         loop = self._bind()
-        if self._driver is None and (booking := self._store.try_reserve(weight, counts)) is not None:
-            self._seen = booking
+        if self._driver is None and (reserved := self._store.try_reserve(weight, counts)) is not None:
+            booking, self._seen = reserved
             if booking.granted:
-                return self._note(booking)
+                return self._note(booking, self._seen)
             if booking.resume_at is not None:
-                raise _exhausted(booking)
-            # Its moment is to come: the driver waits for it, and gives it to the head of the lanes by then.
+                raise _exhausted(booking.resume_at, self._seen)
             self._start(booking, weight)
         waiter = Waiter(weight, counts, loop.create_future())
         queue = self._lanes.queues[lane]
@@ -166,29 +179,36 @@ class SharedBucket:
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
         """Record a 429: pause all processes for `retry_after` seconds and lower the learned rate.
 
+        A refusal of a request that was granted before the last decrease, in whatever process, lowers nothing.
+
         Args:
             sent_at: what `acquire` returned for the request that was refused.
             retry_after: seconds.
         """
-        self._bind()
+        loop = self._bind()
         self._refused += 1
-        if self._learns:
-            learned = await self._learn(
-                lambda rate, now: rate.refused(self._moment(sent_at), now, retry_after)
-            )
-            retry_after = learned or retry_after
-        self._seen = await self._store.pause(retry_after)
+        if not self._learns:
+            self._seen = await self._store.pause(retry_after)
+            return
+
+        def lower(rate: AdaptiveRate, now: float) -> float:
+            if (sent := self._moment(sent_at)) is None:
+                sent = now - (loop.time() - sent_at)
+            return rate.refused(sent, now, retry_after)
+
+        if not await self._learn(lower, now=True):
+            self._seen = await self._store.pause(retry_after)
 
     async def exhaust(self, seconds: float) -> None:
         """Refuse every request that counts, waiting ones included, in all processes for `seconds`."""
         self._bind()
-        booking = self._seen = await self._store.exhaust(seconds)
-        # A stale state does not have it: those who wait are turned away when the fallback is asked for them.
-        if booking.resume_at is not None:
-            self._turn_away(booking)
+        state = self._seen = await self._store.exhaust(seconds)
+        # With a stale state, the waiters are rejected when the fallback is asked for their grants.
+        if state.resume_at is not None and not state.stale:
+            self._reject_waiting(state.resume_at, state)
 
     async def aclose(self) -> None:
-        """Close what the bucket holds open. Those who wait get a RuntimeError; it can't be used again."""
+        """Close files and connections; waiters get a RuntimeError, and the bucket can't be used again."""
         self._closed = True
         if self._driver is not None and self._loop is asyncio.get_running_loop():
             await cancel_and_wait([self._driver])
@@ -197,36 +217,47 @@ class SharedBucket:
     def stats(self) -> BucketStats:
         """Return what the bucket is doing now, as far as this process knows.
 
-        `granted`, `refused` and `waiting` are this process's, the rest is the shared state, as last seen.
+        `granted`, `refused` and `waiting` are those of this process. The rest is the shared state, as this
+        process last read it: `level`, `spent_today` and `exhausted_until` are None if it never did.
         """
-        seen = self._seen = self._store.try_look() or self._seen
+        self._seen = self._store.try_look() or self._seen
+        return self._stats(self._seen)
+
+    async def inspect(self) -> BucketStats:
+        """Read the shared state without booking or changing it, and return what `stats` returns.
+
+        Raises:
+            BucketUnavailableError: the state can't be read.
+            RuntimeError: the bucket is closed, or in use by another event loop, which is not closed.
+        """
+        self._bind()
+        self._seen = await self._store.inspect()
+        return self._stats(self._seen)
+
+    def _stats(self, seen: State | None) -> BucketStats:
         waiting: dict[str, int] = {lane: len(queue) for lane, queue in self._lanes.queues.items()}
-        if seen is None:  # nothing is known yet but the parameters
-            unused = Ledger(self._rate, self._burst, self._daily_budget, epoch=0)
-            unused.at(0.0, 0.0)
-            seen = unused.look()
-        paused = seen.paused_until - seen.now
+        paused = 0.0 if seen is None else seen.paused_until - seen.now
         loop_time = self._loop.time() if self._loop is not None else 0.0
-        resume_at = None if seen.resume_at is None else wall_time(seen.resume_at)
+        debt, owed = self._store.unbooked(loop_time)
         return BucketStats(
-            rate=seen.rate,
-            burst=seen.burst,
-            learned=self._learns,
-            level=seen.level,
+            rate=self._rate if seen is None else seen.rate,
+            burst=self._burst if seen is None else seen.burst,
+            learned=self._learns if seen is None else seen.learns,
+            level=None if seen is None else seen.level - debt,
             waiting=waiting,
             granted=self._granted,
             refused=self._refused,
             paused_until=loop_time + paused if paused > 0 else None,
-            exhausted_until=resume_at,
-            spent_today=seen.spent,
-            daily_budget=seen.daily_budget,
+            exhausted_until=None if seen is None or seen.resume_at is None else wall_time(seen.resume_at),
+            spent_today=None if seen is None else seen.spent + owed,
+            daily_budget=self._daily_budget if seen is None else seen.daily_budget,
         )
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         if self._closed:
             raise RuntimeError(f"this {self._kind} is closed")
         loop = asyncio.get_running_loop()
-        if os.getpid() != self._pid:  # a fork: what the parent waits for is not this process's
+        if os.getpid() != self._pid:  # after a fork, the waiters are the parent's
             self._pid, self._loop = os.getpid(), None
         if loop is not self._loop:
             if self._loop is not None and not self._loop.is_closed():
@@ -238,150 +269,144 @@ class SharedBucket:
             self._begin()
         return loop
 
-    def _note(self, booking: Booking) -> float:
+    def _note(self, booking: Booking, state: State) -> float:
         """Count a grant, and return its loop time."""
         assert self._loop is not None
         at = self._loop.time()
         self._granted += 1
-        if booking.stale:
-            return at
-        # The bucket's users know a grant by the loop's time, and the shared state by its own clock.
-        self._moments[at] = booking.moment
+        # The bucket's users identify a grant by the loop's time, and the shared state by its own clock.
+        self._moments[at] = None if state.stale else booking.moment
         if len(self._moments) > _KNOWN:
             self._moments.popitem(last=False)
-        # Without a rate nothing is shared yet: what this process sends is what it can measure.
-        if booking.rate is None:
-            self._measured.granted(1, booking.moment, waited=False)
         return at
 
-    def _moment(self, sent_at: float) -> float:
-        """Return when a grant was given on the shared clock."""
-        # A grant so old that it is forgotten is taken for a new one: that lowers a rate once too often, at
-        # worst.
+    def _moment(self, sent_at: float) -> float | None:
+        """Return the moment of a grant on the shared clock, or None if it was the fallback's."""
+        # A forgotten grant counts as a new one: at worst, that lowers a rate once too often.
         return self._moments.get(sent_at, self._seen.now if self._seen else 0.0)
 
-    async def _learn(self, event: Callable[[AdaptiveRate, float], T]) -> T | None:
-        """Record an event in the shared learned rate; again, if another process has changed it meanwhile.
+    async def _learn(
+        self, event: Callable[[AdaptiveRate, float], float | None], *, now: bool = False
+    ) -> bool:
+        """Record an event in the shared learned rate, and pause for as long as it returns.
 
-        Return None, and record nothing, if only a stale state is there.
+        It is recorded again if another process changed the rate in between. Return False, and record nothing,
+        if the state can't be reached.
         """
-        while True:
-            seen = await self._store.look()
-            if seen.stale:
-                return None
-            rate = AdaptiveRate.load(seen.learned) if seen.learned else self._measured
-            outcome = event(rate, seen.now)
-            if (booking := await self._store.learn(seen.learned, rate.dump(), rate.rate)) is not None:
-                self._seen = booking
-                return outcome
+        while not (seen := await self._store.look(now=now)).stale:
+            rate = AdaptiveRate.load(seen.learned) if seen.learned else AdaptiveRate(measure=seen.measure)
+            pause = event(rate, seen.now)
+            learned = await self._store.learn(seen.learned, rate.dump(), rate.rate, pause or 0.0)
+            if learned is not None:
+                self._seen = learned
+                return not learned.stale
+        return False
 
     def _start(self, booking: Booking | None = None, weight: float = 1) -> None:
         self._driver = asyncio.get_running_loop().create_task(self._drive(booking, weight))
 
     async def _drive(self, booking: Booking | None, weight: float) -> None:
-        """Book moments while somebody waits, and grant them; `weight` is that of the `booking`."""
+        """Book moments while requests wait, and grant them; `weight` is that of the `booking`."""
         error: BaseException | None = None
         try:
             while True:
-                # First of all: what goes back may be what the next one waits for.
+                # First: the next waiter may wait for what is given back here.
                 while self._surplus:
-                    await self._store.give_back(*self._surplus.popleft())
-                if (queue := self._lanes.next()) is None:
-                    if booking is not None:
-                        left = booking
-                        booking = None
-                        self._seen = await self._store.cancel(left, weight)
-                        continue
-                    # No waiter was added during the last await, and there is no await from here to the
-                    # end: the next waiter finds no driver, and starts one.
-                    if not self._surplus:
-                        return
-                    continue
-                waiter = queue[0]
-                # The head has changed. A moment is booked for one weight, and is of no use to another.
-                if booking is not None and weight != waiter.weight:
-                    left = booking
-                    booking = None
+                    self._seen = await self._store.give_back(*self._surplus.popleft())
+                queue = self._lanes.next()
+                if queue is None and booking is None:
+                    # There is no await from here to the end: the next waiter finds no driver, and starts one.
+                    return
+                # A moment is booked for one weight, and the head may have changed.
+                if booking is not None and (queue is None or weight != queue[0].weight):
+                    left, booking = booking, None
                     self._seen = await self._store.cancel(left, weight)
                     continue
-                weight = waiter.weight
-                waited = booking is not None
-                if booking is None:
-                    booking = await self._store.reserve(weight, waiter.counts)
-                else:
-                    booking = await self._store.confirm(booking, weight, waiter.counts)
-                self._seen = booking
-                if booking.resume_at is not None:
-                    self._turn_away(booking)
-                    booking = None
-                elif booking.granted:
-                    granted, booking = booking, None
-                    self._hand_over(granted, waiter, queue)
-                    # Only a grant that was waited for may raise the rate: see `AdaptiveRate.granted`.
-                    if waited and self._learns and granted.rate is not None and not granted.stale:
-                        await self._learn(_climb(weight))
-                else:
-                    await asyncio.sleep(min(max(booking.moment - booking.now, 0.0), _LOOK))
+                assert queue is not None
+                weight = queue[0].weight
+                booking = await self._advance(booking, queue[0], queue)
         except asyncio.CancelledError:
             error = RuntimeError(f"this {self._kind} is closed")
             raise
-        except Exception as failed:  # noqa: BLE001  whatever it is, those who wait get it
+        except Exception as failed:  # noqa: BLE001  the waiters get it, whatever it is
             error = failed
         finally:
             self._driver = None
-            if error is not None:  # nobody may wait for a driver that has ended
-                for queue in self._lanes.queues.values():
-                    for waiter in queue:
-                        if not waiter.verdict.done():
-                            # Each has an error of its own: one object raised in many tasks mixes tracebacks.
-                            own = isinstance(error, BucketUnavailableError)
-                            waiter.verdict.set_result(type(error)(*error.args) if own else error)
-                    queue.clear()
+            if error is not None:
+                self._fail_waiting(error)
 
-    def _hand_over(self, booking: Booking, waiter: Waiter, queue: deque[Waiter]) -> None:
-        """Give a grant to the one it was booked for, or, if that has left, to the next one like it."""
-        # Cancelled while its grant was on the way.
-        if waiter.verdict.done():
+    async def _advance(self, booking: Booking | None, waiter: Waiter, queue: deque[Waiter]) -> Booking | None:
+        """Take the head of the lanes one step further: to its grant, or to the moment that is returned."""
+        waited = booking is not None
+        if booking is None:
+            booking, state = await self._store.reserve(waiter.weight, waiter.counts)
+        else:
+            booking, state = await self._store.confirm(booking, waiter.weight, waiter.counts)
+        self._seen = state
+        if booking.resume_at is not None:
+            self._reject_waiting(booking.resume_at, state)
+            return None
+        if not booking.granted:
+            await asyncio.sleep(min(max(booking.moment - state.now, 0.0), _LOOK))
+            return booking
+        self._hand_over(booking, state, waiter, queue)
+        # Only a grant that was waited for may raise the rate: see `AdaptiveRate.granted`.
+        if waited and self._learns and state.rate is not None and not state.stale:
+            await self._learn(_climb(waiter.weight))
+        return None
+
+    def _hand_over(self, booking: Booking, state: State, waiter: Waiter, queue: deque[Waiter]) -> None:
+        """Give a grant to the waiter it was booked for, or, if that has left, to the next one like it."""
+        if waiter.outcome.done():  # cancelled during the last await
             successor = self._lanes.next()
             if successor is None or (successor[0].weight, successor[0].counts) != (
                 waiter.weight,
                 waiter.counts,
             ):
-                self._surplus.append((waiter.weight, waiter.counts, booking.moment))
+                moment = None if state.stale else booking.moment
+                self._surplus.append((waiter.weight, waiter.counts, moment))
                 return
-            # The moment is paid for: another request of the same weight may have it.
             queue, waiter = successor, successor[0]
         if queue and queue[0] is waiter:
             self._lanes.pop(queue)
-        waiter.verdict.set_result(self._note(booking))
+        waiter.outcome.set_result(self._note(booking, state))
 
     def _withdraw(self, waiter: Waiter, queue: deque[Waiter]) -> None:
-        """Leave the queue, or return a grant that came in the same turn of the loop."""
-        verdict = waiter.verdict
+        """Leave the queue, or return a grant that was given in the same turn of the loop."""
+        outcome = waiter.outcome
         if waiter in queue:
             queue.remove(waiter)
-        elif verdict.done() and not verdict.cancelled() and isinstance(at := verdict.result(), float):
+        elif outcome.done() and not outcome.cancelled() and isinstance(at := outcome.result(), float):
             self._granted -= 1
             self._surplus.append((waiter.weight, waiter.counts, self._moment(at)))
             if self._driver is None and not self._closed:
                 self._start()
 
-    def _turn_away(self, booking: Booking) -> None:
+    def _reject_waiting(self, resume_at: float, state: State) -> None:
         """Refuse the waiters that count."""
         for queue in self._lanes.queues.values():
             for waiter in [each for each in queue if each.counts]:
                 queue.remove(waiter)
-                if not waiter.verdict.done():
-                    waiter.verdict.set_result(_exhausted(booking))
+                if not waiter.outcome.done():
+                    waiter.outcome.set_result(_exhausted(resume_at, state))
+
+    def _fail_waiting(self, error: BaseException) -> None:
+        """Fail all waiters: no driver is left to serve them."""
+        for queue in self._lanes.queues.values():
+            for waiter in queue:
+                if not waiter.outcome.done():
+                    # A separate error each: one object raised in many tasks mixes tracebacks.
+                    copied = isinstance(error, BucketUnavailableError)
+                    waiter.outcome.set_result(type(error)(*error.args) if copied else error)
+            queue.clear()
 
 
 def _climb(weight: float) -> Callable[[AdaptiveRate, float], None]:
     return lambda rate, now: rate.granted(weight, now, waited=True)
 
 
-def _exhausted(booking: Booking) -> AllowanceExhaustedError:
+def _exhausted(resume_at: float, state: State) -> AllowanceExhaustedError:
     """Return a new error that says when requests are possible again."""
-    assert booking.resume_at is not None
-    own = booking.daily_budget is not None and booking.spent + 1 > booking.daily_budget
-    resume_at, now = wall_time(booking.resume_at), wall_time(booking.wall)
-    return allowance_error(booking.daily_budget if own else None, resume_at, now)
+    own = state.daily_budget is not None and state.spent + 1 > state.daily_budget
+    budget = state.daily_budget if own else None
+    return allowance_error(budget, wall_time(resume_at), wall_time(state.wall))

@@ -19,7 +19,7 @@ from asyncfin.clock import later, utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.pacing.pace import GCRA, AdaptiveRate, DailyBudget
+from asyncfin.pacing.pace import GCRA, TUNING, AdaptiveRate, DailyBudget, Tuning
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
 _EPSILON = 1e-9
@@ -100,12 +100,12 @@ class Bucket(Protocol):
 class Waiter:
     """One call of `acquire`.
 
-    `verdict` resolves to the loop time of the grant, or to the error that refuses it.
+    `outcome` resolves to the loop time of the grant, or to the error that refuses it.
     """
 
     weight: float
     counts: bool
-    verdict: asyncio.Future[float | BaseException]
+    outcome: asyncio.Future[float | BaseException]
 
     async def granted(self) -> float:
         """Return the loop time of the grant.
@@ -113,11 +113,11 @@ class Waiter:
         Raises:
             BaseException: the error that refuses it.
         """
-        verdict = await self.verdict
+        outcome = await self.outcome
         # A result and no exception of the future: nobody may ever look at it, and the loop would complain.
-        if isinstance(verdict, BaseException):
-            raise verdict
-        return verdict
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
 
 class Lanes:
@@ -134,7 +134,7 @@ class Lanes:
         for queue in self.queues.values():
             # A waiter whose task was cancelled in this turn of the loop has not left its queue yet.
             # It takes itself out, but only when its task runs.
-            while queue and queue[0].verdict.cancelled():
+            while queue and queue[0].outcome.cancelled():
                 queue.popleft()
         if self._bulk and (not self._interactive or self._passed >= _BULK_TURN):
             return self._bulk
@@ -163,6 +163,7 @@ class TokenBucket:
         daily_budget: how much this bucket may grant between two midnights UTC (spec 8), at least 1.
             Requests that never reached the service are not counted. None: no limit except the service's.
         clock: returns the wall time, aware UTC; for tests. Everything else uses the event loop's clock.
+        tuning: how fast a learned rate moves; for simulations.
 
     Raises:
         ArgumentError: `rate`, `burst` or `daily_budget` is not a number in its range.
@@ -175,9 +176,11 @@ class TokenBucket:
         *,
         daily_budget: float | None = None,
         clock: Callable[[], datetime] = utc_now,
+        tuning: Tuning = TUNING,
     ) -> None:
+        self._tuning = tuning
         self._gcra = GCRA(check_rate("rate", rate), check_size("burst", burst))
-        self._adaptive = AdaptiveRate() if rate is None else None
+        self._adaptive = AdaptiveRate(self._tuning) if rate is None else None
         self._clock = clock
         if daily_budget is not None:
             daily_budget = check_size("daily_budget", daily_budget)
@@ -201,7 +204,7 @@ class TokenBucket:
     @rate.setter
     def rate(self, rate: float | None) -> None:
         checked = check_rate("rate", rate)
-        self._adaptive = AdaptiveRate() if rate is None else None
+        self._adaptive = AdaptiveRate(self._tuning) if rate is None else None
         self._change(checked, self._gcra.burst)
 
     @property
@@ -305,6 +308,10 @@ class TokenBucket:
     async def aclose(self) -> None:
         """Do nothing: a bucket of one process holds nothing open."""
 
+    async def inspect(self) -> BucketStats:
+        """Return what `stats` returns: a bucket of one process knows its whole state."""
+        return self.stats()
+
     def stats(self) -> BucketStats:
         """Return what the bucket is doing now."""
         now, today = self._loop.time() if self._loop else 0.0, self._clock()
@@ -386,7 +393,7 @@ class TokenBucket:
                 return
             self._lanes.pop(queue)
             self._grant(waiter.weight, waiter.counts, now, today, waited=True)
-            waiter.verdict.set_result(now)
+            waiter.outcome.set_result(now)
         self._arm(None)
 
     def _arm(self, moment: float | None) -> None:
@@ -405,10 +412,10 @@ class TokenBucket:
 
     def _withdraw(self, waiter: Waiter, queue: deque[Waiter]) -> None:
         """Leave the queue, or give back a grant that came in the same turn of the loop."""
-        verdict = waiter.verdict
+        outcome = waiter.outcome
         if waiter in queue:
             queue.remove(waiter)
-        elif verdict.done() and not verdict.cancelled() and isinstance(granted_at := verdict.result(), float):
+        elif outcome.done() and not outcome.cancelled() and isinstance(granted_at := outcome.result(), float):
             self._give_back(waiter.weight, waiter.counts, granted_at)
         self._serve()
 
@@ -418,5 +425,5 @@ class TokenBucket:
             for waiter in tuple(queue):
                 if waiter.counts and (resume_at := self._budget.resume_at(waiter.weight, today)):
                     queue.remove(waiter)
-                    if not waiter.verdict.cancelled():
-                        waiter.verdict.set_result(self._budget.refusal(resume_at, today))
+                    if not waiter.outcome.cancelled():
+                        waiter.outcome.set_result(self._budget.refusal(resume_at, today))

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable
 from datetime import datetime
 from operator import eq
+from pathlib import Path
 from typing import TypeVar
 
 from asyncfin import local
@@ -24,20 +25,31 @@ from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.local import SUPPORTED
 from asyncfin.pacing.booking import SharedBucket, Store
 from asyncfin.pacing.bucket import check_rate, check_size
-from asyncfin.pacing.ledger import Booking, Ledger
+from asyncfin.pacing.ledger import Booking, Ledger, State
 
 T = TypeVar("T")
 
-# Before the state: what the file is, its format's number included, the state's checksum, and its length. Of a
-# longer state before it something may be left behind the end.
+# Before the state: the kind of file with its format's number, the state's checksum, and its length. A longer
+# earlier state may leave bytes behind the end.
 _HEAD = struct.Struct("<4sIH")
-_MAGIC = b"AFB1"
+_MAGIC = b"AFB2"
 _MOST = 4096
-# A lock is held for microseconds; so long only by a process that was stopped in them.
+# A lock is held for microseconds; a process that was stopped during them holds it for longer.
 _LOCKED_TOO_LONG = 5.0
 _LOCK_POLL = 0.001
+# A stamp further in the future than this, in seconds, is another clock's.
+_OTHER_CLOCK = 1.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 _log = logging.getLogger("asyncfin")
+
+
+def _boot_id() -> str:
+    """Return the id of this start of the machine, or "" where the system has none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 class FileBucket(SharedBucket):
@@ -48,17 +60,18 @@ class FileBucket(SharedBucket):
     local disk, not on NFS; for several machines use `RedisBucket`.
 
     Args:
-        path: the file, which is made if it is not there, for this user alone. Its folder must exist.
-        rate: weight per second. None: no pace until the service first refuses (429); from then on the rate
-            is learned from its refusals, by all together.
+        path: the file, which is created if it is missing, for this user alone. Its folder must exist.
+        rate: weight per second. None: no pace until the service first refuses (429); from then on all
+            processes learn the rate together from its refusals.
         burst: how much may be granted at once after a rest, at least 1.
         daily_budget: how much all processes together may grant between two midnights UTC (spec 8), at
             least 1; None: no bound but the service's own.
         clock: returns the wall time, aware UTC; for tests.
         monotonic: returns the seconds that all processes share; for tests.
+        boot_id: returns a text that is different after each start of the machine; for tests.
 
-    Where processes give different `rate`, `burst` or `daily_budget`, those of the last to start are in force
-    for all, and a warning is logged that names both.
+    If processes give different `rate`, `burst` or `daily_budget`, those of the last to start apply to all,
+    and a warning is logged that names both.
 
     Raises:
         ArgumentError: an argument is not as described, or the platform is Windows.
@@ -75,6 +88,7 @@ class FileBucket(SharedBucket):
         daily_budget: float | None = None,
         clock: Callable[[], datetime] = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
+        boot_id: Callable[[], str] = _boot_id,
     ) -> None:
         if not SUPPORTED:
             raise ArgumentError(
@@ -91,7 +105,10 @@ class FileBucket(SharedBucket):
         check_size.optional()("daily_budget", daily_budget)
         self._path = os.path.abspath(path)
         super().__init__(
-            FileStore(self._path, rate, burst, daily_budget, clock, monotonic), rate, burst, daily_budget
+            FileStore(self._path, (rate, burst, daily_budget), clock, monotonic, boot_id),
+            rate,
+            burst,
+            daily_budget,
         )
 
     def __repr__(self) -> str:
@@ -104,132 +121,157 @@ class FileStore(Store):
     def __init__(
         self,
         path: str,
-        rate: float | None,
-        burst: float,
-        daily_budget: float | None,
+        parameters: tuple[float | None, float, float | None],
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
+        boot_id: Callable[[], str],
     ) -> None:
         self._path = path
-        self._parameters = (rate, burst, daily_budget)
-        self._clock, self._monotonic = clock, monotonic
+        self._parameters = parameters
+        self._clock, self._monotonic, self._boot_id = clock, monotonic, boot_id
         self._descriptor: int | None = None
         self._pid = 0
+        self._known_boot: str | None = None  # of the machine whose clock the processes share
+        self._ahead = 0.0  # how far that clock is ahead of this process's
+        self._warned = False
         self._started = False
+        self._used = False  # by this process
+        self._written = False  # by this process, to the file that is open
 
-    def try_reserve(self, weight: float, counts: bool) -> Booking | None:
-        return self._try(lambda ledger: ledger.reserve(weight, counts))
+    def try_reserve(self, weight: float, counts: bool) -> tuple[Booking, State] | None:
+        return self._try(lambda ledger: (ledger.reserve(weight, counts), ledger.state()))
 
-    def try_look(self) -> Booking | None:
+    def try_look(self) -> State | None:
         if self._descriptor is None:  # not used yet, or closed
             return None
         try:
-            return self._try(lambda ledger: ledger.look())
+            return self._try(Ledger.state, write=False)
         except BucketUnavailableError:
             return None
 
-    async def reserve(self, weight: float, counts: bool) -> Booking:
-        return await self._do(lambda ledger: ledger.reserve(weight, counts))
+    async def reserve(self, weight: float, counts: bool) -> tuple[Booking, State]:
+        return await self._do(lambda ledger: (ledger.reserve(weight, counts), ledger.state()))
 
-    async def confirm(self, booked: Booking, weight: float, counts: bool) -> Booking:
-        return await self._do(lambda ledger: ledger.confirm(booked, weight, counts))
+    async def confirm(self, booked: Booking, weight: float, counts: bool) -> tuple[Booking, State]:
+        return await self._do(lambda ledger: (ledger.confirm(booked, weight, counts), ledger.state()))
 
-    async def cancel(self, booked: Booking, weight: float) -> Booking:
-        return await self._look_after(lambda ledger: ledger.cancel(booked, weight))
+    async def cancel(self, booked: Booking, weight: float) -> State:
+        return await self._change(lambda ledger: ledger.cancel(booked, weight))
 
-    async def give_back(self, weight: float, counts: bool, granted_at: float) -> Booking:
-        return await self._look_after(lambda ledger: ledger.give_back(weight, counts, granted_at))
+    async def give_back(self, weight: float, counts: bool, moment: float | None) -> State:
+        assert moment is not None
+        return await self._change(lambda ledger: ledger.give_back(weight, counts, moment))
 
-    async def unspend(self, weight: float, granted_at: float) -> Booking:
-        return await self._look_after(lambda ledger: ledger.budget.unspend(weight, granted_at))
+    async def unspend(self, weight: float, moment: float | None) -> State:
+        assert moment is not None
+        return await self._change(lambda ledger: ledger.unspend(weight, moment))
 
-    async def look(self) -> Booking:
-        return await self._do(lambda ledger: ledger.look())
+    async def look(self, *, now: bool = False) -> State:
+        return await self._do(Ledger.state)
 
-    async def pause(self, seconds: float) -> Booking:
-        return await self._look_after(lambda ledger: ledger.pause(seconds))
+    async def inspect(self) -> State:
+        return await self._do(Ledger.state, write=False)
 
-    async def exhaust(self, seconds: float) -> Booking:
-        return await self._look_after(lambda ledger: ledger.exhaust(seconds))
+    async def pause(self, seconds: float) -> State:
+        return await self._change(lambda ledger: ledger.pause(seconds))
 
-    async def learn(self, known: bytes, learned: bytes, rate: float | None) -> Booking | None:
-        def replace(ledger: Ledger) -> tuple[bool, Booking]:
-            if same := ledger.learned == known:
-                ledger.learned = learned
-                ledger.set_rate(rate, ledger.gcra.burst)
-            return same, ledger.look()
+    async def exhaust(self, seconds: float) -> State:
+        return await self._change(lambda ledger: ledger.exhaust(seconds))
 
-        replaced, booking = await self._do(replace)
-        return booking if replaced else None
+    async def learn(self, known: bytes, learned: bytes, rate: float | None, pause: float) -> State | None:
+        return await self._do(
+            lambda ledger: ledger.state() if ledger.learn(known, learned, rate, pause) else None
+        )
 
     async def aclose(self) -> None:
         if self._descriptor is not None and self._pid == os.getpid():
             os.close(self._descriptor)
         self._descriptor = None
 
-    async def _look_after(self, change: Callable[[Ledger], None]) -> Booking:
-        def changed(ledger: Ledger) -> Booking:
+    async def _change(self, change: Callable[[Ledger], None]) -> State:
+        def changed(ledger: Ledger) -> State:
             change(ledger)
-            return ledger.look()
+            return ledger.state()
 
         return await self._do(changed)
 
-    async def _do(self, operation: Callable[[Ledger], T]) -> T:
-        """Apply one operation to the state, once nobody else has it locked."""
+    async def _do(self, operation: Callable[[Ledger], T], *, write: bool = True) -> T:
+        """Apply one operation to the state, once no other process has it locked."""
         polls = 0
         # Polled, since a blocking flock would need a thread, which takes longer than a lock is held.
-        while (outcome := self._try(operation)) is None:
+        while True:
+            outcome = self._try(lambda ledger: (operation(ledger),), write=write)
+            if outcome is not None:
+                return outcome[0]
             polls += 1
             if polls * _LOCK_POLL > _LOCKED_TOO_LONG:
                 raise BucketUnavailableError(f"{self._path} has been locked by another process for too long")
             await asyncio.sleep(_LOCK_POLL)
-        return outcome
 
-    def _try(self, operation: Callable[[Ledger], T]) -> T | None:
-        """Apply one operation to the state, or return None if somebody else has it locked."""
+    def _try(self, operation: Callable[[Ledger], T], *, write: bool = True) -> T | None:
+        """Apply one operation to the state, or return None if another process has it locked.
+
+        Args:
+            write: store the state afterwards. Without it a missing file is an unused bucket, and not created.
+        """
         try:
             while True:
-                descriptor = self._opened()
+                try:
+                    descriptor = self._opened(create=write)
+                except FileNotFoundError:
+                    if write or not os.path.isdir(os.path.dirname(self._path)):
+                        raise
+                    return self._apply(None, operation)
                 if not local.try_lock(descriptor):
                     return None
                 try:
-                    # A lock of a file that is no longer in the folder would keep nobody else out.
-                    if os.fstat(descriptor).st_nlink:
-                        return self._apply(descriptor, operation)
+                    if self._is_current(descriptor):
+                        return self._apply(descriptor, operation, write=write)
                 finally:
                     local.unlock(descriptor)
-                # The file was deleted: others make a new one, and this process must take that too.
+                # The file was deleted, renamed or replaced: other processes use the one at the path.
                 os.close(descriptor)
                 self._descriptor = None
         except OSError as error:
             raise BucketUnavailableError(f"{self._path} can't be used: {error.strerror or error}") from None
 
-    def _opened(self) -> int:
-        # At the first use, and again after a fork: a descriptor from before it shares the parent's lock.
+    def _opened(self, *, create: bool) -> int:
+        # At first use, and again after a fork: an older descriptor shares the parent's lock.
         if self._descriptor is None or self._pid != os.getpid():
             try:
-                # Other users may read the bucket's state: it contains no secret.
-                descriptor = local.open_private(self._path, closed=0o022)
+                # Other users may read it: the state contains no secret.
+                descriptor = local.open_private(self._path, closed=0o022, create=create)
             except local.NotPrivateError as error:
                 raise BucketUnavailableError(f"{self._path} can't be used: it {error}") from None
             if self._descriptor is not None:
                 os.close(self._descriptor)
-            self._descriptor, self._pid = descriptor, os.getpid()
+            self._descriptor, self._pid, self._written = descriptor, os.getpid(), False
         return self._descriptor
 
-    def _apply(self, descriptor: int, operation: Callable[[Ledger], T]) -> T:
-        now, wall = self._monotonic(), self._clock().timestamp()
-        block = os.pread(descriptor, _MOST, 0)
-        ledger = self._read(block, wall)
-        # The monotonic clock starts over at a reboot, and the file outlasts it.
-        if ledger.now > now:
-            ledger.restart()
-        ledger.at(now, wall)
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(descriptor))
+        except FileNotFoundError:
+            return False
+
+    def _apply(self, descriptor: int | None, operation: Callable[[Ledger], T], *, write: bool = False) -> T:
+        wall = self._clock().timestamp()
+        block = b"" if descriptor is None else os.pread(descriptor, _MOST, 0)
+        if (ledger := self._read(block)) is None:
+            if block or self._written:
+                if not write:
+                    raise BucketUnavailableError(f"{self._path} can't be read: it is damaged")
+                _log.warning("%s was damaged: state reset; today's spending is unknown", self._path)
+            # An epoch that no booking of an earlier state has.
+            ledger = Ledger(*self._parameters, epoch=int(wall * 1e6), boot=self._boot())
+        ledger.at(self._now(ledger), wall)
+        if descriptor is None or not write:
+            return operation(ledger)
         if not self._started:
             self._started = True
             if ledger.parameters != self._parameters:
                 _log.warning(
-                    "%s: (rate, burst, daily_budget) were %r and are %r now, as the last to start has them",
+                    "%s: (rate, burst, daily_budget) were %r and are now %r, from the last process to start",
                     self._path,
                     ledger.parameters,
                     self._parameters,
@@ -239,21 +281,47 @@ class FileStore(Store):
         # One write of less than a page: a process that is killed leaves the old state or the new one.
         state = ledger.dump()
         os.pwrite(descriptor, _HEAD.pack(_MAGIC, zlib.crc32(state), len(state)) + state, 0)
+        self._written = self._used = True
         return outcome
 
-    def _read(self, block: bytes, wall: float) -> Ledger:
+    def _now(self, ledger: Ledger) -> float:
+        """Return the time of the clock that the processes share."""
+        now = self._monotonic() + self._ahead
+        if ledger.boot != self._boot():
+            if not self._used:  # the machine was restarted, and its clock too; the file outlasted it
+                ledger.restart(self._boot())
+                return now
+            # No process outlasts a restart: the file is another machine's too.
+            self._known_boot = ledger.boot
+        elif ledger.now <= now + _OTHER_CLOCK:
+            return now
+        # From here on both clocks advance alike, so what is booked and held stays true.
+        self._ahead += ledger.now - now
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "%s is used by processes with different monotonic clocks, as in time namespaces or on several"
+                " machines: this process follows the others' clock; use a RedisBucket for several machines",
+                self._path,
+            )
+        return ledger.now
+
+    def _boot(self) -> str:
+        if self._known_boot is None:
+            self._known_boot = self._boot_id()
+        return self._known_boot
+
+    def _read(self, block: bytes) -> Ledger | None:
+        """Return the state in a file's first bytes, or None if it is empty or damaged."""
         if len(block) >= _HEAD.size:
             magic, checksum, length = _HEAD.unpack(block[: _HEAD.size])
             state = block[_HEAD.size :][:length]
             if magic == _MAGIC and len(state) == length and zlib.crc32(state) == checksum:
                 return Ledger.load(state)
         begin = block[: len(_MAGIC)]
-        # Damage leaves most of a bucket's first bytes, or zeros: anything else is somebody's data.
+        # Damage leaves most of a bucket's first bytes, or zeros: anything else is other data.
         if any(begin) and sum(map(eq, begin, _MAGIC)) < len(begin) - 1:
-            raise BucketUnavailableError(f"{self._path} can't be used: it is no bucket's file; name another")
-        if block:
-            _log.warning(
-                "%s was damaged: the bucket starts over, its day's spending is not known", self._path
+            raise BucketUnavailableError(
+                f"{self._path} can't be used: it is not a bucket's file; give another path"
             )
-        # An epoch that no booking of a state before this one has.
-        return Ledger(*self._parameters, epoch=int(wall * 1e6))
+        return None

@@ -2,116 +2,142 @@
 
 Processes do not spend, they book: `reserve` takes the next free moment, the process sleeps until then, and
 `confirm` turns the booking into a grant. Every process has at most one booking at a time, which makes them
-take turns. A pause raises the epoch: what was booked before it is booked again, so that those who waited
-for the pause to end do not all go at once.
+take turns. A pause raises the epoch: what was booked before it is booked again, so that the waiting processes
+do not all send when the pause ends.
 
 This is arithmetic only, over `asyncfin.pacing.pace`. A file or a server keeps the state (`FileBucket`,
-`RedisBucket`); the server's script is a translation of this module, held equal to it by a test.
+`RedisBucket`); the server's script is a translation of this module, and a test proves the two equal.
 """
 
 from __future__ import annotations
 
 from datetime import date, datetime
 from math import inf
-from typing import NamedTuple
 
 import msgspec
+from attrs import frozen
 
 from asyncfin.clock import wall_time
-from asyncfin.pacing.pace import GCRA, DailyBudget
+from asyncfin.pacing.pace import GCRA, DailyBudget, Measure
 
 # A confirmation may come this much early: what float arithmetic loses.
 EPSILON = 1e-6
 # A moment is missed once the next one is due, but timers are late by this much anyway.
 LATE = 0.005
-# A clock that is further behind than this, in seconds, was set back; until then it stands still.
+# A clock that is further behind than this, in seconds, was set back; until then the last time counts.
 SET_BACK = 1.0
 
 
 _Parameters = tuple[float | None, float, float | None]
 _Pace = tuple[float | None, float, float, float]
 _Day = tuple[int, float, float, float | None]
+_Measured = tuple[float, float, float, float]
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[_Parameters, _Pace, _Day, int, float, bytes]).decode
+_decode = msgspec.msgpack.Decoder(tuple[_Parameters, _Pace, _Day, int, float, bytes, _Measured, str]).decode
 
 
-class Booking(NamedTuple):
-    """What `reserve` and `confirm` answer, and what the state was.
+@frozen(kw_only=True)
+class Booking:
+    """The result of `reserve` and `confirm`.
 
     Attributes:
         granted: whether the request may be sent now. If not, wait until `moment`, unless `resume_at` is set.
         moment: when the booked grant is due, on the shared clock.
-        end: what tells the booking from later ones.
-        epoch: of the booking; another one now means that it no longer holds.
-        now: the shared clock.
-        wall: Unix time, in seconds.
-        resume_at: Unix time at which requests that count are possible again; None: now.
-        rate, burst, daily_budget: the parameters in force.
-        level: what the bucket holds.
-        paused_until: on the shared clock.
-        spent: of today.
-        learned: the state of the learned rate, as `AdaptiveRate.dump` returns it; empty before a refusal.
-        stale: whether the state is the last known one, because the shared one can't be reached.
+        end: distinguishes the booking from later ones.
+        epoch: the epoch of the booking; it is void in another one.
+        resume_at: Unix time at which the request is possible again; None: the allowance has room for it.
     """
 
     granted: bool
     moment: float
     end: float
     epoch: int
+    resume_at: float | None
+
+
+@frozen(kw_only=True)
+class State:
+    """The shared state after an operation.
+
+    Attributes:
+        now: the shared clock.
+        wall: Unix time, in seconds.
+        rate, burst, daily_budget: the parameters that apply.
+        learns: whether the rate is learned.
+        level: what the bucket holds; below zero in debt.
+        paused_until: on the shared clock.
+        spent: the day's weight.
+        resume_at: Unix time at which requests that count are possible again; None: they are now.
+        learned: the state of the learned rate, as `AdaptiveRate.dump` returns it; empty before a refusal.
+        measure: what was granted while there was no rate.
+        stale: whether this is the last known state, because the shared one can't be reached.
+    """
+
     now: float
     wall: float
-    resume_at: float | None
     rate: float | None
     burst: float
     daily_budget: float | None
+    learns: bool
     level: float
     paused_until: float
     spent: float
+    resume_at: float | None
     learned: bytes
+    measure: Measure
     stale: bool = False
 
 
 class Ledger:
     """The shared state. `now` and `wall` are the shared clock and Unix time, set before each operation."""
 
-    def __init__(self, rate: float | None, burst: float, daily_budget: float | None, epoch: int) -> None:
+    def __init__(
+        self, rate: float | None, burst: float, daily_budget: float | None, epoch: int, boot: str = ""
+    ) -> None:
         self.parameters = (rate, burst, daily_budget)
         self.gcra = GCRA(rate, burst)
         self.budget = DailyBudget(daily_budget)
         self.epoch = epoch
+        self.boot = boot
         self.learned = b""
+        self.measure = Measure()
         self.now = -inf
         self.wall = 0.0
 
     def dump(self) -> bytes:
         """Return the state as bytes."""
-        gcra, budget = self.gcra, self.budget
+        gcra, budget, measure = self.gcra, self.budget, self.measure
         exhausted_until = None if budget.exhausted_until is None else budget.exhausted_until.timestamp()
         pace = (gcra.rate, gcra.burst, gcra.full_at, gcra.paused_until)
         day = (budget.date.toordinal(), budget.began, budget.used, exhausted_until)
+        measured = (measure.began, measure.second, measure.before, measure.lately)
         # The same fields in the same order as `load` takes, and no names: it is written at each operation.
-        return _encode((self.parameters, pace, day, self.epoch, self.now, self.learned))
+        fields = (self.parameters, pace, day, self.epoch, self.now, self.learned, measured, self.boot)
+        return _encode(fields)
 
     @classmethod
     def load(cls, state: bytes) -> Ledger:
         """Return the ledger of a state that `dump` has returned."""
-        parameters, pace, day, epoch, now, learned = _decode(state)
-        ledger = cls(*parameters, epoch)
+        parameters, pace, day, epoch, now, learned, measured, boot = _decode(state)
+        ledger = cls(*parameters, epoch, boot)
         ledger.gcra.rate, ledger.gcra.burst, ledger.gcra.full_at, ledger.gcra.paused_until = pace
         ordinal, ledger.budget.began, ledger.budget.used, exhausted_until = day
         ledger.budget.date = date.fromordinal(ordinal)
         ledger.budget.exhausted_until = None if exhausted_until is None else wall_time(exhausted_until)
+        measure = ledger.measure
+        measure.began, measure.second, measure.before, measure.lately = measured
         ledger.now, ledger.learned = now, learned
         return ledger
 
-    def restart(self) -> None:
-        """Forget what was on a clock that has started over, as at a reboot; the day's spending stays."""
+    def restart(self, boot: str) -> None:
+        """Drop what was on the clock of an earlier boot; the day's spending stays."""
         self.gcra.full_at = self.gcra.paused_until = self.budget.began = self.now = -inf
+        self.measure = Measure()
+        self.boot = boot
         self.epoch += 1
 
     def configure(self, rate: float | None, burst: float, daily_budget: float | None) -> None:
-        """Put other parameters in force. A learned rate is kept if it is still to be learned."""
-        # A given rate on either side: what was learned is of no use to it, or not known to it.
+        """Apply other parameters. A learned rate is kept if it is still to be learned."""
         if rate is not None or self.parameters[0] is not None:
             self.learned = b""
             self.set_rate(rate, burst)
@@ -121,58 +147,54 @@ class Ledger:
         self.budget.budget = daily_budget
 
     def at(self, now: float, wall: float) -> None:
-        """Set the clock. Where it was set back, what lies ahead moves with it: nobody waits for so long."""
+        """Set the clock. If it was set back, bookings and pauses move with it, so that no wait is longer."""
         if (step := self.now - now) > SET_BACK:
             self.gcra.full_at -= step
             self.gcra.paused_until -= step
             self.budget.began -= step
+            self.measure.shift(-step)
             self.epoch += 1
             self.now = now
         self.now = max(now, self.now)
         self.wall = wall
 
-    def look(
-        self, weight: float = 1, counts: bool = True, *, granted: bool = False, moment: float = -inf
-    ) -> Booking:
-        """Return the state, as the answer to a request of `weight`."""
-        resume_at = self._resume_at(weight) if counts and not granted else None
-        return Booking(
-            granted,
-            moment,
-            self.gcra.full_at,
-            self.epoch,
-            self.now,
-            self.wall,
-            resume_at,
-            self.gcra.rate,
-            self.gcra.burst,
-            self.budget.budget,
-            self.gcra.held(self.now),
-            self.gcra.paused_until,
-            self.budget.spent(self._day),
-            self.learned,
+    def state(self) -> State:
+        """Return the state."""
+        return State(
+            now=self.now,
+            wall=self.wall,
+            rate=self.gcra.rate,
+            burst=self.gcra.burst,
+            daily_budget=self.budget.budget,
+            learns=self.parameters[0] is None,
+            level=self.gcra.held(self.now),
+            paused_until=self.gcra.paused_until,
+            spent=self.budget.spent(self._day),
+            resume_at=self._resume_at(1),
+            learned=self.learned,
+            measure=self.measure,
         )
 
     def reserve(self, weight: float, counts: bool) -> Booking:
         """Book the next free moment, and grant it if that is now. A used-up allowance has no moments."""
-        if counts and self._resume_at(weight) is not None:
-            return self.look(weight, counts)
+        if counts and (resume_at := self._resume_at(weight)) is not None:
+            return self._booking(resume_at=resume_at)
         # Spent already, though it is granted later: the next booking gets the moment after this one.
         moment = max(self.now, self.gcra.moment(weight))
         self.gcra.spend(weight, moment)
         if moment <= self.now + EPSILON:
             return self._grant(weight, counts, moment)
-        return self.look(weight, counts, moment=moment)
+        return self._booking(moment=moment)
 
     def confirm(self, booked: Booking, weight: float, counts: bool) -> Booking:
-        """Turn a booking into a grant, now that its moment has come, or into another booking.
+        """Turn a booking whose moment has come into a grant, or into another booking.
 
-        A moment is missed when the next one is due: granted all the same, those who were late together
-        would go together.
+        A moment is missed when the next one is due: if missed moments were granted, late processes would
+        send together.
         """
-        if counts and self._resume_at(weight) is not None:
+        if counts and (resume_at := self._resume_at(weight)) is not None:
             self.cancel(booked, weight)
-            return self.look(weight, counts)
+            return self._booking(resume_at=resume_at)
         rate = self.gcra.rate
         if booked.epoch != self.epoch or (
             # What float arithmetic loses is no delay: at the size of Unix time a part of a microsecond.
@@ -180,22 +202,25 @@ class Ledger:
         ):
             return self.reserve(weight, counts)
         if rate is not None and booked.moment > self.now + EPSILON:
-            return self.look(weight, counts, moment=booked.moment)._replace(end=booked.end)
+            return booked
         return self._grant(weight, counts, self.now)
 
     def cancel(self, booked: Booking, weight: float) -> None:
-        """Return a booking. Only the last one can be: those that stand behind it keep their moments."""
-        # Else somebody has booked behind it: the moment is lost, and no one waits longer for it.
+        """Return a booking if it is the last one: those behind it keep their moments."""
         if booked.epoch == self.epoch and booked.end == self.gcra.full_at:
             self.gcra.give_back(weight)
 
     def give_back(self, weight: float, counts: bool, granted_at: float) -> None:
-        """Undo a grant. Its place in the pace is free again unless moments to come are booked already."""
-        # In debt means that somebody has booked; a moment given back before theirs would be granted twice.
+        """Undo a grant. Its place in the pace is free again unless later moments are booked already."""
+        # In debt, moments are booked; one given back before them would be granted twice.
         if self.gcra.held(self.now) > -0.001:
             self.gcra.give_back(weight)
         if counts:
             self.budget.unspend(weight, granted_at)
+
+    def unspend(self, weight: float, granted_at: float) -> None:
+        """Take a grant off the day's spending; its place in the pace stays used."""
+        self.budget.unspend(weight, granted_at)
 
     def pause(self, seconds: float) -> None:
         """Grant nothing for `seconds`. A pause is only ever lengthened."""
@@ -206,13 +231,25 @@ class Ledger:
         if self.gcra.rate is None:
             self.gcra.paused_until = until
         else:
-            # What is booked is void, and so is what it took from the bucket.
+            # Bookings are void, and so is what they took from the bucket.
             self.gcra.full_at = min(self.gcra.full_at, self.now + self.gcra.burst / self.gcra.rate)
             self.gcra.pause(self.now, until)
 
     def exhaust(self, seconds: float) -> None:
         """Grant nothing that counts for `seconds`. This is only ever lengthened."""
         self.budget.exhaust(wall_time(self.wall + seconds))
+
+    def learn(self, known: bytes, learned: bytes, rate: float | None, pause: float) -> bool:
+        """Replace the learned state and rate and pause, unless another process has changed the state.
+
+        One operation: a request granted between a decrease and its pause would be refused as a new event.
+        """
+        if self.learned != known:
+            return False
+        self.learned = learned
+        self.set_rate(rate, self.gcra.burst)
+        self.pause(pause)
+        return True
 
     def set_rate(self, rate: float | None, burst: float) -> None:
         """Continue with another rate and burst."""
@@ -221,9 +258,18 @@ class Ledger:
         else:
             self.gcra.change(self.now, rate, burst)
 
-    def spend(self, weight: float, counted: float) -> None:
-        """Record what was granted without a booking, `counted` of it from the day's allowance."""
-        self.gcra.spend(weight, self.now)
+    def spend(self, weight: float, counted: float, seconds: float) -> None:
+        """Record what was granted without bookings in the last `seconds`, `counted` of it from the allowance.
+
+        The pace is charged what exceeds its rate, at most until the next grant is one burst's time away: the
+        rest was earned in those seconds.
+        """
+        gcra = self.gcra
+        if gcra.rate is not None:
+            charged = min(gcra.burst, max(0.0, weight - gcra.rate * seconds))
+            begin = max(self.now, gcra.paused_until)
+            furthest = begin + (2 * gcra.burst - 1) / gcra.rate
+            gcra.full_at = max(gcra.full_at, min(max(gcra.full_at, self.now) + charged / gcra.rate, furthest))
         if counted:
             self.budget.spend(counted, self._day, self.now)
 
@@ -231,10 +277,19 @@ class Ledger:
     def _day(self) -> datetime:
         return wall_time(self.wall)
 
+    def _booking(
+        self, *, granted: bool = False, moment: float = -inf, resume_at: float | None = None
+    ) -> Booking:
+        return Booking(
+            granted=granted, moment=moment, end=self.gcra.full_at, epoch=self.epoch, resume_at=resume_at
+        )
+
     def _grant(self, weight: float, counts: bool, moment: float) -> Booking:
+        if self.gcra.rate is None:
+            self.measure.granted(weight, self.now)
         if counts:
             self.budget.spend(weight, self._day, self.now)
-        return self.look(weight, counts, granted=True, moment=moment)
+        return self._booking(granted=True, moment=moment)
 
     def _resume_at(self, weight: float) -> float | None:
         resume_at = self.budget.resume_at(weight, self._day)

@@ -1,9 +1,9 @@
-"""A bucket shared by machines: its state is in a Redis server, by whose clock all of them go.
+"""A bucket shared by machines: its state is in a Redis server, whose clock all of them use.
 
-`_SCRIPT` is `asyncfin.pacing.ledger` in Lua: the server runs it whole, so that an operation needs no lock.
+`_SCRIPT` is `asyncfin.pacing.ledger` in Lua: the server runs it atomically, so an operation needs no lock.
 Times in it are whole microseconds, sent as text: Redis cuts numbers in replies to integers, and Lua's own
-conversion keeps 14 digits. The learned rate has a key of its own: it is changed here, in Python, and
-replaced there unless somebody else has done so meanwhile.
+conversion keeps 14 digits. The learned rate has a separate key: it is changed here, in Python, and replaced
+there unless another process has replaced it in between.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from attrs import evolve
+
 from asyncfin import checks
 from asyncfin.clock import utc_now
 from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.pacing.booking import SharedBucket, Store
 from asyncfin.pacing.bucket import Bucket, check_rate, check_size
-from asyncfin.pacing.ledger import EPSILON, LATE, Booking
+from asyncfin.pacing.ledger import EPSILON, LATE, Booking, Ledger, State
+from asyncfin.pacing.pace import Measure
 from asyncfin.redis import RedisClients, unless_silent
-from asyncfin.tasks import SingleFlight
+from asyncfin.tasks import SingleFlight, cancel_and_wait
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-# A server that is silent for so long, in seconds, is away.
+# A server that is silent for this long, in seconds, is away.
 _SILENT = 0.5
-# With a fallback, it is not asked again for this long.
+# With a fallback, it is not contacted for this long.
 _AWAY = 2.0
-# Except for what the others have to know.
-_ANNOUNCED = ("pause", "exhaust")
+# Where the reply has the parameters that were replaced.
+_NOTE = 5
 
 _log = logging.getLogger("asyncfin")
 
@@ -52,7 +55,7 @@ local function exact(value)
   return string.format('%.17g', value)
 end
 
--- The clock is the server's, unless a test hands one in.
+-- The clock is the server's, or a test's.
 local now = number(ARGV[4])
 if now == nil then
   local time = redis.call('TIME')
@@ -61,30 +64,44 @@ end
 local wall = now
 
 local v = redis.call('HMGET', key, 'given_rate', 'given_budget', 'rate', 'burst', 'full_at', 'paused_until',
-  'epoch', 'date', 'began', 'spent', 'exhausted_until', 'version', 'now', 'given_burst')
+  'epoch', 'date', 'began', 'spent', 'exhausted_until', 'version', 'now', 'given_burst', 'generation',
+  'inherited', 'measure_began', 'measure_second', 'measure_before', 'measure_lately')
 local given_rate, given_budget, rate, burst = number(v[1]), number(v[2]), number(v[3]), number(v[4])
 local full_at, paused_until, epoch = number(v[5]) or 0, number(v[6]) or 0, number(v[7])
 local date, began, spent = number(v[8]) or 0, number(v[9]) or 0, number(v[10]) or 0
 local exhausted_until, version, given_burst = number(v[11]), number(v[12]) or 0, number(v[14])
+local generation, inherited = number(v[15]), number(v[16]) or 0
+local measure_began, measure_second = number(v[17]), number(v[18])
+local measure_before, measure_lately = number(v[19]) or 0, number(v[20]) or 0
 local step = (number(v[13]) or 0) - now
 if step > SET_BACK then
   full_at, paused_until, began, epoch = full_at - step, paused_until - step, began - step, epoch + 1
+  if measure_second then
+    measure_began, measure_second = measure_began - step, measure_second - step
+  end
 elseif step > 0 then
   now = now + step
 end
 
--- What the caller last saw: its parameters, version, date, spent, exhausted_until.
+-- What the caller last saw: its parameters, version, date, spent, exhausted_until, generation.
 local seen_version, seen_date = tonumber(ARGV[8]), tonumber(ARGV[9])
-local seen_spent, seen_exhausted = tonumber(ARGV[10]), number(ARGV[11])
+local seen_spent, seen_exhausted, seen_generation = tonumber(ARGV[10]), number(ARGV[11]), number(ARGV[12])
 if epoch == nil then
   given_rate, given_burst, given_budget = number(ARGV[5]), number(ARGV[6]), number(ARGV[7])
-  rate, burst, epoch = given_rate, given_burst, now
+  rate, burst, epoch, generation = given_rate, given_burst, now, now
 end
-if version < seen_version then  -- the server has lost its state, or is back from an older one
-  if seen_date > date then date, began, spent = seen_date, 0, seen_spent
-  elseif seen_date == date then spent = math.max(spent, seen_spent) end
+-- The server has lost its state since, or has an older one. A new generation begins: it inherits the most
+-- that any process saw spent in the one before, and its own spending is added to that.
+if seen_generation == generation and version < seen_version then
+  generation, inherited = now, spent
+end
+if seen_generation and seen_generation ~= generation then
+  if seen_date > date then date, began, spent, inherited = seen_date, 0, 0, 0 end
+  if seen_date == date and seen_spent > inherited then
+    spent, inherited = spent + seen_spent - inherited, seen_spent
+  end
   if seen_exhausted then exhausted_until = math.max(exhausted_until or 0, seen_exhausted) end
-  version = seen_version
+  version = math.max(version, seen_version)
 end
 
 -- From here on as in DailyBudget, GCRA and Ledger, under their names.
@@ -101,8 +118,19 @@ local function resume_at(weight)
   if given_budget == nil or spent_today() + weight <= given_budget then return exhausted_until end
   return math.max((today() + 1) * DAY, exhausted_until or 0)
 end
+local function measure(weight)
+  if measure_second == nil or now - measure_second >= 1000000 then
+    if measure_second and now - measure_second < 2000000 then
+      measure_began, measure_before = measure_second, measure_lately
+    else
+      measure_began, measure_before = now, 0
+    end
+    measure_second, measure_lately = now, 0
+  end
+  measure_lately = measure_lately + weight
+end
 local function spend_day(weight)
-  if today() ~= date then date, began, spent = today(), now, 0 end
+  if today() ~= date then date, began, spent, inherited = today(), now, 0, 0 end
   spent = spent + weight
 end
 local function unspend_day(weight, at) if at >= began then spent = math.max(0, spent - weight) end end
@@ -130,8 +158,9 @@ local function set_rate(new_rate, new_burst)
 end
 
 local granted, moment, finish, resume, note = 0, 0, nil, nil, ''
-local weight, counts = number(ARGV[12]), ARGV[13] == '1'
+local weight, counts = number(ARGV[13]), ARGV[14] == '1'
 local function grant(at)
+  if rate == nil then measure(weight) end
   if counts then spend_day(weight) end
   granted, moment = 1, at
 end
@@ -148,10 +177,22 @@ local function cancel(booked_end, booked_epoch)
   if booked_epoch == epoch and booked_end == full_at then gcra_give_back(weight) end
 end
 
+local function pause(time)
+  local till = now + time
+  if till > math.max(now, paused_until) then
+    epoch = epoch + 1
+    if rate ~= nil then
+      full_at = math.min(full_at, now + round(burst / rate * 1000000))
+      full_at = math.max(full_at, till + round((burst - 1) / rate * 1000000))
+    end
+    paused_until = till
+  end
+end
+
 if op == 'reserve' then
   reserve()
 elseif op == 'confirm' then
-  local booked_moment, booked_end, booked_epoch = tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])
+  local booked_moment, booked_end, booked_epoch = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17])
   if counts then resume = resume_at(weight) end
   if resume then
     cancel(booked_end, booked_epoch)
@@ -164,28 +205,24 @@ elseif op == 'confirm' then
     grant(now)
   end
 elseif op == 'cancel' then
-  cancel(tonumber(ARGV[15]), tonumber(ARGV[16]))
+  cancel(tonumber(ARGV[16]), tonumber(ARGV[17]))
 elseif op == 'give_back' then
   if held(now) > -0.001 then gcra_give_back(weight) end
-  if counts then unspend_day(weight, tonumber(ARGV[14])) end
+  if counts then unspend_day(weight, tonumber(ARGV[15])) end
 elseif op == 'unspend' then
-  unspend_day(weight, tonumber(ARGV[14]))
+  unspend_day(weight, tonumber(ARGV[15]))
 elseif op == 'pause' then
-  local till = now + tonumber(ARGV[14])
-  if till > math.max(now, paused_until) then
-    epoch = epoch + 1
-    if rate ~= nil then
-      full_at = math.min(full_at, now + round(burst / rate * 1000000))
-      full_at = math.max(full_at, till + round((burst - 1) / rate * 1000000))
-    end
-    paused_until = till
-  end
+  pause(tonumber(ARGV[15]))
 elseif op == 'exhaust' then
-  local till = wall + tonumber(ARGV[14])
+  local till = wall + tonumber(ARGV[15])
   exhausted_until = math.max(till, exhausted_until or till)
-elseif op == 'spend' then  -- weight, and how much of it counts
-  gcra_spend(weight, now)
-  if tonumber(ARGV[14]) > 0 then spend_day(tonumber(ARGV[14])) end
+elseif op == 'spend' then  -- weight, how much of it counts, and the time in which it was granted
+  if rate ~= nil then
+    local charged = math.min(burst, math.max(0, weight - rate * tonumber(ARGV[16]) / 1000000))
+    local furthest = math.max(now, paused_until) + round((2 * burst - 1) / rate * 1000000)
+    full_at = math.max(full_at, math.min(math.max(full_at, now) + cost(charged), furthest))
+  end
+  if tonumber(ARGV[15]) > 0 then spend_day(tonumber(ARGV[15])) end
 elseif op == 'configure' then
   local new_rate, new_burst, new_budget = number(ARGV[5]), number(ARGV[6]), number(ARGV[7])
   if new_rate ~= given_rate or new_burst ~= given_burst or new_budget ~= given_budget then
@@ -199,33 +236,38 @@ elseif op == 'configure' then
     given_rate, given_burst, given_budget = new_rate, new_burst, new_budget
   end
 elseif op == 'learn' then
-  if (redis.call('GET', learned_key) or '') == ARGV[14] then
-    redis.call('SET', learned_key, ARGV[15], 'EX', 604800)
-    set_rate(number(ARGV[16]), burst)
+  if (redis.call('GET', learned_key) or '') == ARGV[15] then
+    redis.call('SET', learned_key, ARGV[16], 'EX', 604800)
+    set_rate(number(ARGV[17]), burst)
+    pause(tonumber(ARGV[18]))
   end
 end
 
--- The other operations only report the state, as to a request of weight 1.
-if op ~= 'reserve' and op ~= 'confirm' then resume = resume_at(1) end
-version = version + 1
-redis.call('HSET', key, 'given_rate', exact(given_rate), 'given_burst', exact(given_burst),
-  'given_budget', exact(given_budget), 'rate', exact(rate), 'burst', exact(burst), 'full_at', text(full_at),
-  'paused_until', text(paused_until), 'epoch', text(epoch), 'date', text(date), 'began', text(began),
-  'spent', exact(spent), 'exhausted_until', text(exhausted_until), 'version', text(version),
-  'now', text(now))
--- A bucket that nobody has used for a week is forgotten.
-redis.call('EXPIRE', key, 604800)
-return {text(granted), text(moment), text(finish or full_at), text(epoch), text(now), text(resume),
-  exact(rate), exact(burst), exact(given_budget), exact(held(now)), text(paused_until), exact(spent_today()),
-  text(version),
-  text(today()), text(exhausted_until), redis.call('GET', learned_key) or '', note, text(wall)}
+local open_at = resume_at(1)
+if op ~= 'look' then
+  version = version + 1
+  redis.call('HSET', key, 'given_rate', exact(given_rate), 'given_burst', exact(given_burst),
+    'given_budget', exact(given_budget), 'rate', exact(rate), 'burst', exact(burst), 'full_at', text(full_at),
+    'paused_until', text(paused_until), 'epoch', text(epoch), 'date', text(date), 'began', text(began),
+    'spent', exact(spent), 'exhausted_until', text(exhausted_until), 'version', text(version),
+    'now', text(now), 'generation', text(generation), 'inherited', exact(inherited),
+    'measure_began', text(measure_began), 'measure_second', text(measure_second),
+    'measure_before', exact(measure_before), 'measure_lately', exact(measure_lately))
+  -- A bucket that was not used for a week is dropped.
+  redis.call('EXPIRE', key, 604800)
+end
+return {text(granted), text(moment), text(finish or full_at), text(epoch), text(resume), note, text(version),
+  text(today()), exact(spent_today()), text(exhausted_until), text(generation), text(now), text(wall),
+  exact(rate), exact(burst), exact(given_budget), exact(given_rate), exact(held(now)), text(paused_until),
+  text(open_at), redis.call('GET', learned_key) or '', text(measure_began), text(measure_second),
+  exact(measure_before), exact(measure_lately)}
 """
 
 
 class RedisBucket(SharedBucket):
-    """Paces the requests of all processes, on however many machines, that name the same account.
+    """Paces the requests of all processes, on any number of machines, that name the same account.
 
-    It gives what `FileBucket` gives, by the clock of the Redis server.
+    It promises what `FileBucket` promises, by the clock of the Redis server.
 
     Args:
         redis: the URL of the server, or a `redis.asyncio.Redis`, which stays open when the bucket is closed.
@@ -234,8 +276,9 @@ class RedisBucket(SharedBucket):
         burst: as in `FileBucket`.
         daily_budget: as in `FileBucket`.
         fallback: the bucket that paces this process while the server does not respond within half a second.
-            The server is tried again after 2 seconds, and what the fallback has granted is booked when it
-            responds. None: waiting requests get a BucketUnavailableError, and nothing is sent.
+            The server is retried in the background every 2 seconds. When it responds, what the fallback has
+            granted is charged: to the day in full, to the pace less what was earned during the outage, and at
+            most one burst. None: waiting requests get a BucketUnavailableError, and nothing is sent.
 
     Raises:
         ArgumentError: an argument is not as described.
@@ -288,120 +331,243 @@ class RedisStore(Store):
         self._microseconds = microseconds
         self._script: Any = None
         self._started = False
-        self._version, self._date, self._spent, self._exhausted = "0", "0", "0", ""
-        rate, burst, daily_budget = parameters
-        # Before the first reply: what the parameters say, and an epoch that no booking has.
-        self._last = Booking(
-            False, 0.0, 0.0, -1, 0.0, 0.0, None, rate, burst, daily_budget, burst, 0.0, 0.0, b""
-        )  # fmt: skip
-        self._away_until = -inf
-        # What the fallback has granted, and how much of it counts: not booked yet.
+        # Version, date, spent, exhausted_until and generation as this process last saw them stored: texts,
+        # which go back unchanged, so no rounding adds up.
+        self._seen: tuple[str, ...] = ("0", "0", "0", "", "")
+        self._state: State | None = None
+        # Loop time at which the server stopped responding; None: it responds.
+        self._away_since: float | None = None
+        self._retry_at = -inf
+        self._retrying: asyncio.Task[None] | None = None
+        # What the fallback has granted and is not booked yet, and how much of it counts.
         self._owed, self._owed_counted = 0.0, 0.0
         self._catching_up: SingleFlight[None, None] = SingleFlight()
 
-    async def reserve(self, weight: float, counts: bool) -> Booking:
+    async def reserve(self, weight: float, counts: bool) -> tuple[Booking, State]:
         return await self._or_fallback("reserve", weight, counts)
 
-    async def confirm(self, booked: Booking, weight: float, counts: bool) -> Booking:
+    async def confirm(self, booked: Booking, weight: float, counts: bool) -> tuple[Booking, State]:
         return await self._or_fallback("confirm", weight, counts, *_of(booked))
 
-    async def cancel(self, booked: Booking, weight: float) -> Booking:
-        return await self._ask("cancel", weight, False, *_of(booked))
+    async def cancel(self, booked: Booking, weight: float) -> State:
+        return await self._request("cancel", weight, False, *_of(booked))
 
-    async def give_back(self, weight: float, counts: bool, granted_at: float) -> Booking:
-        return await self._ask("give_back", weight, counts, _micros(granted_at))
+    async def give_back(self, weight: float, counts: bool, moment: float | None) -> State:
+        if self._settle(moment, weight, weight if counts else 0.0):
+            return self._stale()
+        return await self._request("give_back", weight, counts, _micros(moment or 0.0))
 
-    async def unspend(self, weight: float, granted_at: float) -> Booking:
-        return await self._ask("unspend", weight, True, _micros(granted_at))
+    async def unspend(self, weight: float, moment: float | None) -> State:
+        if self._settle(moment, 0.0, weight):
+            return self._stale()
+        return await self._request("unspend", weight, True, _micros(moment or 0.0))
 
-    async def look(self) -> Booking:
-        return await self._ask("look")
+    async def look(self, *, now: bool = False) -> State:
+        return await self._request("look", now=now)
 
-    async def pause(self, seconds: float) -> Booking:
+    async def inspect(self) -> State:
+        return (await self._run("look", "1.0", "1"))[1]
+
+    async def pause(self, seconds: float) -> State:
+        await self._pause_fallback(seconds)
+        return await self._request("pause", 1, True, _micros(seconds), now=True)
+
+    async def exhaust(self, seconds: float) -> State:
+        if self._fallback is not None:
+            await self._fallback.exhaust(seconds)
+        return await self._request("exhaust", 1, True, _micros(min(seconds, 1e9)), now=True)
+
+    async def learn(self, known: bytes, learned: bytes, rate: float | None, pause: float) -> State | None:
+        given = "" if rate is None else repr(rate)
+        state = await self._request("learn", 1, True, _text(known), _text(learned), given, _micros(pause))
+        if state.stale:
+            return state
+        if state.learned != learned:
+            return None
+        if pause:
+            await self._pause_fallback(pause)
+        return state
+
+    async def aclose(self) -> None:
+        if self._retrying is not None and self._retrying.get_loop() is asyncio.get_running_loop():
+            await cancel_and_wait([self._retrying])
+        await self._clients.aclose()
+
+    def unbooked(self, loop_time: float) -> tuple[float, float]:
+        debt = 0.0
+        if self._state is not None and self._state.rate is not None and self._away_since is not None:
+            earned = self._state.rate * (loop_time - self._away_since)
+            debt = min(self._state.burst, max(0.0, self._owed - earned))
+        return debt, self._owed_counted
+
+    async def _pause_fallback(self, seconds: float) -> None:
         if self._fallback is not None:
             now = asyncio.get_running_loop().time()
             await self._fallback.refused(sent_at=now, retry_after=seconds)
-        return await self._ask("pause", 1, True, _micros(seconds))
 
-    async def exhaust(self, seconds: float) -> Booking:
-        if self._fallback is not None:
-            await self._fallback.exhaust(seconds)
-        return await self._ask("exhaust", 1, True, _micros(min(seconds, 1e9)))
+    def _settle(self, moment: float | None, weight: float, counted: float) -> bool:
+        """Take a fallback's grant off what is owed; return False if it was not a fallback's, or is booked."""
+        if moment is not None or not self._owed:
+            return False
+        self._owed = max(0.0, self._owed - weight)
+        self._owed_counted = max(0.0, self._owed_counted - counted)
+        return True
 
-    async def learn(self, known: bytes, learned: bytes, rate: float | None) -> Booking | None:
-        given = "" if rate is None else repr(rate)
-        booking = await self._ask("learn", 1, True, _text(known), _text(learned), given)
-        return booking if booking.stale or booking.learned == learned else None
-
-    async def aclose(self) -> None:
-        await self._clients.aclose()
-
-    async def _or_fallback(self, op: str, weight: float, counts: bool, *arguments: str) -> Booking:
-        booking = await self._ask(op, weight, counts, *arguments)
-        if not booking.stale:
-            return booking
+    async def _or_fallback(
+        self, op: str, weight: float, counts: bool, *arguments: str
+    ) -> tuple[Booking, State]:
+        if await self._reachable():
+            try:
+                return await self._run(op, repr(float(weight)), "1" if counts else "0", *arguments)
+            except BucketUnavailableError as error:
+                self._begin_outage(error)
         assert self._fallback is not None
+        booking = Booking(granted=True, moment=0.0, end=0.0, epoch=-1, resume_at=None)
         try:
             await self._fallback.acquire(weight, counts=counts)
         except AllowanceExhaustedError as error:
             wall = (error.at or utc_now()).timestamp()
-            return booking._replace(resume_at=error.resume_at.timestamp(), wall=wall)
-        # Booked on the server when it is back, so that a day's spending counts what the fallback has granted.
+            resume_at = error.resume_at.timestamp()
+            return evolve(booking, granted=False, resume_at=resume_at), evolve(self._stale(), wall=wall)
+        # Booked on the server when it responds again, so that the day's spending counts it.
         self._owed += weight
         self._owed_counted += weight if counts else 0.0
-        return booking._replace(granted=True)
+        return booking, self._stale()
 
-    async def _ask(self, op: str, weight: float = 1, counts: bool = True, *arguments: str) -> Booking:
+    async def _request(
+        self, op: str, weight: float = 1, counts: bool = True, *arguments: str, now: bool = False
+    ) -> State:
         """Run one operation on the server; if it is away, and there is a fallback, return a stale state."""
-        loop = asyncio.get_running_loop()
-        if self._fallback is None or loop.time() >= self._away_until or op in _ANNOUNCED:
+        if await self._reachable(now=now):
             try:
-                if self._owed or not self._started:
-                    await self._catching_up.share(None, self._catch_up)
-                booking, _ = await self._run(op, repr(float(weight)), "1" if counts else "0", *arguments)
-                return booking
+                return (await self._run(op, repr(float(weight)), "1" if counts else "0", *arguments))[1]
             except BucketUnavailableError as error:
-                if self._fallback is None:
-                    raise
-                _log.warning("%s: the fallback paces for now", error)
-                self._away_until = loop.time() + _AWAY
-        return self._last._replace(granted=False, resume_at=None, stale=True)
+                self._begin_outage(error)
+        return self._stale()
+
+    async def _reachable(self, *, now: bool = False) -> bool:
+        """Return whether to send an operation to the server.
+
+        Args:
+            now: retry if it was away, for what the other processes have to know.
+
+        Raises:
+            BucketUnavailableError: it is away, and there is no fallback.
+        """
+        loop = asyncio.get_running_loop()
+        if self._away_since is not None and not now:
+            # Retried in the background: no request waits for it.
+            if loop.time() >= self._retry_at and (self._retrying is None or self._retrying.done()):
+                self._retrying = loop.create_task(self._retry())
+            return False
+        if not self._started or self._owed or self._away_since is not None:
+            try:
+                await self._catching_up.share(None, self._catch_up)
+            except BucketUnavailableError as error:
+                self._begin_outage(error)
+                return False
+        return True
+
+    def _begin_outage(self, error: BucketUnavailableError) -> None:
+        """Let the fallback pace from now on, or raise the error."""
+        if self._fallback is None:
+            raise error
+        now = asyncio.get_running_loop().time()
+        self._retry_at = now + _AWAY
+        if self._away_since is None:
+            _log.warning("%s: the fallback paces for now", error)
+            self._away_since = now
+
+    async def _retry(self) -> None:
+        try:
+            await self._catching_up.share(None, self._catch_up)
+        except BucketUnavailableError as error:
+            self._begin_outage(error)
 
     async def _catch_up(self) -> None:
-        """Put the parameters in force, and book what the fallback has granted."""
+        """Apply the parameters and book what the fallback has granted: the server responds again."""
         if not self._started:
-            _, note = await self._run("configure")
-            self._started = True
-            # The first one finds nothing there: that is no change to warn of.
-            if note and note != "(, , )":
-                _log.warning(
-                    "%s: (rate, burst, daily_budget) were %s and are %r now, as the last to start has them",
-                    self._keys[0],
-                    note,
-                    self._parameters,
-                )
-        if self._owed:
-            owed, counted = self._owed, self._owed_counted
-            await self._run("spend", repr(owed), "0", repr(counted))
-            self._owed -= owed
-            self._owed_counted -= counted
+            await self._configure()
+        seconds = 0.0 if self._away_since is None else asyncio.get_running_loop().time() - self._away_since
+        owed, counted = self._owed, self._owed_counted
+        # Also without debts: it finds out whether the server responds.
+        await self._run("spend", repr(owed), "0", repr(counted), _micros(seconds))
+        self._owed -= owed
+        self._owed_counted -= counted
+        self._away_since = None
 
-    async def _run(self, op: str, *arguments: str) -> tuple[Booking, str]:
+    async def _configure(self) -> None:
+        reply = await self._reply("configure", "1.0", "1")
+        note, self._started = reply[_NOTE], True
+        # The first process finds nothing there: no change to warn of.
+        if note and note != "(, , )":
+            _log.warning(
+                "%s: (rate, burst, daily_budget) were %s and are now %r, from the last process to start",
+                self._keys[0],
+                note,
+                self._parameters,
+            )
+
+    def _stale(self) -> State:
+        """Return the last known state; before the first response, that of the parameters."""
+        if self._state is None:
+            unused = Ledger(*self._parameters, epoch=-1)
+            unused.at(0.0, 0.0)
+            return evolve(unused.state(), stale=True)
+        return evolve(self._state, stale=True, resume_at=None)
+
+    async def _run(self, op: str, *arguments: str) -> tuple[Booking, State]:
+        reply = await self._reply(op, *arguments)
+        (
+            granted, moment, end, epoch, resume_at, _, *seen, now, wall, rate, burst, daily_budget,
+            given_rate, level, paused_until, exhausted_until, learned, began, second, before, lately,
+        ) = reply  # fmt: skip
+        # What a look computes is not stored.
+        known_version, *_, known_generation = self._seen
+        if op != "look" and (seen[-1] != known_generation or int(seen[0]) > int(known_version)):
+            self._seen = tuple(seen)
+        booking = Booking(
+            granted=granted == "1",
+            moment=int(moment) / 1e6,
+            end=int(end),
+            epoch=int(epoch),
+            resume_at=_seconds(resume_at),
+        )
+        measure = Measure()
+        if second:
+            measure.began, measure.second = int(began) / 1e6, int(second) / 1e6
+            measure.before, measure.lately = float(before), float(lately)
+        self._state = State(
+            now=int(now) / 1e6,
+            wall=int(wall) / 1e6,
+            rate=float(rate) if rate else None,
+            burst=float(burst),
+            daily_budget=float(daily_budget) if daily_budget else None,
+            learns=not given_rate,
+            level=float(level),
+            paused_until=int(paused_until) / 1e6,
+            spent=float(seen[2]),
+            resume_at=_seconds(exhausted_until),
+            learned=b64decode(learned),
+            measure=measure,
+        )
+        return booking, self._state
+
+    async def _reply(self, op: str, *arguments: str) -> list[str]:
         from redis.exceptions import ConnectionError as RedisConnectionError, RedisError, ResponseError
 
-        rate, burst, daily_budget = self._parameters
         now = "" if self._microseconds is None else str(self._microseconds())
         # The script is stateless: what this process last saw goes along, so that a server that has lost its
         # state learns the day's spending from it.
         sent = [op, repr(EPSILON * 1e6), repr(LATE * 1e6), now]
-        sent += ["" if each is None else repr(float(each)) for each in (rate, burst, daily_budget)]
-        sent += [self._version, self._date, self._spent, self._exhausted, *arguments]
+        sent += ["" if each is None else repr(float(each)) for each in self._parameters]
+        sent += [*self._seen, *arguments]
         try:
             async with unless_silent(_SILENT):
                 script = await self._scripted()
                 reply = await script(keys=self._keys, args=sent)
         except (RedisError, OSError, TimeoutError) as error:
-            # What the server says is shown, unless it may hold a URL with a password.
+            # What the server says is shown, unless it may contain a URL with a password.
             reason = str(error) if isinstance(error, (RedisError, TimeoutError)) else ""
             if not reason or "@" in reason or isinstance(error, RedisConnectionError):
                 reason = type(error).__name__
@@ -409,38 +575,13 @@ class RedisStore(Store):
             raise BucketUnavailableError(
                 f"the Redis server of {self._keys[0]} can't be {verb}: {reason}"
             ) from None
-        return self._read([each.decode() if isinstance(each, bytes) else each for each in reply])
+        return [each.decode() if isinstance(each, bytes) else each for each in reply]
 
     async def _scripted(self) -> Any:
         client = await self._clients.get()
         if self._script is None or self._script.registered_client is not client:
             self._script = client.register_script(_SCRIPT)
         return self._script
-
-    def _read(self, reply: list[str]) -> tuple[Booking, str]:
-        (
-            granted, moment, end, epoch, now, resume_at, rate, burst, daily_budget, level, paused_until,
-            spent, version, date, exhausted_until, learned, note, wall,
-        ) = reply  # fmt: skip
-        # Texts, as they came: they go back unchanged, so no rounding adds up.
-        self._version, self._date, self._spent, self._exhausted = version, date, spent, exhausted_until
-        self._last = Booking(
-            granted == "1",
-            int(moment) / 1e6,
-            int(end),
-            int(epoch),
-            int(now) / 1e6,
-            int(wall) / 1e6,
-            int(resume_at) / 1e6 if resume_at else None,
-            float(rate) if rate else None,
-            float(burst),
-            float(daily_budget) if daily_budget else None,
-            float(level),
-            int(paused_until) / 1e6,
-            float(spent),
-            b64decode(learned),
-        )
-        return self._last, note
 
 
 def _text(state: bytes) -> str:
@@ -449,6 +590,10 @@ def _text(state: bytes) -> str:
 
 def _micros(seconds: float) -> str:
     return str(round(seconds * 1e6))
+
+
+def _seconds(micros: str) -> float | None:
+    return int(micros) / 1e6 if micros else None
 
 
 def _of(booked: Booking) -> tuple[str, str, str]:

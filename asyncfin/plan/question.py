@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from attrs import fields, frozen
 
 from asyncfin.checks import flag, seconds
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.catalogue import PICKED, Catalogue
 from asyncfin.model.period import Exact, PeriodSelection, Resolved, check_period_selection, describe, resolve
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
@@ -86,16 +86,17 @@ class Question:
         known = catalogue.narrowed(self.select)
         if not catalogue.series or known is None or not _has_periods(catalogue, self.periods):
             return (), None
-        return catalogue.select(known), catalogue.resolve(self.periods)
+        return catalogue.matching(known), catalogue.resolve(self.periods)
 
     def missing(self, catalogue: Catalogue) -> Missing:
         """Return the ids, words and periods of the question that a catalogue does not have, by field.
 
         Periods are the labels of an `Exact`; a rule that matches no period is one text. Conditions that each
-        match some series, but none together, are one text in the field ``select``.
+        match some series, but none together, are one text in the field ``select``. A series that has no text
+        for a condition is named by its id in the condition's field.
         """
         missing = dict(catalogue.missing(self.select))
-        if not missing and not self._matches(catalogue):
+        if not has_nothing(self.select, missing) and not self._matches(catalogue):
             given = [
                 each.name
                 for each in fields(Select)
@@ -105,13 +106,33 @@ class Question:
                 missing[given[0]] = (self.select.label or self.select.name or "where",)
             elif given:
                 missing["select"] = (repr(self.select),)
+        for field, ids in catalogue.undecided(self.select).items():
+            missing[field] = (*missing.get(field, ()), *ids)
         if periods := _missing_periods(catalogue, self.periods):
             missing["periods"] = periods
         return missing
 
     def _matches(self, catalogue: Catalogue) -> bool:
         known = catalogue.narrowed(self.select)
-        return known is not None and bool(catalogue.select(known))
+        return known is not None and bool(catalogue.matching(known))
+
+
+def has_nothing(select: Select, missing: Missing) -> bool:
+    """Return whether an entity has no series of a Select, given what `Question.missing` returned for it.
+
+    That is so if it has none of the ids or words of a field, or if no series meets all conditions. Missing
+    periods do not count.
+    """
+    return any(
+        name in ("label", "where", "select", "scope_group_ids") or len(names) == _given(select, name)
+        for name, names in missing.items()
+        if name != "periods"
+    )
+
+
+def _given(select: Select, name: str) -> int:
+    """Return how many ids or words a field of a Select contains."""
+    return len(set(getattr(select, "picked" if name == PICKED else name)))
 
 
 def _has_periods(catalogue: Catalogue, periods: PeriodSelection) -> bool:

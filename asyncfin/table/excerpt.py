@@ -13,9 +13,8 @@ from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
 from asyncfin.model.words import counted
+from asyncfin.table import notes
 from asyncfin.table.grid import Grid
-
-GAP = "·"
 
 
 @frozen(eq=False)
@@ -24,6 +23,10 @@ class Row:
 
     grid: Grid
     series: CatalogueSeries
+
+    @property
+    def label(self) -> str:
+        return self.series.label.strip() or self.series.metric_id
 
     def observed(self) -> set[Period]:
         """Return the periods in which the series has a value."""
@@ -88,7 +91,7 @@ def names_of(rows: Sequence[Row], *, group_names: bool = False) -> Names:
     columns = {
         "entity": _entities(rows),
         "values": [row.grid.value_version for row in rows],
-        "series": [row.series.label.strip() or row.series.metric_id for row in rows],
+        "series": [row.label for row in rows],
         "scopes": [row.grid.path_names(row.series) for row in rows],
         "group": [
             row.grid.catalogue.by_group[row.series.reporting_group_id].name
@@ -142,6 +145,7 @@ class Excerpt:
         sections: years, quarters, half years, nine months, other durations; none without series.
         series: the number of series.
         periods: the number of periods.
+        grids: the panels.
         unused: the number of periods of a duration in which no series has a value.
         cut: the number of series left out because there are too many.
         partly: how often a series is missing in one of the tables and shown in another.
@@ -150,6 +154,7 @@ class Excerpt:
     sections: tuple[Section, ...]
     series: int
     periods: int
+    grids: tuple[Grid, ...]
     unused: int
     cut: int = 0
     partly: int = 0
@@ -210,6 +215,23 @@ class Excerpt:
             yield f"{times} left out of a table without a value in its periods{empty_hint}"
         if self.cut:
             yield f"{self.cut:,} more series not shown"
+        yield from notes.notes(self.grids, sorted(shown))
+        yield from self._descriptions()
+
+    def _descriptions(self) -> Iterator[str]:
+        """Yield the descriptions of the series that are shown, which state their units."""
+        names = self.names()
+        several = len({grid.catalogue.entity_id for grid in self.grids}) > 1
+        apart = [at for at, head in enumerate(names.heads) if head != "series"]
+        return notes.descriptions(
+            (
+                row.series.metric_id,
+                row.label,
+                row.series.description,
+                row.grid.catalogue.name if several else ", ".join(texts[at] for at in apart),
+            )
+            for row, texts in names.texts.items()
+        )
 
 
 def _series(sections: Iterable[Section]) -> set[Row]:
@@ -241,7 +263,8 @@ def excerpt(grids: Iterable[Grid], *, empty: bool = False) -> Excerpt:
         for duration in sorted(used, key=_rank)
     )
     unused = sum(period.duration_months not in used for period in periods)
-    return Excerpt(tuple(section for section in sections if section.rows), len(rows), len(periods), unused)
+    shown = tuple(section for section in sections if section.rows)
+    return Excerpt(shown, len(rows), len(periods), grids, unused)
 
 
 def _rank(duration: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from operator import attrgetter
 from asyncfin.html import Table, document
 from asyncfin.table.excerpt import Names, Section, excerpt
 from asyncfin.table.grid import Grid
+from asyncfin.table.notes import NOT_REQUESTED
 
 # Tables scroll, and ten years of quarters are still readable.
 _PERIODS = 40
@@ -27,7 +28,11 @@ def _table(section: Section, caption: str, names: Names) -> Table:
     rows = []
     for row in section.rows:
         values = row.values()
-        texts = (values[period].text if period in values else "" for period in section.periods)
+        # A gap is blank, as markup needs no sign to keep columns apart.
+        texts = (
+            values[period].text if period in values else ("" if row.grid.covers(period) else NOT_REQUESTED)
+            for period in section.periods
+        )
         rows.append([*names.texts[row], *texts])
     heads = [*names.heads, *map(attrgetter("label"), section.periods)]
     return Table(heads, rows, len(names.heads), caption)

@@ -31,6 +31,7 @@ from asyncfin.table import document, frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.gaps import described
 from asyncfin.table.grid import Grid
+from asyncfin.table.notes import contained
 from asyncfin.wire.values import series_of
 
 if TYPE_CHECKING:  # none of these is needed to import the library
@@ -520,6 +521,8 @@ class Panel:
         ]
         if gaps := described(self._grid.gap_runs):
             lines.append(gaps)
+        if paths := contained(self._grid):
+            lines.append(paths)
         if why := self.why_empty():
             lines.append(why)
         if self.anchor is not None:

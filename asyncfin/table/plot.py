@@ -20,6 +20,7 @@ from asyncfin.model.period import Period
 from asyncfin.table.excerpt import Row, names_of, rows_of
 from asyncfin.table.gaps import steps
 from asyncfin.table.grid import Grid
+from asyncfin.table.notes import descriptions, shortened
 from asyncfin.table.optional import library
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 # More lines cannot be distinguished.
-_MOST_LINES = 10
+MOST_LINES = 10
 # Of a figure in inches: of one axes, and of each of several.
 _WIDTH = 9.0
 _HEIGHT = 5.5
@@ -36,6 +37,10 @@ _STACKED_HEIGHT = 4.0
 _STACKED_GAP = 0.8
 # From the axes down to the legend, for the labels of the ticks.
 _LEGEND_GAP = 0.35
+# Of the label of the y axis: descriptions, characters of each, and characters of a line.
+_MOST_LABELS = 3
+_LONGEST_LABEL = 180
+_LABEL_WIDTH = 60
 # For each inch of the axes' width: ticks with a label each, and characters of the title.
 _TICKS = 1.2
 _CHARACTERS = 10
@@ -74,6 +79,12 @@ class _Line:
         return ends, numbers
 
 
+class TooManyLinesError(SelectionError):
+    """A plot would have more than `MOST_LINES` lines: `lines` of them."""
+
+    lines = 0
+
+
 # What was drawn by which artist: titles, legends and ticks hold for all panels on the same axes.
 _LINES: "WeakKeyDictionary[Line2D, _Line]" = WeakKeyDictionary()
 
@@ -99,11 +110,13 @@ def plot(grids: Sequence[Grid], ax: "Axes | None") -> "Axes":
     places = {} if ax is None else _places(ax)
     new = [each for each in formats if each not in places]
     count = len(lines) + sum(len(_drawn(places[each])) for each in formats if each in places)
-    if count > _MOST_LINES:
-        raise SelectionError(
-            f"a plot must have at most {_MOST_LINES} lines, one for each series and duration,"
+    if count > MOST_LINES:
+        error = TooManyLinesError(
+            f"a plot must have at most {MOST_LINES} lines, one for each series and duration,"
             f" not {count}: cut the panel with where() and during()"
         )
+        error.lines = count
+        raise error
     if ax is None:
         height = _HEIGHT if len(new) == 1 else _STACKED_HEIGHT * len(new)
         _, ax = pyplot.subplots(figsize=(_WIDTH, height), layout="constrained")
@@ -183,6 +196,7 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
     shared = [text for head, text in names.shared.items() if (head, text) != ("values", "original")]
     title = fill(", ".join(filter(None, shared)), max(1, int(inches * _CHARACTERS)))
     ax.set_title("\n".join(map(_plain, title.splitlines())), loc="left")
+    ax.set_ylabel(_units(list(drawn.values())), fontsize="small")
     # Without a layout engine the figure has no room for a legend below the axes.
     below: dict[str, Any] = {}
     if ax.figure.get_layout_engine():
@@ -191,6 +205,25 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
         )
         below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": ax.transAxes + down}
     ax.legend(handles=list(drawn), fontsize="small", frameon=False, **below)
+
+
+def _units(lines: Sequence[_Line]) -> str:
+    """Return the descriptions of the lines, which state their units, as the label of an axis."""
+    several = len({line.row.grid.catalogue.entity_id for line in lines}) > 1
+    texts = descriptions(
+        (
+            line.row.series.metric_id,
+            line.row.label,
+            line.row.series.description,
+            line.row.grid.catalogue.name if several else line.row.series.reporting_group_id,
+        )
+        for line in lines
+    )
+    # With one metric the title or the legend names it.
+    alone = {line.row.series.description for line in lines}
+    found = [shortened(alone.pop().strip(), _LONGEST_LABEL)] if len(alone) == 1 else list(texts)
+    label = "\n".join(fill(shortened(text, _LONGEST_LABEL), _LABEL_WIDTH) for text in found[:_MOST_LABELS])
+    return "\n".join(map(_plain, label.splitlines()))
 
 
 def _label_ends(ax: "Axes", lines: Collection[_Line], inches: float) -> None:

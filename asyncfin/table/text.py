@@ -8,7 +8,8 @@ from unicodedata import combining, east_asian_width
 
 from asyncfin.errors import printable
 from asyncfin.model.value import Value
-from asyncfin.table.excerpt import GAP, Excerpt, Names, Section
+from asyncfin.table.excerpt import Excerpt, Names, Section
+from asyncfin.table.notes import sign
 
 _COLUMN_GAP = "  "
 _CUT = "…"
@@ -65,14 +66,16 @@ class _Columns:
         share = width // (3 if clip else 2)
         self._left_widths = _shrunk(widest, share)
         self._room = max(1, width - sum(self._left_widths) - len(_COLUMN_GAP) * len(self._left))
-        values = [row.values() for row in section.rows]
+        values = [(row.grid, row.values()) for row in section.rows]
         self._right = [
             # Only a single figure that is wider than the whole table is cut.
             [
                 period.label,
                 *(
-                    _clipped(printable(text(found[period])) if period in found else GAP, self._room)
-                    for found in values
+                    _clipped(printable(text(found[period])), self._room)
+                    if period in found
+                    else sign(grid, period)
+                    for grid, found in values
                 ),
             ]
             for period in section.periods

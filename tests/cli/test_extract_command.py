@@ -154,7 +154,7 @@ def test_a_folder_that_nothing_can_stand_beside_is_refused_by_the_name_of_its_op
     """The line says what would be right; --to is another option."""
     result = command("extract", ENTITY, "--into", "/", "--annual")
     assert result.code == 2
-    assert result.line.startswith("asyncfin: --into: / is no place for files: name a folder within")
+    assert result.line.startswith("asyncfin: --into: / is a mount point; give a folder within it")
     assert not re.search(r"\bto must\b", result.line)
 
 
@@ -176,18 +176,25 @@ def test_another_question_is_refused_unless_it_replaces_the_files(command: Comma
     assert count(night) == 1
 
 
-def test_a_dry_run_spends_and_writes_nothing(command: Command, night: str, service: Sandbox) -> None:
-    """A dry run says where it guesses, and with the catalogues it knows; it writes nothing."""
+def test_a_dry_run_reads_the_first_catalogues_and_writes_nothing(
+    command: Command, night: str, service: Sandbox
+) -> None:
+    """A dry run says what it does not know, and with the catalogues it knows; it writes nothing."""
     before = len(service.log)
     arguments = ("extract", ENTITY, "--into", night, "--annual", "--dry-run", "--daily-budget", "9")
     result = command(*arguments, "--rate", "2")
-    assert (result.code, len(service.log)) == (0, before)
-    assert "about 26 requests" in result.out
-    assert "it does not fit" in result.out
-    assert "\n13 s at 2 requests a second" in result.out
+    assert result.code == 0
+    assert [served.operation for served in service.log[before:]] == ["dataset", "catalogue"]
+    assert "\n3 requests will be sent\n" in result.out
+    assert "it fits" in result.out
+    assert "\n2 s at 2 requests a second" in result.out
     assert not Path(night).exists()
+    others = (*arguments[:1], ENTITY, RATIOS_ENTITY, LONG_ENTITY, NOBODY, *arguments[2:])
+    estimated = command(*others)
+    assert re.search(r"about \d+ requests will be sent, \d+ to \d+: the cost of 1 ", estimated.out)
     exact = json.loads(command(*arguments, "--read-catalogues", "--json").out)
     assert (exact["requests"], exact["fits"], exact["spent"]) == (3, True, 2)
+    assert exact["least"] == exact["most"] == 3
 
 
 def test_a_dry_run_tells_whether_the_run_fits_a_budget_smaller_than_the_estimate(

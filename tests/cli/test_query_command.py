@@ -83,7 +83,7 @@ def test_series_without_a_value_are_left_out_of_the_table(command: Command) -> N
 
 WHY = (
     "no values, because no series has one in 1 period, FY2023; the cadence of their reporting groups is"
-    " annual, and the catalogue has 4 periods, FY2022 to FY2024: ask for other series or periods"
+    " annual, and the catalogue has 4 periods, FY2022 to FY2024: request other series or periods"
 )
 
 
@@ -315,7 +315,7 @@ def test_plot_draws_a_picture(command: Command, tmp_path: Path) -> None:
 def test_too_much_for_a_plot_says_how_to_narrow_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line names options, and no methods."""
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr("asyncfin.table.plot._MOST_LINES", 2)
+    monkeypatch.setattr("asyncfin.table.plot.MOST_LINES", 2)
     result = command("query", ENTITY, "--plot", "unused.png")
     assert result.code == 2
     assert re.search(

@@ -9,6 +9,7 @@ from asyncfin import (
     AllowanceExhaustedError,
     Annual,
     Client,
+    FiscalRange,
     ManifestMismatchError,
     Quarterly,
     Select,
@@ -18,17 +19,28 @@ from asyncfin import (
 )
 from asyncfin.sandbox import Sandbox, Status, Switch
 from tests.extraction.conftest import COMPANIES, IDS, NOBODY, names
+from tests.generate import generate
 
 
-async def test_what_is_not_known_is_a_guess_and_costs_nothing(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
-    """No request is spent on entities without a file, no folder is made, and the guess is said to be one."""
-    cost = await extract_cost(client, IDS, Select(), Annual(), to=folder)
-    assert (cost.new, cost.guessed, cost.spent) == (len(IDS), len(IDS), 0)
-    assert "about" in str(cost)
-    assert sandbox.log == []
-    assert names(folder.parent) == []
+async def test_new_entities_are_estimated_from_the_first_catalogues(tmp_path: Path) -> None:
+    """Three catalogues are read; the others cost about the same, in the range that the text names."""
+    companies = [
+        generate(seed, series=size, publications=1) for seed, size in enumerate((30, 400, 150, 90, 250))
+    ]
+    ids = [each.entity_id for each in companies]
+    async with Sandbox(*companies) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        cost = await extract_cost(client, ids, Select(), FiscalRange(), to=tmp_path / "night")
+        read = [served.operation for served in sandbox.log]
+        assert names(tmp_path) == []
+        report = await extract(client, ids, Select(), FiscalRange(), to=tmp_path / "night")
+    assert read.count("dataset") == 3
+    assert "query" not in read
+    first = [each.requests for each in report.entities[:3]]
+    assert (cost.new, cost.guessed, cost.spent) == (5, 2, len(read))
+    assert cost.requests == sum(first) + round(2 * sum(first) / 3)
+    assert (cost.least, cost.most) == (sum(first) + 2 * min(first), sum(first) + 2 * max(first))
+    assert cost.least < report.requests < cost.most
+    assert f"about {cost.requests} requests will be sent, {cost.least} to {cost.most}" in str(cost)
 
 
 async def test_reading_the_catalogues_makes_the_count_exact(client: Client, folder: Path) -> None:
@@ -45,7 +57,7 @@ async def test_the_footers_say_what_an_entity_takes(client: Client, sandbox: San
     cost = await extract_cost(client, (*IDS, NOBODY), Select(), Annual(), to=folder)
     assert (cost.new, cost.changed, cost.unchanged, cost.guessed) == (3, 1, 3, 3)
     usual = first.requests / 4
-    assert cost.requests == first.entities[0].requests + 3 + 3 * round(usual)
+    assert cost.requests == first.entities[0].requests + 3 + round(3 * usual)
     assert cost.spent == 4
 
 

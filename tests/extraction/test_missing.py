@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extract
-from asyncfin.extraction.report import EntityReport, ExtractReport, unknown_to_all
+from asyncfin.extraction.question import SharedQuestion
+from asyncfin.extraction.report import EntityReport, ExtractReport
+from asyncfin.extraction.unknown import unknown_to_all
 from asyncfin.model.catalogue import Catalogue, triple
 from asyncfin.plan.question import Question
 from asyncfin.sandbox import Sandbox
@@ -102,7 +104,7 @@ async def test_what_no_entity_knows_is_told_with_what_comes_close(
 NAMES = st.lists(st.sampled_from("abc"), unique=True).map(tuple)
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(["metric_ids", "series"]), NAMES), min_size=1, max_size=4))
+@given(st.lists(st.dictionaries(st.just("metric_ids"), NAMES), min_size=1, max_size=4))
 def test_unknown_is_what_all_lack_in_the_order_of_asking(missing: list[dict[str, tuple[str, ...]]]) -> None:
     """Field by field; fields of which nothing is left are not there."""
     expected = {
@@ -110,9 +112,10 @@ def test_unknown_is_what_all_lack_in_the_order_of_asking(missing: list[dict[str,
         for field, names in missing[0].items()
         if (left := tuple(name for name in names if all(name in each.get(field, ()) for each in missing)))
     }
+    question = SharedQuestion(Select("abcd"), Annual())  # of which each entity has something
     entities = [EntityReport(NOBODY, "done", missing=each) for each in missing]
-    assert unknown_to_all(entities) == expected
-    assert unknown_to_all([*entities, EntityReport(NOBODY, "left")]) == {}
+    assert unknown_to_all(question, entities, has_rows=True) == expected
+    assert unknown_to_all(question, [*entities, EntityReport(NOBODY, "left")], has_rows=True) == {}
 
 
 async def test_nothing_is_called_unknown_while_an_entity_has_failed(client: Client, folder: Path) -> None:

@@ -29,7 +29,8 @@ async def test_an_estimate_that_reads_the_catalogues_refuses_what_no_entity_has(
     asked = Select(metric_ids=f"{catalogue.series[0].metric_id}x")
     with pytest.raises(SelectionError, match=r"none of the 6 entities has metric_ids 'gen:.*x'.*close: gen:"):
         await extract_cost(client, IDS, asked, Annual(), to=folder, read_catalogues=True)
-    assert (await extract_cost(client, IDS, asked, Annual(), to=folder)).guessed == len(IDS)
+    with pytest.raises(UnknownToAllError, match="none of the first 3 entities has metric_ids"):
+        await extract_cost(client, IDS, asked, Annual(), to=folder)
 
 
 async def test_an_estimate_over_finished_files_knows_what_they_lack(client: Client, folder: Path) -> None:

@@ -382,6 +382,10 @@ async def extractions(client: Client, on_error: OnError, callback: OnProgress) -
     cost = await extract_cost(client, [ENTITY], Select(), Annual(), to="out", read_catalogues=True)
     assert_type(cost, ExtractCost)
     assert_type(cost.seconds, float | None)
+    async with client.query_many([ENTITY], Select("Revenue"), Annual(), ahead=2) as answers:
+        async for each in answers:
+            assert_type(each, EntityAnswer)
+            assert_type(each.panel, Panel | None)
     answer = await read_entity(client, ENTITY, Select("Revenue"), Annual())
     assert_type(answer, EntityAnswer)
     assert_type(answer.missing, Mapping[str, tuple[str, ...]])

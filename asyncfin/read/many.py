@@ -1,0 +1,240 @@
+"""The answers of many entities: which are begun when, and whose requests go first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+)
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AsyncfinError,
+    AuthenticationError,
+    BucketUnavailableError,
+)
+from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.read import Turn
+from asyncfin.tasks import cancel_and_wait
+
+EntityIds = Iterable[str] | AsyncIterable[str]
+# They would fail every other entity too.
+_ENDING = (AuthenticationError, BucketUnavailableError, AllowanceExhaustedError)
+
+
+# For so many seconds a place is kept for an entity that is decoding or planning between two requests.
+_KEPT_SECONDS = 1.0
+
+
+class Turns:
+    """Bounds the requests of several entities together; those of the entity begun first go first.
+
+    Args:
+        limit: how many requests may wait for their pace or be in flight.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
+        self._order = count()
+        self._sending: Counter[int] = Counter()
+        # Otherwise a later entity would take the place at once, and all would advance together: when an
+        # allowance ends, little would be complete.
+        self._kept: dict[int, asyncio.TimerHandle] = {}
+        self._failure: AsyncfinError | None = None
+
+    @asynccontextmanager
+    async def of(self, number: int) -> AsyncIterator[None]:
+        """Wait for the turn of a request of the entity with this number.
+
+        After an error that would fail every other request too, no further one gets its turn; those in flight
+        continue.
+
+        Raises:
+            AuthenticationError, AllowanceExhaustedError, BucketUnavailableError: of an earlier request.
+        """
+        await self._wait(number)
+        self._sending[number] += 1
+        try:
+            yield
+        except _ENDING as error:
+            self._close(error)
+            raise
+        finally:
+            self._sending[number] -= 1
+            idle = not self._sending[number] and number not in self._kept
+            if idle and self._waiting and self._waiting[0][0] > number:
+                loop = asyncio.get_running_loop()
+                self._kept[number] = loop.call_later(_KEPT_SECONDS, self.end, number)
+            else:
+                self._give()
+
+    def end(self, number: int) -> None:
+        """Give the place that is kept for an entity, if any, to the next one."""
+        if (timer := self._kept.pop(number, None)) is not None:
+            timer.cancel()
+            self._give()
+
+    async def _wait(self, number: int) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if (timer := self._kept.pop(number, None)) is not None:
+            timer.cancel()
+            return
+        if self._free:
+            self._free -= 1
+            return
+        waiting = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (number, next(self._order), waiting))
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                self._give()
+            raise
+
+    def _close(self, failure: AsyncfinError) -> None:
+        self._failure = failure
+        while self._waiting:
+            _, _, waiting = heappop(self._waiting)
+            if not waiting.done():
+                waiting.set_exception(failure)
+
+    def _give(self) -> None:
+        """Give a place to the waiting request of the entity begun first."""
+        while self._waiting:
+            _, _, waiting = heappop(self._waiting)
+            if not waiting.done():
+                waiting.set_result(None)
+                return
+        self._free += 1
+
+
+ReadEntity = Callable[[str, Turn], Awaitable[EntityAnswer]]
+
+
+@asynccontextmanager
+async def answers_of(
+    entity_ids: EntityIds, read: ReadEntity, *, limit: int, ahead: int
+) -> AsyncIterator[AsyncIterator[EntityAnswer]]:
+    """Read entities and give their answers as they finish, as `Client.query_many` says.
+
+    Args:
+        read: reads one entity; each of its requests waits for its turn.
+        limit: how many requests of all entities may wait for their pace or be in flight.
+        ahead: how many entities may be begun beyond those that the consumer has received.
+    """
+    answers = _Answers(entity_ids, read, limit, ahead)
+    try:
+        yield answers
+    finally:
+        await answers.aclose()
+
+
+class _Answers:
+    def __init__(self, entity_ids: EntityIds, read: ReadEntity, limit: int, ahead: int) -> None:
+        self._read = read
+        self._turns = Turns(limit)
+        self._places = asyncio.Semaphore(ahead)  # one for each entity begun and not yet received
+        self._finished: deque[EntityAnswer] = deque()
+        self._failure: BaseException | None = None  # what ends the iteration early
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._beginner = self._start(self._begin(entity_ids))
+
+    def __aiter__(self) -> AsyncIterator[EntityAnswer]:
+        return self
+
+    async def __anext__(self) -> EntityAnswer:
+        while not self._finished:
+            if not self._tasks:
+                raise self._failure or StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        self._places.release()
+        return self._finished.popleft()
+
+    async def aclose(self) -> None:
+        """Cancel what still runs and wait for its end; answers not yet received are dropped."""
+        self._failure = StopAsyncIteration()
+        self._finished.clear()
+        await cancel_and_wait(list(self._tasks))
+
+    async def _begin(self, entity_ids: EntityIds) -> None:
+        """Begin one entity after the other, each when there is a place for it."""
+        async with aclosing(_distinct(entity_ids)) as ids:
+            await self._places.acquire()
+            number = 0
+            async for entity_id in ids:
+                if self._failure is not None:  # a source of ids may ignore its cancellation
+                    return
+                self._start(self._answer(entity_id, number))
+                number += 1
+                await self._places.acquire()
+
+    async def _answer(self, entity_id: str, number: int) -> None:
+        try:
+            answer = await self._read(entity_id, partial(self._turns.of, number))
+        except _ENDING:
+            raise
+        except AsyncfinError as error:
+            # Without its traceback, whose frames would keep everything that was read of the entity.
+            answer = EntityAnswer(entity_id, None, error=error.with_traceback(None))
+        finally:
+            self._turns.end(number)
+        self._finished.append(answer)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+        return task
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._changed.set()
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None or self._failure is not None:
+            return
+        self._failure = error
+        # If the source of ids fails, the entities begun are still read.
+        if isinstance(error, _ENDING):
+            self._beginner.cancel()
+        elif task is not self._beginner:
+            for other in self._tasks:
+                other.cancel()
+
+
+async def _distinct(entity_ids: EntityIds) -> AsyncGenerator[str, None]:
+    """Yield each id once. An async generator is closed at the end: the loop would close it in a task."""
+    seen: set[str] = set()
+
+    def is_new(entity_id: object) -> bool:
+        if not isinstance(entity_id, str):  # refused when it is read
+            return True
+        known = entity_id in seen
+        seen.add(entity_id)
+        return not known
+
+    if not isinstance(entity_ids, AsyncIterable):
+        for entity_id in filter(is_new, entity_ids):
+            yield entity_id
+        return
+    async with AsyncExitStack() as stack:
+        if isinstance(entity_ids, AsyncGenerator):
+            await stack.enter_async_context(aclosing(entity_ids))
+        async for entity_id in entity_ids:
+            if is_new(entity_id):
+                yield entity_id

@@ -1,0 +1,68 @@
+"""Panels next to each other, of several companies or versions: for the command line, the explorer and MCP.
+
+A cell without a value is `sign(panel, period)`: a dot, or a question mark where the panel did not ask for the
+period and its catalogue has it. `notes(panels, periods)` explains both, and says what descriptions say.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from asyncfin.model.period import Period
+from asyncfin.table import notes as of_grids
+from asyncfin.table.excerpt import Excerpt, excerpt, rows_of
+from asyncfin.table.panel import Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def excerpt_of(panels: Iterable[Panel], *, empty: bool = False) -> Excerpt:
+    """Return what `asyncfin.table.text` prints of panels.
+
+    Args:
+        empty: show series and periods without any value too.
+    """
+    return excerpt([panel._grid for panel in panels], empty=empty)
+
+
+def periods_of(panels: Iterable[Panel]) -> tuple[Period, ...]:
+    """Return the periods and gaps of panels, oldest first, without gaps of more than 40 in a row."""
+    return tuple(sorted({period for panel in panels for period in panel._grid.rows_of_wide}))
+
+
+def sign(panel: Panel, period: Period) -> str:
+    """Return the sign of a cell without a value: `notes.GAP`, or `notes.NOT_REQUESTED`."""
+    return of_grids.sign(panel._grid, period)
+
+
+def notes(panels: Sequence[Panel], periods: Sequence[Period]) -> list[str]:
+    """Return lines that say which panels were not asked for some of these periods, or have none of them."""
+    return list(of_grids.notes([panel._grid for panel in panels], periods))
+
+
+def descriptions(panels: Sequence[Panel]) -> list[str]:
+    """Return a line for each metric with its descriptions; those that differ first, by company."""
+    several = len({panel.dataset.entity_id for panel in panels}) > 1
+    return list(
+        of_grids.descriptions(
+            (
+                row.series.metric_id,
+                row.label,
+                row.series.description,
+                row.grid.catalogue.name if several else row.series.series_id,
+            )
+            for row in rows_of(panel._grid for panel in panels)
+        )
+    )
+
+
+def plot(panels: Iterable[Panel], ax: "Axes | None" = None) -> "Axes":
+    """Draw panels on the same axes, as `Panel.plot` does for one.
+
+    Raises:
+        TooManyLinesError: there are more lines than can be distinguished.
+        SelectionError: as for `Panel.plot`.
+    """
+    from asyncfin.table.plot import plot
+
+    return plot([panel._grid for panel in panels], ax)

@@ -1,0 +1,130 @@
+"""What is said below a table of one or several panels: cells that were not requested, and descriptions."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import combinations
+
+from asyncfin.errors import printable
+from asyncfin.model.period import Period
+from asyncfin.model.scope import format_path
+from asyncfin.model.words import counted, spanned
+from asyncfin.table.grid import Grid
+
+GAP = "·"
+NOT_REQUESTED = "?"
+# Of one description. Units are at the end of many of them, so the middle is cut.
+_LONGEST = 160
+_CUT = " … "
+_LONG_PATH = 8
+# Of the metrics and entities of which one table says something.
+_MOST = 12
+
+
+def sign(grid: Grid, period: Period) -> str:
+    """Return the sign of a cell without a value: a period that was not requested may have one."""
+    return GAP if grid.covers(period) else NOT_REQUESTED
+
+
+def notes(grids: Sequence[Grid], periods: Sequence[Period]) -> Iterator[str]:
+    """Yield what a reader of several panels at these periods must know, a line each."""
+    unknown = {grid: [period for period in periods if not grid.covers(period)] for grid in grids}
+    named = [
+        f"{grid.catalogue.name} ({', '.join(map(spanned, _runs(missing, periods)))})"
+        for grid, missing in unknown.items()
+        if missing
+    ]
+    if named:
+        yield printable(f"{NOT_REQUESTED} was not requested, so there may be a value: {_few(named)}")
+    if len(grids) > 1 and periods:
+        for grid in grids:
+            if not set(periods).intersection(grid.catalogue.periods):
+                yield printable(f"{grid.catalogue.name} has none of these periods")
+
+
+def _runs(some: Iterable[Period], periods: Sequence[Period]) -> list[list[Period]]:
+    """Return some of the periods in runs without others of their duration in between."""
+    some, runs = set(some), list[list[Period]]()
+    for duration in sorted({period.duration_months for period in some}):
+        run: list[Period] = []
+        for period in periods:
+            if period.duration_months != duration:
+                continue
+            if period in some:
+                run.append(period)
+            elif run:
+                runs.append(run)
+                run = []
+        runs += [run] if run else []
+    return runs
+
+
+def descriptions(described: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
+    """Yield the descriptions of series, which state their units, a line for each metric.
+
+    Args:
+        described: of each series the metric's id, its name, its description, and what distinguishes it.
+    """
+    by_metric: dict[str, tuple[str, dict[str, list[str]]]] = {}
+    for metric_id, name, description, who in described:
+        _, texts = by_metric.setdefault(metric_id, (name, {}))
+        texts.setdefault(description.strip(), []).append(who)
+    lines = []
+    for name, texts in by_metric.values():
+        if len(texts) > 1:
+            each = (
+                f"{_few(list(dict.fromkeys(who)))}: {shortened(text) or 'none'}"
+                for text, who in texts.items()
+            )
+            lines.append(f"{name}, different descriptions: {'; '.join(each)}")
+        elif text := shortened(next(iter(texts))):
+            lines.append(f"{name}: {text}")
+    # Differences first: figures with different units look alike.
+    lines.sort(key=lambda line: ", different descriptions: " not in line)
+    yield from map(printable, lines[:_MOST])
+    if len(lines) > _MOST:
+        yield f"descriptions of {counted(len(lines) - _MOST, 'more metric')} not shown"
+
+
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """Return a text without its middle if it is too long."""
+    if len(text) <= longest:
+        return text
+    half = (longest - len(_CUT)) // 2
+    return f"{text[:half].rstrip()}{_CUT}{text[-half:].lstrip()}"
+
+
+def contained(grid: Grid) -> str | None:
+    """Return which scope paths contain others, as adding up their figures counts some twice."""
+    paths = dict.fromkeys(series.scopes for series in grid.series)
+    by_scopes: dict[frozenset[object], list[object]] = {}
+    for path in paths:
+        by_scopes.setdefault(frozenset(path), []).append(path)
+    # Each contains the other where only the order differs.
+    counts = {scopes: len(alike) - 1 for scopes, alike in by_scopes.items()}
+    for scopes, alike in by_scopes.items():
+        for fewer in _subsets(scopes, by_scopes):
+            counts[fewer] += len(alike)
+    containing = [path for path in paths if counts[frozenset(path)]]
+    if not containing:
+        return None
+    most = max(containing, key=lambda path: counts[frozenset(path)])
+    some = "1 scope path contains" if len(containing) == 1 else f"{len(containing):,} scope paths contain"
+    count = counts[frozenset(most)]
+    return (
+        f"{some} others; adding them up counts twice"
+        f" ({format_path(most) or 'the empty path'} contains {count:,})"
+    )
+
+
+def _subsets(scopes: frozenset[object], known: Collection[frozenset[object]]) -> Iterator[frozenset[object]]:
+    """Yield the known sets that have some of the scopes, but not all."""
+    if len(scopes) > _LONG_PATH:
+        yield from (each for each in known if each < scopes)
+        return
+    # Paths are short: to compare each with all others takes a tenth of a second for 800 paths.
+    for size in range(len(scopes)):
+        yield from (each for each in map(frozenset, combinations(scopes, size)) if each in known)
+
+
+def _few(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _MOST} more" if len(texts) > _MOST else ""
+    return ", ".join(texts[:_MOST]) + more

@@ -1,0 +1,186 @@
+"""Several panels in one table: what was not requested, what descriptions say, which paths contain others."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from attrs import evolve
+
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import Exact, FiscalRange, Period
+from asyncfin.model.scope import ScopeRef, parse_path
+from asyncfin.table import comparison, text
+from asyncfin.table.panel import Panel
+from tests.answers import panel_of
+
+YEARS = [Period(year, 12, 12) for year in range(2020, 2026)]
+FY = {period.year: period for period in YEARS}
+
+
+def described(catalogue: Catalogue, descriptions: Mapping[str, str]) -> Catalogue:
+    groups = (
+        evolve(
+            group,
+            series=tuple(
+                msgspec.structs.replace(each, description=descriptions.get(each.metric_id, each.description))
+                for each in group.series
+            ),
+        )
+        for group in catalogue.groups
+    )
+    return evolve(catalogue, groups=tuple(groups))
+
+
+async def company(
+    name: str,
+    numbers: Mapping[int, Any],
+    asked: Iterable[int],
+    *,
+    listed: Iterable[Period] = YEARS,
+    **descriptions: str,
+) -> Panel:
+    """Return a company's panel of one metric, with numbers by year."""
+    found = {"Revenue.annual": {FY[year]: number for year, number in numbers.items()}}
+    panel = await panel_of(
+        found, list(found["Revenue.annual"]), asked=Exact([FY[each] for each in asked]), listed=listed
+    )
+    entity = evolve(panel.catalogue, name=name, entity_id="O-" + name[:1].lower() * 32)
+    catalogue = described(entity, descriptions)
+    return evolve(panel, grid=evolve(panel._grid, catalogue=catalogue, series=catalogue.series))
+
+
+def printed(panels: list[Panel]) -> str:
+    shown = comparison.excerpt_of(panels)
+    return "\n".join([*(line for table in text.tables(shown, 100) for line in table), *shown.notes()])
+
+
+async def test_what_was_not_requested_does_not_look_like_what_has_no_value() -> None:
+    """Each company has the last two of its own years: the other's year is not empty, it is unknown."""
+    apple = await company("Apple", {2024: 5, 2025: 6}, (2024, 2025))
+    nvidia = await company("NVIDIA", {2023: 7}, (2022, 2023))
+    table = printed([apple, nvidia])
+    assert table.splitlines()[:4] == [
+        "entity  FY2022  FY2023  FY2024  FY2025",
+        "──────────────────────────────────────",
+        "Apple        ?       ?       5       6",
+        "NVIDIA       ·       7       ?       ?",
+    ]
+    assert (
+        "? was not requested, so there may be a value: Apple (FY2022 to FY2023), NVIDIA (FY2024 to FY2025)"
+    ) in table
+    assert [comparison.sign(nvidia, FY[each]) for each in (2022, 2024)] == ["·", "?"]
+    assert comparison.periods_of([apple, nvidia]) == tuple(YEARS[2:])
+    assert comparison.notes([apple, nvidia], YEARS[2:])[0] in table
+
+
+async def test_what_the_catalogue_does_not_have_needs_no_request() -> None:
+    """A period that a company does not list has no value there, whoever asked for it."""
+    apple = await company("Apple", {2024: 5, 2025: 6}, (2024, 2025))
+    young = await company("Young", {2025: 1}, (2025,), listed=YEARS[-1:])
+    table = printed([apple, young])
+    assert "?" not in table
+    assert "Young        ·       1" in table
+
+
+async def test_a_company_without_any_of_the_periods_is_named() -> None:
+    """It has no row, so a line says why."""
+    apple = await company("Apple", {2024: 5}, (2024,))
+    gone = await company("Gone", {}, (2024,), listed=YEARS[:2])
+    table = printed([apple, gone])
+    assert "\nGone has none of these periods" in table
+    assert "Apple has none" not in table
+    assert "none of these periods" not in printed([gone])
+
+
+async def test_equal_questions_need_no_explanation() -> None:
+    """Nothing is said where nothing can be mistaken."""
+    panels = [await company(name, {2024: 5}, (2023, 2024)) for name in ("Apple", "NVIDIA")]
+    assert comparison.notes(panels, YEARS[3:5]) == []
+    assert "?" not in printed(panels)
+
+
+async def test_descriptions_are_below_the_table() -> None:
+    """They state the units: one line for a metric, and one that names who differs."""
+    dollars = await company("Apple", {2024: 5}, (2024,), Revenue="Net sales. Unit: USD.")
+    more = await company("Boeing", {2024: 6}, (2024,), Revenue="Net sales. Unit: USD.")
+    yen = await company("Toyota", {2024: 950}, (2024,), Revenue="Net sales. Unit: JPY.")
+    assert printed([dollars, more]).endswith("\nLabel of Revenue: Net sales. Unit: USD.")
+    different = (
+        "Label of Revenue, different descriptions: Apple, Boeing: Net sales. Unit: USD.;"
+        " Toyota: Net sales. Unit: JPY."
+    )
+    assert printed([dollars, more, yen]).endswith(f"\n{different}")
+    assert comparison.descriptions([dollars, more, yen]) == [different]
+    assert "Label of Revenue: Net sales. Unit: USD." in str(dollars)
+    assert "Label of Revenue: Net sales. Unit: JPY." in yen._repr_html_()
+
+
+async def test_a_long_description_keeps_its_end() -> None:
+    """Units are at the end; the rest is cut in the middle, and hostile characters are escaped."""
+    long = await company("Apple", {2024: 5}, (2024,), Revenue=f"Sales\x1b[31m {'of goods ' * 100}Unit: USD.")
+    (line,) = comparison.descriptions([long])
+    assert line.startswith("Label of Revenue: Sales\\x1b[31m of goods")
+    assert line.endswith("of goods Unit: USD.")
+    assert len(line) < 200
+
+
+async def test_without_descriptions_nothing_is_said() -> None:
+    """An empty description is not one."""
+    assert comparison.descriptions([await company("Apple", {2024: 5}, (2024,), Revenue="")]) == []
+    panels = [
+        await company("Apple", {2024: 5}, (2024,), Revenue=""),
+        await company("Toyota", {2024: 5}, (2024,), Revenue="Unit: JPY."),
+    ]
+    assert comparison.descriptions(panels) == [
+        "Label of Revenue, different descriptions: Apple: none; Toyota: Unit: JPY."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("paths", "line"),
+    [
+        (
+            ["segment=Google Services", *(f"segment=Google Services|product=p{at}" for at in range(5))],
+            "1 scope path contains others; adding them up counts twice (segment=Google Services contains 5)",
+        ),
+        (
+            ["", "segment=a", "segment=b", "segment=a|product=p", "product=p|region=r|segment=a"],
+            "3 scope paths contain others; adding them up counts twice (the empty path contains 4)",
+        ),
+        (["segment=a|product=p", "product=p|segment=a"], "2 scope paths contain others; adding them up"),
+        (["segment=a", "segment=b", "product=a|region=b"], None),
+    ],
+)
+async def test_paths_that_contain_others_are_named(paths: list[str], line: str | None) -> None:
+    """A path contains another if all of its scopes are in the other: their sum counts some twice."""
+    numbers = {f"m{at}.annual": {FY[2024]: 1} for at in range(len(paths))}
+    panel = await panel_of(numbers, [FY[2024]])
+    series = tuple(
+        msgspec.structs.replace(each, scopes=parse_path(path) if path else ())
+        for each, path in zip(panel.catalogue.series, paths, strict=True)
+    )
+    panel = evolve(panel, grid=evolve(panel._grid, series=series))
+    shown = (str(panel).replace("\n  ", " "), panel._repr_html_())
+    for each in shown:
+        assert (line in each) if line else ("adding them up" not in each)
+
+
+async def test_many_paths_are_compared_quickly_and_deep_ones_too() -> None:
+    """A path of many scopes has too many parts to look each of them up."""
+    panel = await panel_of({f"m{at}.annual": {FY[2024]: 1} for at in range(3)}, [FY[2024]])
+    deep = tuple(ScopeRef("group", str(at)) for at in range(40))
+    paths = (deep, deep[:20], deep[5:6])
+    series = tuple(
+        msgspec.structs.replace(each, scopes=path)
+        for each, path in zip(panel.catalogue.series, paths, strict=True)
+    )
+    panel = evolve(panel, grid=evolve(panel._grid, series=series))
+    assert "2 scope paths contain others; adding them up counts twice (group=5 contains 2)" in str(panel)
+
+
+async def test_a_panel_cut_in_two_says_what_a_half_does_not_have() -> None:
+    """The halves of a panel are two questions."""
+    whole = await company("Apple", {2024: 5, 2025: 6}, (2024, 2025))
+    halves = [whole.during("FY2024"), whole.during(FiscalRange(2025, 2025))]
+    assert "Apple (FY2025), Apple (FY2024)" in printed(halves)

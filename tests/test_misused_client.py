@@ -1,0 +1,70 @@
+"""Mistakes in the use of a client that Python itself would describe: the error says what to write."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from asyncfin import Annual, Client, Select, SelectionError
+
+ENTITY = "O-" + "7" * 32
+
+
+async def plain_with(client: Any) -> None:
+    with client:
+        pass
+
+
+async def stream_without_a_block(client: Any) -> None:
+    async for _ in client.stream(ENTITY, Select(), Annual()):
+        pass
+
+
+async def awaited_stream(client: Any) -> None:
+    await client.stream(ENTITY, Select(), Annual())
+
+
+async def many_without_a_block(client: Any) -> None:
+    async for _ in client.query_many([ENTITY], Select(), Annual()):
+        pass
+
+
+async def many_in_a_plain_loop(client: Any) -> None:
+    for _ in client.query_many([ENTITY], Select(), Annual()):
+        pass
+
+
+async def many_in_a_plain_block(client: Any) -> None:
+    with client.query_many([ENTITY], Select(), Annual()):
+        pass
+
+
+async def usage_without_days(client: Any) -> None:
+    await client.usage()
+
+
+async def usage_without_an_end(client: Any) -> None:
+    await client.usage("2026-01-01")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error", "said"),
+    [
+        (plain_with, TypeError, "write `async with Client"),
+        (stream_without_a_block, TypeError, "async with client.stream(...) as pieces"),
+        (awaited_stream, TypeError, "async with client.stream(...) as pieces"),
+        (many_without_a_block, TypeError, "async with client.query_many(...) as answers"),
+        (many_in_a_plain_loop, TypeError, "async with client.query_many(...) as answers"),
+        (many_in_a_plain_block, TypeError, "async with client.query_many(...) as answers"),
+        (usage_without_days, SelectionError, 'usage("2026-01-01", "2026-01-31")'),
+        (usage_without_an_end, SelectionError, 'usage("2026-01-01", "2026-01-31")'),
+    ],
+)
+async def test_a_mistake_says_what_to_write(
+    mistake: Callable[[Client], Awaitable[None]], error: type[Exception], said: str
+) -> None:
+    """Before a request is sent: no server listens."""
+    async with Client("http://127.0.0.1:9", "token") as client:
+        with pytest.raises(error) as raised:
+            await mistake(client)
+    assert said in str(raised.value)

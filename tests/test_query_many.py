@@ -1,0 +1,438 @@
+"""`Client.query_many`: many entities, each read as `query` reads it, in bounded numbers."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from asyncfin import (
+    AllowanceExhaustedError,
+    Annual,
+    ArgumentError,
+    AuthenticationError,
+    Client,
+    EntityAnswer,
+    Exact,
+    MemoryCache,
+    NotFoundError,
+    Retry,
+    Select,
+    SelectionError,
+    ServerFailureError,
+)
+from asyncfin.read.many import Turns
+from asyncfin.sandbox import Hang, Latency, Sandbox, Served, Status
+from tests.handmade import dataset
+
+pytestmark = pytest.mark.virtual
+
+ALL = [f"O-{number:032d}" for number in range(30)]
+SELECT = Select("Revenue")
+
+
+def company(entity_id: str, *, metrics: int = 1) -> dict[str, Any]:
+    names = ["Revenue", *(f"M{number}" for number in range(1, metrics))]
+    numbers = {(name, "all"): {"FY2023": 1.0, "FY2024": 2.0} for name in names}
+    return dataset(numbers, entity_id=entity_id)
+
+
+@asynccontextmanager
+async def session(
+    ids: Iterable[str] = ALL, *, faults: Any = (), allowance: int | None = None, **options: Any
+) -> AsyncIterator[tuple[Sandbox, Client]]:
+    async with (
+        Sandbox(*map(company, ids), faults=faults, allowance=allowance) as sandbox,
+        Client(sandbox.base_url, sandbox.token, **options) as client,
+    ):
+        yield sandbox, client
+
+
+async def collected(client: Client, ids: Any = ALL, **options: Any) -> list[EntityAnswer]:
+    async with client.query_many(ids, SELECT, Annual(), **options) as answers:
+        return [answer async for answer in answers]
+
+
+async def receive(answers: AsyncIterator[EntityAnswer], finished: list[str]) -> None:
+    async for answer in answers:
+        assert answer.error is None
+        finished.append(answer.entity_id)
+
+
+async def in_async_steps(ids: Iterable[str]) -> AsyncIterator[str]:
+    for entity_id in ids:
+        await asyncio.sleep(0)
+        yield entity_id
+
+
+@pytest.mark.parametrize(
+    "ids", [list, tuple, iter, dict.fromkeys, in_async_steps, lambda ids: (each for each in ids)]
+)
+async def test_every_entity_has_one_answer(ids: Callable[[Any], Any]) -> None:
+    """From any iterable or async iterable; repeated ids count once."""
+    async with session() as (_, client):
+        answers = await collected(client, ids([*ALL, *ALL[:5]]))
+        assert sorted(each.entity_id for each in answers) == ALL
+        for each in answers:
+            assert each.error is None
+            assert each.panel is not None
+            assert each.panel.dataset.entity_id == each.entity_id
+            assert each.panel.one()["FY2024"].number == 2.0
+
+
+@pytest.mark.parametrize("cache", [None, MemoryCache()])
+async def test_it_spends_what_query_spends(cache: MemoryCache | None) -> None:
+    """With a cache and without, the first time and the second."""
+    async with session(ALL[:4], cache=cache) as (sandbox, client):
+        one = Client(sandbox.base_url, sandbox.token, cache=cache and MemoryCache())
+        for _ in range(2):
+            before = len(sandbox.log)
+            panels = [await one.query(each, SELECT, Annual()) for each in ALL[:4]]
+            spent = len(sandbox.log) - before
+            answers = await collected(client, ALL[:4])
+            assert len(sandbox.log) - before - spent == spent
+            assert {each.entity_id: each.panel and each.panel.requests for each in answers} == {
+                each.dataset.entity_id: each.requests for each in panels
+            }
+        await one.aclose()
+
+
+async def test_equal_questions_at_the_same_time_share_their_requests() -> None:
+    """Of `query` and `query_many`, whichever begins."""
+    async with session(ALL[:1], faults=[Latency(seconds=1)]) as (sandbox, client):
+        question = (SELECT, Annual())
+        await asyncio.gather(
+            collected(client, ALL[:1]), client.query(ALL[0], *question), collected(client, ALL[:1])
+        )
+        assert len(sandbox.log) == 3
+
+
+async def test_query_refuses_unknown_ids_although_it_shares_requests_with_query_many() -> None:
+    """Each gets what it would have got alone."""
+    select = Select(["Revenue", "Nonsense"])
+    async with session(ALL[:1], faults=[Latency(seconds=1)]) as (_, client):
+        async with client.query_many(ALL[:1], select, Annual()) as answers:
+            query = asyncio.ensure_future(client.query(ALL[0], select, Annual()))
+            (answer,) = [each async for each in answers]
+        assert dict(answer.missing) == {"metric_ids": ("Nonsense",)}
+        assert answer.panel is not None
+        assert len(answer.panel) == 1
+        with pytest.raises(SelectionError, match="Nonsense"):
+            await query
+        query = asyncio.ensure_future(client.query(ALL[0], Select(["Revenue", "Other"]), Annual()))
+        await asyncio.sleep(0)
+        async with client.query_many(ALL[:1], Select(["Revenue", "Other"]), Annual()) as answers:
+            (answer,) = [each async for each in answers]
+        assert dict(answer.missing) == {"metric_ids": ("Other",)}
+        with pytest.raises(SelectionError, match="Other"):
+            await query
+
+
+async def test_one_entity_that_fails_is_an_answer() -> None:
+    """A malformed id, an unknown entity and a failing one; all the others have panels."""
+    bad: list[Any] = ["apple", "O-1", "O-" + "f" * 32, None]
+    fault = Status(status=500, operation="query", nth=3)
+    async with session(faults=[fault], retry=Retry(attempts=1)) as (_, client):
+        answers = {each.entity_id: each for each in await collected(client, [*bad, *ALL])}
+    assert len(answers) == len(bad) + len(ALL)
+    failed = {entity_id: type(each.error) for entity_id, each in answers.items() if each.error}
+    assert failed == {
+        "apple": SelectionError,
+        "O-1": SelectionError,
+        None: SelectionError,
+        bad[2]: NotFoundError,
+        ALL[2]: ServerFailureError,
+    }
+    assert all((each.panel is None) == (each.error is not None) for each in answers.values())
+
+
+async def test_an_entity_with_nothing_of_the_question_is_not_an_error() -> None:
+    """Its panel has no series, and `missing` names what it does not have."""
+    async with session(ALL[:2]) as (sandbox, client):
+        for select, periods, missing in [
+            (Select("Nonsense"), Annual(), {"metric_ids": ("Nonsense",)}),
+            (Select(), Exact(["FY1990"]), {"periods": ("FY1990",)}),
+            (Select(label="nonsense"), Annual(), {"label": ("nonsense",)}),
+        ]:
+            async with client.query_many(ALL[:2], select, periods) as answers:
+                found = [each async for each in answers]
+            assert [(each.panel is not None and len(each.panel), each.error) for each in found] == 2 * [
+                (0, None)
+            ]
+            assert [dict(each.missing) for each in found] == [missing, missing]
+        assert "query" not in [served.operation for served in sandbox.log]
+
+
+@pytest.mark.parametrize(
+    ("ids", "options", "error", "said"),
+    [
+        (ALL[0], {}, ArgumentError, "entity_ids must be an iterable of entity ids"),
+        (b"O-", {}, ArgumentError, "entity_ids"),
+        (7, {}, ArgumentError, "entity_ids"),
+        (ALL, {"ahead": 0}, ArgumentError, "ahead"),
+        (ALL, {"ahead": 1.5}, ArgumentError, "ahead"),
+        (ALL, {"max_age": -1}, ArgumentError, "max_age"),
+        (ALL, {"value_version": "newest"}, SelectionError, "value_version"),
+        (ALL, {"select": "Revenue"}, SelectionError, "select must be a Select"),
+        (ALL, {"periods": "FY2024"}, SelectionError, "periods"),
+    ],
+)
+async def test_arguments_are_checked_before_the_first_request(
+    ids: Any, options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    """Each is refused by name."""
+    async with session(ALL[:1]) as (sandbox, client):
+        given = {"select": SELECT, "periods": Annual()} | options
+        with pytest.raises(error, match=said):
+            async with client.query_many(ids, **given):
+                pass
+        assert sandbox.log == []
+
+
+@pytest.mark.parametrize(("ahead", "begun"), [(None, 3), (1, 1), (5, 5)])
+async def test_ids_are_read_as_needed(ahead: int | None, begun: int) -> None:
+    """At most `ahead` entities are begun beyond those received; None means `max_in_flight`."""
+    taken = 0
+
+    def ids() -> Iterator[str]:
+        nonlocal taken
+        for entity_id in ALL:
+            taken += 1
+            yield entity_id
+
+    async with (
+        session(max_in_flight=3) as (sandbox, client),
+        client.query_many(ids(), SELECT, Annual(), ahead=ahead) as answers,
+    ):
+        for received in range(4):
+            await asyncio.sleep(100)
+            assert taken == len({_entity(served) for served in sandbox.log}) == received + begun
+            await anext(answers)
+
+
+async def test_requests_of_entities_begun_earlier_go_first() -> None:
+    """So nearly all that an allowance pays for is complete, whatever `ahead` is."""
+    async with session(
+        allowance=60, faults=[Latency(seconds=0.1)], retry=Retry(attempts=1), max_in_flight=4
+    ) as (_, client):
+        finished: list[str] = []
+        async with client.query_many(ALL, SELECT, Annual(), ahead=30) as answers:
+            with pytest.raises(AllowanceExhaustedError):
+                await receive(answers, finished)
+    # An entity takes three requests.
+    assert len(finished) >= 19
+    assert sorted(finished) == ALL[: len(finished)]
+
+
+async def test_the_batches_of_all_entities_are_bounded_together() -> None:
+    """Never more than `max_in_flight` requests at once, with many entities of several batches begun."""
+    wide = [company(each, metrics=400) for each in ALL[:6]]
+    async with (
+        Sandbox(*wide, faults=[Latency(seconds=1)]) as sandbox,
+        Client(sandbox.base_url, sandbox.token, max_in_flight=4) as client,
+    ):
+        most = 0
+
+        def watch(_: object) -> None:
+            nonlocal most
+            most = max(most, sum(client.bucket.stats().waiting.values()))
+
+        began = asyncio.get_running_loop().time()
+        with client.observed(watch):
+            async with client.query_many(ALL[:6], Select(), Annual(), ahead=6) as answers:
+                found = [each async for each in answers]
+        took = asyncio.get_running_loop().time() - began
+        assert [each.panel is not None and len(each.panel) for each in found] == [400] * 6
+        assert most <= 4
+        # As many seconds as requests in each of the four places; batches of one entity use all of them.
+        assert took < len(sandbox.log) / 4 + 8
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [(Status(status=401, code="unauthorized", nth=range(13, 99)), AuthenticationError)],
+)
+async def test_what_would_fail_every_entity_ends_the_iteration(fault: Any, error: type[Exception]) -> None:
+    """After the answers that are finished; the error is raised as itself, at every further step."""
+    async with session(faults=[fault], max_in_flight=2) as (sandbox, client):
+        finished: list[str] = []
+        async with client.query_many(ALL, SELECT, Annual(), ahead=10) as answers:
+            with pytest.raises(error):
+                await receive(answers, finished)
+            with pytest.raises(error):
+                await anext(answers)
+        spent = len(sandbox.log)
+        await asyncio.sleep(100)
+        assert len(sandbox.log) == spent
+        assert finished == ALL[: len(finished)] != []
+        assert [served.status for served in sandbox.log].count(401) <= 2
+
+
+async def test_finished_answers_come_before_an_allowance_that_ends() -> None:
+    """All entities whose requests were all answered are given, however late the consumer looks."""
+    async with session(allowance=20, retry=Retry(attempts=1), max_in_flight=3) as (sandbox, client):
+        finished: list[str] = []
+        async with client.query_many(ALL, SELECT, Annual(), ahead=30) as answers:
+            await asyncio.sleep(1000)
+            with pytest.raises(AllowanceExhaustedError):
+                await receive(answers, finished)
+        complete = Counter(_entity(served) for served in sandbox.log if served.status == 200)
+        assert sorted(finished) == sorted(each for each, count in complete.items() if count == 3)
+        assert len(finished) >= 5
+        refused = [served for served in sandbox.log if served.status == 429]
+        assert len(refused) <= 3
+
+
+async def test_an_error_of_the_source_of_ids_comes_after_the_answers_of_those_begun() -> None:
+    """It is raised as itself."""
+
+    def ids() -> Iterator[str]:
+        yield from ALL[:5]
+        raise ZeroDivisionError
+
+    async def later() -> AsyncIterator[str]:
+        for entity_id in ALL[:5]:
+            yield entity_id
+        raise ZeroDivisionError
+
+    async with session() as (_, client):
+        for source in (ids, later):
+            finished: list[str] = []
+            async with client.query_many(source(), SELECT, Annual()) as answers:
+                with pytest.raises(ZeroDivisionError):
+                    await receive(answers, finished)
+            assert sorted(finished) == ALL[:5]
+
+
+@pytest.mark.parametrize("leave", ["at once", "break", "error", "cancel", "timeout"])
+async def test_leaving_leaves_no_task_and_sends_no_request(leave: str) -> None:
+    """In whatever way the block is left."""
+    async with session(faults=[Latency(seconds=0.5)], max_in_flight=3) as (sandbox, client):
+        await client.dataset(ALL[0])
+
+        closed = False
+
+        async def ids() -> AsyncIterator[str]:
+            nonlocal closed
+            try:
+                for entity_id in ALL:
+                    await asyncio.sleep(0)
+                    yield entity_id
+            finally:
+                closed = True
+
+        async def consume() -> None:
+            async with client.query_many(ids(), SELECT, Annual()) as answers:
+                if leave == "at once":
+                    return
+                await anext(answers)
+                if leave == "error":
+                    raise ZeroDivisionError
+                if leave == "cancel":
+                    task.cancel()
+                    await anext(answers)
+                if leave == "timeout":
+                    async with asyncio.timeout(0.1):
+                        await anext(answers)
+
+        task = asyncio.ensure_future(consume())
+        with suppress(ZeroDivisionError, asyncio.CancelledError, TimeoutError):
+            await task
+        left = {each for each in asyncio.all_tasks() if not _serving(each)}
+        assert left == {asyncio.current_task()}
+        assert closed or leave == "at once"
+        assert sum(client.bucket.stats().waiting.values()) == 0
+        spent = len(sandbox.log)
+        await asyncio.sleep(100)
+        # The sandbox logs a request when it responds; those on their way when the block was left may appear.
+        assert len(sandbox.log) <= spent + 3
+        spent = len(sandbox.log)
+        assert len(await collected(client, ALL[:3])) == 3
+        assert len(sandbox.log) <= spent + 9
+
+
+async def test_a_read_cancelled_at_any_await_leaves_nothing_behind() -> None:
+    """After any number of turns of the loop."""
+    ended, turns = False, 0
+    async with Sandbox(*map(company, ALL[:3])) as sandbox:
+        while not ended:
+            turns += 1
+            async with Client(sandbox.base_url, sandbox.token, max_in_flight=2) as client:
+                task = asyncio.ensure_future(collected(client, in_async_steps(ALL[:3])))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                ended = not task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+                left = {each for each in asyncio.all_tasks() if not _serving(each)}
+                assert left == {asyncio.current_task()}
+    assert turns > 20
+
+
+async def test_a_wait_that_is_given_up_loses_no_answer() -> None:
+    """The next wait gets it."""
+    async with (
+        session(faults=[Latency(seconds=1)]) as (_, client),
+        client.query_many(ALL, SELECT, Annual()) as answers,
+    ):
+        found = []
+        while True:
+            try:
+                async with asyncio.timeout(0.3):
+                    found.append((await anext(answers)).entity_id)
+            except TimeoutError:
+                continue
+            except StopAsyncIteration:
+                break
+        assert sorted(found) == ALL
+
+
+async def test_an_entity_that_hangs_stops_no_other() -> None:
+    """Answers come as they finish."""
+    async with (
+        session(faults=[Hang(operation="query", nth=1)]) as (_, client),
+        client.query_many(ALL, SELECT, Annual(), ahead=5) as answers,
+    ):
+        began = asyncio.get_running_loop().time()
+        first = [(await anext(answers)).entity_id for _ in range(len(ALL) - 1)]
+        assert asyncio.get_running_loop().time() - began < 10
+        assert [(await anext(answers)).entity_id] == sorted({*ALL} - {*first})
+
+
+async def test_a_turn_given_to_a_request_that_is_cancelled_goes_to_the_next() -> None:
+    """In the same moment."""
+    turns = Turns(1)
+    order = []
+
+    async def request(number: int) -> None:
+        async with turns.of(number):
+            order.append(number)
+            await asyncio.sleep(1)
+
+    requests = [asyncio.ensure_future(request(number)) for number in (2, 1, 0)]
+    await asyncio.sleep(0.5)
+    requests[0].cancel()
+    await asyncio.sleep(0)
+    requests[2].cancel()
+    await asyncio.wait_for(requests[1], 5)
+    assert order[-1] == 1
+
+
+async def test_an_error_keeps_nothing_that_was_read() -> None:
+    """An answer's error has no traceback, whose frames would keep catalogues and pages."""
+    async with session(ALL[:1]) as (_, client):
+        (answer,) = await collected(client, ["O-" + "f" * 32])
+    error: BaseException | None = answer.error
+    while error is not None:
+        assert error.__traceback__ is None
+        error = error.__cause__ or error.__context__
+
+
+def _serving(task: asyncio.Task[Any]) -> bool:
+    return any(name in repr(task.get_coro()) for name in ("RequestHandler.start", "_accept_connection"))
+
+
+def _entity(served: Served) -> str:
+    return served.path.split("/")[3]

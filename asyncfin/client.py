@@ -19,7 +19,7 @@ from asyncfin.cache.strict import strict_partition
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
-from asyncfin.model.period import PeriodSelection, check_period_selection
+from asyncfin.model.period import FiscalRange, PeriodSelection, check_period_selection
 from asyncfin.model.query import (
     Lane,
     Query,
@@ -33,6 +33,7 @@ from asyncfin.model.usage import UsageWindow
 from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
+from asyncfin.read.attempts import Attempt, Attempts
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.many import EntityIds, answers_of
 from asyncfin.read.publications import Publications
@@ -41,7 +42,7 @@ from asyncfin.read.run import answer, pieces
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import Block, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
-from asyncfin.wire.protocol import check_entity_id, limits_request, read_json, usage_request, usage_windows
+from asyncfin.wire.protocol import limits_request, read_json, usage_request, usage_windows
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import TokenSource
@@ -232,7 +233,7 @@ class Client:
             SelectionError: the entity id is not ``O-`` and 32 characters.
             NotFoundError: no published dataset is available to the account.
         """
-        return await self.whole_read(entity_id, "dataset").metadata()
+        return (await self._read(_everything(entity_id), "dataset").metadata()).dataset
 
     def catalogue_pages(
         self, entity_id: str, *, expected_dataset_id: str | None = None, page_size: int = 100
@@ -251,7 +252,7 @@ class Client:
             MalformedAnswerError: a page breaks the spec, is of another publication, or repeats a
                 series or a cursor.
         """
-        send = self.whole_read(entity_id, "catalogue").send
+        send = self._read(_everything(entity_id), "catalogue").send
         # Checked here: the generator would not begin before its first step.
         check_dataset_id(expected_dataset_id)
         check_page_size(page_size)
@@ -280,14 +281,14 @@ class Client:
             if (cache := self._publications.cache) is not None:
                 cached = await cache.catalogue(source.entity_id, source.dataset_id)
                 if cached is not None:
+                    pinned = Question(cached, Select(), FiscalRange())
+                    await Attempt(self._read(pinned, "catalogue")).confirm(cached)
                     return cached
-            return await read_catalogue(self.whole_read(source.entity_id, "catalogue").send, source)
-        read = self.whole_read(source, "catalogue")
-        if max_age is not None:
-            read.max_age = max_age
-        while True:
-            async with read.restarting():
-                return await read.catalogue()
+            return await read_catalogue(self._read(_everything(source.entity_id), "catalogue").send, source)
+        async for attempt in Attempts(self._read(_everything(source, max_age), "catalogue")):
+            async with attempt:
+                catalogue = await attempt.catalogue()
+        return catalogue
 
     def query_pages(
         self, entity_id: str, query: Query, *, page_size: int = 100, prefetch: bool = False
@@ -309,7 +310,7 @@ class Client:
                 were not asked for, or repeats a series or a cursor. Values are decoded, and can raise
                 it, when they are first looked at.
         """
-        send = self.whole_read(entity_id, "query").send
+        send = self._read(_everything(entity_id), "query").send
         checks.instance_of(Query).as_selection_error()("query", query)
         check_page_size(page_size)
         return query_pages(send, entity_id, query, page_size=page_size, prefetch=prefetch)
@@ -341,7 +342,7 @@ class Client:
             SelectionError: an argument is not as described, or names what the catalogue does not have.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
-        return await self._planned(self._read(question, "plan"), question)
+        return await self._planned(self._read(question, "plan"))
 
     async def run(self, plan: Plan) -> Panel:
         """Return the answer to a planned question. Errors are those of `query`.
@@ -402,11 +403,11 @@ class Client:
         async def lead() -> Panel:
             nonlocal leads
             leads = True
-            return await answer(read, question, plan)
+            return await answer(read, plan)
 
         while True:
             try:
-                panel = await self._publications.answers.share(question.key, lead)
+                panel = await self._publications.panels.share(question.key, lead)
             except SelectionError:
                 # Of an equal question that does not ignore what the catalogue does not have.
                 if leads or not question.known_only:
@@ -454,7 +455,7 @@ class Client:
     async def _stream(self, question: Question) -> AsyncIterator[AsyncIterator[Panel]]:
         read = self._read(question, "stream")
         # Planned out here, so that a wrong question is an error of `async with`, and not of the first step.
-        async with resumable(pieces(read, question, await self._planned(read, question))) as panels:
+        async with resumable(pieces(read, await self._planned(read))) as panels:
             yield panels
 
     def query_many(
@@ -522,42 +523,35 @@ class Client:
             "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
         )
 
-    def whole_read(self, entity_id: str, operation: str, turn: Turn = nullcontext) -> Read:
-        """Return a whole read of an entity, to make several calls on one publication.
+    def whole_read(self, entity_id: str, operation: str, turn: Turn = nullcontext) -> Attempts:
+        """Return the attempts of a whole read of an entity, to make several calls on one publication.
 
         It starts over when the publication changes, as `query` itself does:
 
-            read = client.whole_read(entity_id, "overview")
-            while True:
-                async with read.restarting():
+            async for attempt in client.whole_read(entity_id, "overview"):
+                async with attempt:
                     dataset = await client.dataset(entity_id)
-                    async with read.pinned_to(dataset.dataset_id):
+                    async with attempt.pinned_to(dataset.dataset_id):
                         catalogue = await client.catalogue(dataset)
-                        return await client.query(catalogue, select, periods)
+                        panel = await client.query(catalogue, select, periods)
 
         Args:
             entity_id: the entity.
             operation: the name of the read in `Restarted` events.
             turn: as for `Read`.
         """
-        check_entity_id(entity_id)
-        limit = self._max_in_flight
-        return Read(self._sender, self._publications, entity_id, operation, limit=limit, turn=turn)
+        return Attempts(self._read(_everything(entity_id), operation, turn))
 
     def _read(self, question: Question, operation: str, turn: Turn = nullcontext) -> Read:
-        read = self.whole_read(question.entity_id, operation, turn)
-        # With a Catalogue as the source no other publication will do.
-        read.pinned = isinstance(question.source, Catalogue)
-        read.fills_cache &= question.fill_cache
-        if question.max_age is not None:
-            read.max_age = question.max_age
-        return read
+        limit = self._max_in_flight
+        return Read(self._sender, self._publications, question, operation, limit=limit, turn=turn)
 
     @staticmethod
-    async def _planned(read: Read, question: Question) -> Plan:
-        while True:
-            async with read.restarting():
-                return await read.plan(question)
+    async def _planned(read: Read) -> Plan:
+        async for attempt in Attempts(read):
+            async with attempt:
+                plan = await attempt.plan(read.question)
+        return plan
 
     # The default is refused: it makes the error of a call without days say what to write.
     async def usage(self, start_date: date | str = "", end_date: date | str = "") -> tuple[UsageWindow, ...]:
@@ -599,6 +593,10 @@ class Client:
         """
         request = limits_request()
         return read_json(request, await self._sender.send(request))
+
+
+def _everything(entity_id: str, max_age: float | None = None) -> Question:
+    return Question(entity_id, Select(), FiscalRange(), max_age=max_age)
 
 
 def _day(name: str, value: date | str) -> date:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+EPOCH = datetime.fromtimestamp(0, UTC)
 # A service can ask for a wait that no calendar holds.
 LAST = datetime.max.replace(tzinfo=UTC)
 

@@ -5,7 +5,7 @@ import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,7 +40,6 @@ from asyncfin import (
 from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import without_batches
 from asyncfin.plan.question import Question
-from asyncfin.read.publications import Publication
 from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.generate import generate
@@ -466,7 +465,7 @@ async def test_filling_up_from_a_large_catalogue_does_not_hold_the_loop_up(
         threads.append(threading.current_thread())
         return for_cache(*arguments, **options)
 
-    monkeypatch.setattr("asyncfin.read.read.for_cache", watched)
+    monkeypatch.setattr("asyncfin.read.attempts.for_cache", watched)
     large = generate(7, series=1_100)
     async with service(large) as sandbox, client(sandbox, MemoryCache()) as cached:
         catalogue = await cached.catalogue(large.entity_id)
@@ -671,19 +670,6 @@ def test_metrics_that_lack_all_their_series_fill_a_page_first() -> None:
     }
     (batch,) = for_cache(base, halves, set()).batches
     assert batch.metric_ids == ("M0", *metrics[60:109])
-
-
-def test_a_confirmation_from_the_future_counts_for_nothing() -> None:
-    """The clock was set back: how old it is can't be told."""
-    from tests.answers import catalogue_of
-
-    moment = datetime(2026, 1, 2, tzinfo=UTC)
-    publication = Publication(catalogue_of(["a.annual"]), moment)
-    assert publication.is_current(moment + timedelta(seconds=9), 10, moment + timedelta(seconds=9))
-    assert not publication.is_current(moment + timedelta(seconds=11), 10, moment + timedelta(seconds=11))
-    assert not publication.is_current(moment - timedelta(days=1), 10, moment - timedelta(days=1))
-    publication.confirm(moment - timedelta(days=1))
-    assert publication.confirmed == moment, "confirmations only move forward"
 
 
 @st.composite

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import blake2b
 from itertools import chain, starmap
 from typing import Any
@@ -18,6 +18,8 @@ from zlib import crc32
 import msgspec
 from attrs import astuple, fields
 
+from asyncfin.cache.record import EntityRecord, Pointer
+from asyncfin.clock import EPOCH
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
 from asyncfin.model.deviation import Deviation
 from asyncfin.model.period import Period
@@ -95,6 +97,44 @@ def decode_blocks(body: bytes) -> tuple[Block, ...]:
         Block(axes[axis], tuple(series_ids), page_indices, starts, positions, numbers, texts[text])
         for axis, series_ids, page_indices, starts, positions, numbers, text in rows
     )
+
+
+_RECORD = tuple[str | None, int | None, int | None, int | None, int | None]
+_record_decoder = msgspec.msgpack.Decoder(_RECORD)
+_MICROSECOND = timedelta(microseconds=1)
+# How exactly two clocks can be compared over a network.
+CLOCK_STEP = timedelta(seconds=0.1)
+
+
+def encode_record(record: EntityRecord, ahead: timedelta = timedelta()) -> bytes:
+    """Return a record as bytes.
+
+    Args:
+        ahead: how far the clock of the store is ahead of this process's.
+    """
+
+    def stored(moment: datetime | None, ahead: timedelta = ahead) -> int | None:
+        return None if moment is None else (moment + ahead - EPOCH) // _MICROSECOND
+
+    dataset_id = record.pointer.dataset_id if record.pointer else None
+    confirmed = record.pointer.confirmed if record.pointer else None
+    moments = (stored(confirmed), stored(record.replaced), stored(record.refused))
+    return msgspec.msgpack.encode((dataset_id, *moments, stored(confirmed, timedelta())))
+
+
+def decode_record(body: bytes, ahead: timedelta = timedelta()) -> EntityRecord:
+    """Return the record that bytes contain; `ahead` as for `encode_record`."""
+
+    def read(moment: int | None) -> datetime | None:
+        return None if moment is None else EPOCH + moment * _MICROSECOND - ahead
+
+    dataset_id, confirmed, replaced, refused, as_given = _record_decoder.decode(body)
+    if dataset_id is None or confirmed is None or as_given is None:
+        pointer = None
+    else:
+        moment, given = EPOCH + confirmed * _MICROSECOND - ahead, EPOCH + as_given * _MICROSECOND
+        pointer = Pointer(dataset_id, given if abs(given - moment) <= CLOCK_STEP else moment)
+    return EntityRecord(pointer, read(replaced), read(refused))
 
 
 def checksum(*content: str | bytes | float) -> bytes:

@@ -1,8 +1,8 @@
 """The SQLite database of a FileCache, used by one thread of one process.
 
-Kept are pointers, and parts: a catalogue, or the blocks of one put. Each row carries a checksum over its key
-and content, so a row that the disk has spoilt is dropped, not believed. A database that SQLite can't read is
-replaced by an empty one by the process that has it to itself.
+It contains records, and parts: a catalogue, or the blocks of one put. Each row has a checksum over its key
+and content; corrupt rows are dropped. A database that SQLite cannot read is replaced by an empty one, as soon
+as no other process has it open.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
+from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeAlias
 
+import msgspec
+
 from asyncfin.cache import folder as folders
-from asyncfin.cache.codec import FORMAT, checksum
-from asyncfin.cache.store import Pointer
+from asyncfin.cache.codec import FORMAT, checksum, decode_record, encode_record
+from asyncfin.cache.record import EntityRecord, Rule
+from asyncfin.cache.tiered import Stored
 from asyncfin.model.catalogue import publication_id
 
 # Whose, and of which entity, publication and value version; "catalogue" in place of a version.
@@ -30,15 +34,17 @@ _BUSY_SECONDS = 10.0
 _PUTS_PER_CHECKPOINT = 16
 _LOG_BYTES = 8 * 1024 * 1024
 _TOUCHED_EVERY = 3_600
-# A pointer without parts saves one request, if the publication has not changed meanwhile.
-_POINTER_SECONDS = 90 * 86_400
+# A record without parts saves at most one request.
+_RECORD_SECONDS = 90 * 86_400
 # What is evicted to: a put that evicts makes room for several.
 _EVICTED_TO = 0.9
 
+_serials = count()  # a version is one of a connection, and another connection counts from its own beginning
+
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS pointer (
-    account BLOB NOT NULL, entity TEXT NOT NULL, dataset TEXT NOT NULL, confirmed REAL NOT NULL,
-    publication TEXT NOT NULL, checksum BLOB NOT NULL, PRIMARY KEY (account, entity)
+CREATE TABLE IF NOT EXISTS record (
+    account BLOB NOT NULL, entity TEXT NOT NULL, publication TEXT, changed INTEGER NOT NULL,
+    checksum BLOB NOT NULL, body BLOB NOT NULL, PRIMARY KEY (account, entity)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS part (
     id INTEGER PRIMARY KEY, account BLOB NOT NULL, entity TEXT NOT NULL, publication TEXT NOT NULL,
@@ -58,6 +64,7 @@ class Database:
         self._path = folder / f"publications-{FORMAT}.sqlite"
         self._max_bytes = max_bytes
         self._puts = 0
+        self._serial = next(_serials)
         self.broken = 0
         self._lock = folders.open_private(folder / f"publications-{FORMAT}.lock")
         try:
@@ -99,7 +106,7 @@ class Database:
             connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
-            for table in ("pointer", "part"):  # tables of that name may be somebody else's
+            for table in ("record", "part"):  # tables of that name may be somebody else's
                 connection.execute(f"SELECT checksum FROM {table} LIMIT 1")  # noqa: S608  a fixed name
         except BaseException:
             connection.close()
@@ -127,43 +134,49 @@ class Database:
         self._connection.close()
         os.close(self._lock)
 
-    def pointer(self, account: bytes, entity_id: str) -> Pointer | None:
+    def version(self) -> tuple[int, int]:
+        """Return what differs once another connection has changed the file."""
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        return self._serial, version
+
+    def record(self, account: bytes, entity_id: str) -> Stored:
+        version = self.version()  # before the row: a change in between is then seen the next time
         row = self._connection.execute(
-            "SELECT dataset, confirmed, checksum FROM pointer WHERE account = ? AND entity = ?",
-            (account, entity_id),
+            "SELECT checksum, body FROM record WHERE account = ? AND entity = ?", (account, entity_id)
         ).fetchone()
         if row is None:
-            return None
-        dataset_id, confirmed, stored = row
-        if stored != checksum(account, entity_id, dataset_id, confirmed):
-            self.forget(account, entity_id)
-            self.broken += 1
-            return None
-        return Pointer(dataset_id, datetime.fromtimestamp(confirmed, UTC))
+            return Stored(EntityRecord(), version)
+        stored, body = row
+        if isinstance(body, bytes) and stored == checksum(account, entity_id, body):
+            with suppress(msgspec.DecodeError, OverflowError):
+                return Stored(decode_record(body), version)
+        self.broken += 1
+        self._connection.execute("DELETE FROM record WHERE account = ? AND entity = ?", (account, entity_id))
+        return Stored(EntityRecord(), version)
 
-    def put_pointer(self, account: bytes, entity_id: str, pointer: Pointer, now: datetime) -> None:
+    def change(self, account: bytes, entity_id: str, rule: Rule) -> Stored:
+        """Apply what a response has shown to the record of an entity, and return it."""
         with self._transaction():
-            if pointer.replaces(self.pointer(account, entity_id), now):
-                confirmed = pointer.confirmed.timestamp()
-                row_checksum = checksum(account, entity_id, pointer.dataset_id, confirmed)
-                publication = publication_id(pointer.dataset_id)
+            known = self.record(account, entity_id)
+            if (record := rule(known.record)) != known.record:
+                body = encode_record(record)
+                current = record.current
+                moments = (current.confirmed if current else None, record.replaced, record.refused)
+                latest = max(moment for moment in moments if moment is not None)
+                row = (account, entity_id, current and publication_id(current.dataset_id))
                 self._connection.execute(
-                    "INSERT OR REPLACE INTO pointer VALUES (?, ?, ?, ?, ?, ?)",
-                    (account, entity_id, pointer.dataset_id, confirmed, publication, row_checksum),
+                    "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?)",
+                    (*row, int(latest.timestamp()), checksum(account, entity_id, body), body),
                 )
+            return Stored(record, known.version)
 
     def entity_ids(self, account: bytes) -> list[str]:
-        """Return the entities of an account that have a pointer, in order."""
+        """Return the entities of an account whose current publication is known, in order."""
         rows = self._connection.execute(
-            "SELECT entity FROM pointer WHERE account = ? ORDER BY entity", (account,)
+            "SELECT entity FROM record WHERE account = ? AND publication IS NOT NULL ORDER BY entity",
+            (account,),
         )
         return [entity_id for (entity_id,) in rows]
-
-    def forget(self, account: bytes, entity_id: str, dataset_id: str | None = None) -> None:
-        self._connection.execute(
-            "DELETE FROM pointer WHERE account = ? AND entity = ? AND publication = ifnull(?, publication)",
-            (account, entity_id, None if dataset_id is None else publication_id(dataset_id)),
-        )
 
     def bodies(self, key: PartKey, known: Iterable[int], now: datetime) -> dict[int, bytes]:
         """Return the parts under a key that are not known, by id. Damaged ones are deleted."""
@@ -236,8 +249,8 @@ class Database:
         if total <= self._max_bytes:
             return
         ordered = self._connection.execute(
-            "SELECT id, bytes FROM part LEFT JOIN pointer USING (account, entity) WHERE id != ? ORDER BY"
-            " (pointer.publication IS NOT NULL AND pointer.publication != part.publication) DESC, used, id",
+            "SELECT id, bytes FROM part LEFT JOIN record USING (account, entity) WHERE id != ? ORDER BY"
+            " (record.body IS NOT NULL AND record.publication IS NOT part.publication) DESC, used, id",
             (newest,),
         ).fetchall()
         evicted = []
@@ -247,11 +260,13 @@ class Database:
             evicted.append((part,))
             total -= size
         self._connection.executemany("DELETE FROM part WHERE id = ?", evicted)
-        self._connection.execute(
-            "DELETE FROM pointer WHERE confirmed < ? AND NOT EXISTS (SELECT 1 FROM part"
-            " WHERE part.account = pointer.account AND part.entity = pointer.entity)",
-            (now.timestamp() - _POINTER_SECONDS,),
+        deleted = self._connection.execute(
+            "DELETE FROM record WHERE changed < ? AND NOT EXISTS (SELECT 1 FROM part"
+            " WHERE part.account = record.account AND part.entity = record.entity)",
+            (int(now.timestamp()) - _RECORD_SECONDS,),
         )
+        if deleted.rowcount:  # a connection's own changes leave its data_version as it is
+            self._serial = next(_serials)
 
     def _truncate_log(self) -> None:
         # Not worth a wait for those who read just now: the next one will do it.
@@ -265,7 +280,7 @@ class Database:
     def clear(self, entity_id: str | None) -> None:
         """Delete what is kept of an entity, or everything, of all accounts, and give the space back."""
         with self._transaction():
-            for table in ("pointer", "part"):
+            for table in ("record", "part"):
                 where = "" if entity_id is None else " WHERE entity = ?"
                 self._connection.execute(
                     f"DELETE FROM {table}{where}",  # noqa: S608  fixed names

@@ -15,15 +15,11 @@ from typing import Any, TypeAlias
 from attrs import Factory, define
 
 from asyncfin import checks
-from asyncfin.cache.store import (
-    CacheStats,
-    Partition,
-    Pointer,
-    partition_key,
-)
+from asyncfin.cache.record import EntityRecord, Pointer, Rule
+from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
-from asyncfin.model.catalogue import Catalogue, is_same_publication, publication_id
+from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block, nbytes, packed, without
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.token import TokenSource
@@ -36,7 +32,10 @@ _AS_THEY_COME = 0.25
 Key: TypeAlias = tuple[bytes, str, str, str]
 CATALOGUE = "catalogue"
 # Of an account: an entity.
-PointerKey: TypeAlias = tuple[bytes, str]
+EntityKey: TypeAlias = tuple[bytes, str]
+
+
+_NOTHING = EntityRecord()
 
 
 @define(eq=False)
@@ -51,7 +50,7 @@ class _Kept:
 
 
 class Memory:
-    """Pointers, and catalogues and blocks within a bound, by key; for any number of threads.
+    """Records, and catalogues and blocks within a bound, by key; for any number of threads.
 
     When it is full, publications that are no longer the current ones go first, then the least recently used.
     """
@@ -61,23 +60,19 @@ class Memory:
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
-        self._pointers: dict[PointerKey, Pointer] = {}
+        self._records: dict[EntityKey, EntityRecord] = {}
 
-    def pointer(self, key: PointerKey) -> Pointer | None:
+    def record(self, key: EntityKey) -> EntityRecord:
         with self._lock:
-            return self._pointers.get(key)
+            return self._records.get(key, _NOTHING)
 
-    def put_pointer(self, key: PointerKey, pointer: Pointer, now: datetime) -> None:
+    def change(self, key: EntityKey, rule: Rule) -> EntityRecord:
+        """Apply what a response has shown to the record of an entity, and return it."""
         with self._lock:
-            if pointer.replaces(self._pointers.get(key), now):
-                self._pointers[key] = pointer
-
-    def forget(self, key: PointerKey, dataset_id: str | None = None) -> None:
-        """Delete a pointer, if it names this publication; None: whatever it names."""
-        with self._lock:
-            known = self._pointers.get(key)
-            if known and (dataset_id is None or is_same_publication(known.dataset_id, dataset_id)):
-                del self._pointers[key]
+            known = self._records.get(key, _NOTHING)
+            if (record := rule(known)) is not known:
+                self._records[key] = record
+            return record
 
     def catalogue(self, key: Key) -> Catalogue | None:
         with self._lock:
@@ -133,8 +128,8 @@ class Memory:
         with self._lock:
             for key in [key for key in self._kept if entity_id in (None, key[1])]:
                 self._drop(key)
-            for pointer_key in [key for key in self._pointers if entity_id in (None, key[1])]:
-                del self._pointers[pointer_key]
+            for entity in [key for key in self._records if entity_id in (None, key[1])]:
+                del self._records[entity]
 
     def held(self) -> tuple[int, int]:
         """Return the number of series, and the bytes."""
@@ -153,11 +148,7 @@ class Memory:
     def _evict(self) -> None:
         if self._bytes <= self._max_bytes:
             return
-        superseded = [
-            key
-            for key in self._kept
-            if (current := self._pointers.get(key[:2])) and publication_id(current.dataset_id) != key[2]
-        ]
+        superseded = [key for key in self._kept if self._records.get(key[:2], _NOTHING).rules_out(key[2])]
         for key in superseded + list(self._kept):
             if self._bytes <= self._max_bytes:
                 return
@@ -264,14 +255,21 @@ class _MemoryPartition:
         self._key = key
         self._clock = clock
 
-    async def pointer(self, entity_id: str) -> Pointer | None:
-        return self._memory.pointer((self._key, entity_id))
+    async def record(self, entity_id: str) -> EntityRecord:
+        now = self._clock()
+        return self._memory.change((self._key, entity_id), lambda known: known.clipped(now))
 
-    async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
-        self._memory.put_pointer((self._key, entity_id), pointer, self._clock())
+    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord:
+        now = self._clock()
+        return self._memory.change((self._key, entity_id), lambda known: known.confirm(pointer, now))
 
-    async def forget(self, entity_id: str, dataset_id: str | None = None) -> None:
-        self._memory.forget((self._key, entity_id), dataset_id)
+    async def replace(self, entity_id: str, dataset_id: str) -> None:
+        now = self._clock()
+        self._memory.change((self._key, entity_id), lambda known: known.replace(dataset_id, now))
+
+    async def refuse(self, entity_id: str) -> None:
+        now = self._clock()
+        self._memory.change((self._key, entity_id), lambda known: known.refuse(now))
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         return self._memory.catalogue((self._key, entity_id, publication_id(dataset_id), CATALOGUE))

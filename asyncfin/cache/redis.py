@@ -9,24 +9,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
+from attrs import evolve
 
 from asyncfin import checks
-from asyncfin.cache.codec import FORMAT, checksum
+from asyncfin.cache.codec import CLOCK_STEP, FORMAT, checksum, decode_record, encode_record
 from asyncfin.cache.memory import Memory, MiB
-from asyncfin.cache.store import CacheStats, Partition, Pointer, partition_key
-from asyncfin.cache.tiered import TieredPartition
-from asyncfin.clock import utc_now
+from asyncfin.cache.record import EntityRecord, Rule
+from asyncfin.cache.store import CacheStats, Partition, partition_key
+from asyncfin.cache.tiered import Stored, TieredPartition
+from asyncfin.clock import EPOCH, utc_now
 from asyncfin.errors import ArgumentError, printable
-from asyncfin.model.catalogue import publication_id
 from asyncfin.redis import RedisClient, RedisClients, unless_silent
 from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.token import TokenSource
@@ -47,19 +48,14 @@ _NAMES_PER_SCAN = 1_000
 _CLAIM_SECONDS = 10.0
 _CLAIM_POLL_SECONDS = 0.05
 
-# Confirmations only move forward, whichever machine stores them; one of the future gives way.
-_PUT_POINTER = """
-local known = redis.call('HGET', KEYS[1], 'confirmed')
-if known and tonumber(known) > tonumber(ARGV[1]) and tonumber(known) <= tonumber(ARGV[2]) then return 0 end
-redis.call('HSET', KEYS[1], 'confirmed', ARGV[1], 'row', ARGV[3], 'publication', ARGV[5])
+# Compare and set: the rules are the same for all caches, and are not written a second time here.
+_CHANGE = """
+if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'row', ARGV[3])
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return 1
 """
-# Another machine may have stored a newer publication than the one that was refused.
-_FORGET = """
-if ARGV[1] == '' or redis.call('HGET', KEYS[1], 'publication') == ARGV[1] then redis.call('DEL', KEYS[1]) end
-return 1
-"""
+_CHANGE_ATTEMPTS = 20
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
 T = TypeVar("T")
@@ -107,6 +103,7 @@ class RedisCache:
         self._partitions: dict[bytes, TieredPartition] = {}
         self._hits = self._misses = self._broken = 0
         self._warned = False
+        self.ahead = timedelta()
         # By each loop's own clock.
         self._silent_until: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
 
@@ -159,6 +156,8 @@ class RedisCache:
             ) from None
         finally:
             self._memory.clear(entity_id)
+            for partition in self._partitions.values():
+                partition.clear(entity_id)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop; they open again when the cache is used."""
@@ -189,6 +188,18 @@ class RedisCache:
                 type(error).__name__,
             )
 
+    def compare_clocks(self, theirs: datetime) -> timedelta:
+        """Return how far the clock of Redis, which has just shown this time, is ahead of this process's.
+
+        Records are stored by the clock of Redis, since the clocks of machines differ.
+        """
+        ahead = theirs - self._clock()
+        if (
+            abs(ahead - self.ahead) > CLOCK_STEP
+        ):  # a smaller one is not followed: what this process has recorded stays in order
+            self.ahead = ahead
+        return self.ahead
+
     def count_damage(self) -> None:
         """Count a damaged row."""
         self._broken += 1
@@ -206,33 +217,49 @@ class _RedisRows:
         self._prefix = prefix
         self._account = account
 
-    async def pointer(self, entity_id: str, otherwise: Pointer | None) -> Pointer | None:
-        async def read(redis: RedisClient) -> Pointer | None:
-            row = await redis.hget(self._name(entity_id, "pointer"), "row")
-            if row is None:
-                return None
-            stored, body = row[:_SUM_BYTES], row[_SUM_BYTES:]
-            if stored != checksum(self._account, entity_id, body):
-                self._cache.count_damage()
-                return None
-            dataset_id, confirmed = msgspec.msgpack.decode(body, type=tuple[str, int])
-            return Pointer(dataset_id, _EPOCH + timedelta(microseconds=confirmed))
+    async def version(self, entity_id: str) -> Hashable:
+        name = self._name(entity_id, "record")
 
-        return await self._cache.run(read, otherwise)
+        async def read(redis: RedisClient) -> bytes:
+            return await redis.hget(name, "version") or b""
 
-    async def put_pointer(self, entity_id: str, pointer: Pointer, now: datetime) -> None:
-        confirmed = _microseconds(pointer.confirmed)
-        body = msgspec.msgpack.encode((pointer.dataset_id, confirmed))
-        row = checksum(self._account, entity_id, body) + body
-        publication = publication_id(pointer.dataset_id)
-        arguments = (confirmed, _microseconds(now), row, self._cache.keep_ms, publication)
-        name = self._name(entity_id, "pointer")
-        await self._cache.run(lambda redis: _evaluated(redis, _PUT_POINTER, name, *arguments), 0)
+        return await self._cache.run(read, None)
 
-    async def forget(self, entity_id: str, dataset_id: str | None) -> bool:
-        name = self._name(entity_id, "pointer")
-        publication = "" if dataset_id is None else publication_id(dataset_id)
-        return await self._cache.run(lambda redis: _evaluated(redis, _FORGET, name, publication), 0) == 1
+    async def record(self, entity_id: str) -> Stored | None:
+        return await self._cache.run(partial(self._record, entity_id), None)
+
+    async def change(self, entity_id: str, rule: Rule) -> Stored | None:
+        name = self._name(entity_id, "record")
+
+        async def change(redis: RedisClient) -> Stored | None:
+            for _ in range(_CHANGE_ATTEMPTS):
+                known = await self._record(entity_id, redis)
+                if (record := rule(known.record)) == known.record:
+                    return known
+                body = encode_record(record, self._cache.ahead)
+                version = secrets.token_hex(8).encode()
+                arguments = (known.version, version, checksum(self._account, entity_id, body) + body)
+                if await _evaluated(redis, _CHANGE, name, *arguments, self._cache.keep_ms):
+                    return Stored(record, version)
+            raise OSError("other processes have changed the record each time")
+
+        return await self._cache.run(change, None)
+
+    async def _record(self, entity_id: str, redis: RedisClient) -> Stored:
+        async with redis.pipeline(transaction=False) as steps:
+            steps.time()
+            steps.hmget(self._name(entity_id, "record"), "version", "row")
+            (seconds, microseconds), (version, row) = await steps.execute()
+        ahead = self._cache.compare_clocks(EPOCH + timedelta(seconds=seconds, microseconds=microseconds))
+        stored = Stored(EntityRecord(), version or b"")
+        if row is None:
+            return stored
+        body = row[_SUM_BYTES:]
+        with suppress(msgspec.DecodeError, OverflowError):
+            if row[:_SUM_BYTES] == checksum(self._account, entity_id, body):
+                return evolve(stored, record=decode_record(body, ahead))
+        self._cache.count_damage()
+        return stored
 
     async def bodies(
         self, key: tuple[str, str, str], known: Collection[int], now: datetime
@@ -309,13 +336,6 @@ class _RedisRows:
 
     def _name(self, entity_id: str, *rest: str) -> str:
         return ":".join((self._prefix, entity_id, *rest))
-
-
-_EPOCH = datetime.fromtimestamp(0, UTC)
-
-
-def _microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 async def _evaluated(redis: RedisClient, script: str, name: str, *arguments: Any) -> int:

@@ -12,40 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
 from hashlib import blake2b
 from typing import Protocol, runtime_checkable
 
 from attrs import frozen
 
+from asyncfin.cache.record import EntityRecord, Pointer
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block
 from asyncfin.wire.token import TokenSource
-
-
-@frozen
-class Pointer:
-    """Which publication of an entity was the current one, and when that was last known.
-
-    Attributes:
-        dataset_id: the publication.
-        confirmed: aware UTC; taken before the request was sent that confirmed it.
-    """
-
-    dataset_id: str
-    confirmed: datetime
-
-    def age(self, now: datetime) -> float:
-        """Return the seconds since it was confirmed; infinity where that lies in the future.
-
-        A clock that was stepped back can't tell how old it is, so it counts for nothing.
-        """
-        age = (now - self.confirmed).total_seconds()
-        return age if age >= 0 else float("inf")
-
-    def replaces(self, known: Pointer | None, now: datetime) -> bool:
-        """Return whether it is to be stored in place of what is known: confirmations only move forward."""
-        return known is None or known.confirmed <= self.confirmed or known.confirmed > now
 
 
 @frozen
@@ -100,24 +75,26 @@ class Cache(Protocol):
 class Partition(Protocol):
     """What a cache keeps for one account of one service."""
 
-    async def pointer(self, entity_id: str) -> Pointer | None:
-        """Return which publication of an entity was the current one.
+    async def record(self, entity_id: str) -> EntityRecord | None:
+        """Return what is known of an entity, including what other processes have stored since.
+
+        None: that cannot be read, so nothing may be returned without a request.
 
         Raises:
             ArgumentError: the folder of the cache is not one that may be used.
         """
         ...
 
-    async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
-        """Store which publication is current, unless a later confirmation is known."""
+    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord | None:
+        """Record that a request has confirmed a publication as the current one; return as `record`."""
         ...
 
-    async def forget(self, entity_id: str, dataset_id: str | None = None) -> None:
-        """Delete the pointer: the publication has changed, or may not be read any more.
+    async def replace(self, entity_id: str, dataset_id: str) -> None:
+        """Record that a response has just refused a publication as no longer current."""
+        ...
 
-        Args:
-            dataset_id: the publication that has changed; a pointer to another one stays. None: any.
-        """
+    async def refuse(self, entity_id: str) -> None:
+        """Record that a response has just refused the entity (403, 404)."""
         ...
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:

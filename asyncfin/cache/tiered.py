@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from attrs import frozen
+
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
 from asyncfin.cache.memory import CATALOGUE, Key, Memory, distinct
-from asyncfin.cache.store import Pointer
+from asyncfin.cache.record import EntityRecord, Pointer, Rule
 from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block, packed
 
 T = TypeVar("T")
+
+
+@frozen
+class Stored:
+    """A record as it is stored.
+
+    Attributes:
+        record: the record.
+        version: what differs once another process has changed it.
+    """
+
+    record: EntityRecord
+    version: Hashable
 
 
 class Rows(Protocol):
@@ -23,16 +38,16 @@ class Rows(Protocol):
     What can't be read is as if it were not there, and what can't be stored is passed over.
     """
 
-    async def pointer(self, entity_id: str, otherwise: Pointer | None) -> Pointer | None:
-        """Return the pointer of an entity; `otherwise` where that can't be known."""
+    async def version(self, entity_id: str) -> Hashable:
+        """Return what differs once another process has changed an entity's record; None: unreadable."""
         ...
 
-    async def put_pointer(self, entity_id: str, pointer: Pointer, now: datetime) -> None:
-        """Store a pointer, if it replaces the one that is there."""
+    async def record(self, entity_id: str) -> Stored | None:
+        """Return the record of an entity; None: it cannot be read."""
         ...
 
-    async def forget(self, entity_id: str, dataset_id: str | None) -> bool:
-        """Delete a pointer, if it names this publication (None: whatever it names); False if that failed."""
+    async def change(self, entity_id: str, rule: Rule) -> Stored | None:
+        """Apply what a response has shown to the record of an entity; None: it is not stored."""
         ...
 
     async def bodies(
@@ -88,35 +103,59 @@ class TieredPartition:
         self._rows = rows
         self._counted = counted
         self._clock = clock
-        self._forgotten: dict[str, datetime] = {}
+        self._stored: dict[str, Stored] = {}  # records as they were last read or stored
+        self._unstored: dict[str, EntityRecord] = {}  # what responses have shown that is not stored yet
 
-    async def pointer(self, entity_id: str) -> Pointer | None:
-        # Asked for each time: another process may have confirmed it, or found that it has changed.
-        key = self._digest, entity_id
-        pointer = await self._rows.pointer(entity_id, self._memory.pointer(key))
-        forgotten = self._forgotten.get(entity_id)
-        if pointer is None or (forgotten is not None and pointer.confirmed <= forgotten):
-            self._memory.forget(key)
+    async def record(self, entity_id: str) -> EntityRecord | None:
+        version, stored = await self._rows.version(entity_id), self._stored.get(entity_id)
+        if version is None or stored is None or stored.version != version:
+            stored = await self._rows.record(entity_id)
+        if stored is None:
             return None
-        self._memory.put_pointer(key, pointer, self._clock())
-        return self._memory.pointer(key)  # which may be a later one than was stored
+        now = self._clock()
+        unstored = self._unstored.get(entity_id, EntityRecord())
+        # Clipped in the store too, or no later request could lift a refusal of the future.
+        if stored.record.clipped(now).merged(unstored, now) != stored.record:
+            stored = await self._store(entity_id, unstored, now) or stored
+        return self._known(entity_id, stored, now)
 
-    async def put_pointer(self, entity_id: str, pointer: Pointer) -> None:
-        now, key = self._clock(), (self._digest, entity_id)
-        # It is stored already.
-        if self._memory.pointer(key) == pointer:
-            return
-        self._memory.put_pointer(key, pointer, now)
-        if self._memory.pointer(key) == pointer:
-            self._forgotten.pop(entity_id, None)
-        await self._rows.put_pointer(entity_id, pointer, now)
+    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord | None:
+        now = self._clock()
+        return await self._change(entity_id, lambda known: known.confirm(pointer, now))
 
-    async def forget(self, entity_id: str, dataset_id: str | None = None) -> None:
-        self._memory.forget((self._digest, entity_id), dataset_id)
-        # Until it is deleted, as on a full disk it can't be.
-        self._forgotten[entity_id] = self._clock()
-        if await self._rows.forget(entity_id, dataset_id):
-            self._forgotten.pop(entity_id, None)
+    async def replace(self, entity_id: str, dataset_id: str) -> None:
+        now = self._clock()
+        await self._change(entity_id, lambda known: known.replace(dataset_id, now))
+
+    async def refuse(self, entity_id: str) -> None:
+        now = self._clock()
+        await self._change(entity_id, lambda known: known.refuse(now))
+
+    async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:
+        # Noted here first: it applies while it is being stored, and if it cannot be.
+        noted = self._unstored[entity_id] = rule(self._unstored.get(entity_id, EntityRecord()))
+        now = self._clock()
+        stored = await self._store(entity_id, noted, now) or await self._rows.record(entity_id)
+        return None if stored is None else self._known(entity_id, stored, now)
+
+    async def _store(self, entity_id: str, noted: EntityRecord, now: datetime) -> Stored | None:
+        stored = await self._rows.change(entity_id, lambda known: known.clipped(now).merged(noted, now))
+        if stored is not None and self._unstored.get(entity_id) is noted:
+            del self._unstored[entity_id]
+        return stored
+
+    def _known(self, entity_id: str, stored: Stored, now: datetime) -> EntityRecord:
+        self._stored[entity_id] = stored
+        record = stored.record.merged(self._unstored.get(entity_id, EntityRecord()), now)
+        # From which memory takes what it evicts first.
+        self._memory.change((self._digest, entity_id), lambda _: record)
+        return record
+
+    def clear(self, entity_id: str | None) -> None:
+        """Drop what is known of an entity, or everything; the rows stay."""
+        for known in (self._stored, self._unstored):
+            for each in [each for each in known if entity_id in (None, each)]:
+                known.pop(each, None)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         key = self._key(entity_id, dataset_id, CATALOGUE)

@@ -27,7 +27,7 @@ from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted, lasting
 from asyncfin.plan.question import Missing, Question, has_nothing
-from asyncfin.read.read import Read
+from asyncfin.read.attempts import Attempt
 from asyncfin.tasks import bounded
 
 # The cost of all series of a company of the usual size (1,171), when nothing better is known.
@@ -261,11 +261,11 @@ class _Estimate:
         last = self._store.known.get(entity_id)
         doubtful = last is None or not self._refresh
         if self._may_ask and (read_catalogue or (last is not None and doubtful)):
-            read = self._client.whole_read(entity_id, "estimate")
             try:
-                while True:  # the publication may change, as during the run
-                    async with read.restarting():
-                        return entity_id, await self._expected(read, entity_id, last, read_catalogue)
+                async for attempt in self._client.whole_read(entity_id, "estimate"):
+                    async with attempt:
+                        expected = await self._expected(attempt, entity_id, last, read_catalogue)
+                return entity_id, expected
             # It would fail all the others too.
             except AuthenticationError:
                 raise
@@ -282,7 +282,7 @@ class _Estimate:
         return entity_id, _Expected("new", None)
 
     async def _expected(
-        self, read: Read, entity_id: str, last: Written | None, read_catalogue: bool
+        self, attempt: Attempt, entity_id: str, last: Written | None, read_catalogue: bool
     ) -> _Expected:
         """Return the expected cost of an entity, from its metadata and, if wanted, its catalogue."""
         dataset = await self._client.dataset(entity_id)
@@ -296,7 +296,7 @@ class _Estimate:
         question = Question(catalogue, asked.select, asked.periods, asked.value_version, known_only=True)
         if missing := question.missing(catalogue):
             self._example = catalogue
-        plan = await read.plan(question)
+        plan = await attempt.plan(question)
         # The metadata, the catalogue in full pages, and the plan.
         requests = 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE)) + plan.requests
         return _Expected("new" if last is None else "changed", requests, missing=missing)

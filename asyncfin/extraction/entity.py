@@ -70,19 +70,18 @@ async def read(
 
     `dataset` is its metadata, if they have just been read; `operation` is what observers are told.
     """
-    whole_read = client.whole_read(entity_id, operation)
-    while True:
-        async with whole_read.restarting():
+    async for attempt in client.whole_read(entity_id, operation):
+        async with attempt:
             if fill_cache:
                 current: Dataset = await client.catalogue(entity_id)
             else:
                 # The given metadata serve once: after a restart they are those of the old publication.
                 current, dataset = dataset or await client.dataset(entity_id), None
-            async with whole_read.pinned_to(current.dataset_id):
+            async with attempt.pinned_to(current.dataset_id):
                 # A catalogue that is read for a Dataset is not kept: a night's run would evict what the
-                # client's other users need. So would its values from a cache, which is used all the same.
+                # client's other users need. So would its values from a cache, which is used in either case.
                 catalogue = current if isinstance(current, Catalogue) else await client.catalogue(current)
-                return await client.entity_answer(
+                answer = await client.entity_answer(
                     Question(
                         catalogue,
                         question.select,
@@ -92,3 +91,4 @@ async def read(
                         known_only=True,
                     )
                 )
+    return answer

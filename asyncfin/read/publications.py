@@ -1,7 +1,7 @@
 """What a client knows of publications: the last one of each entity in memory, and the cache, if it has one.
 
-A kept catalogue may be stale. The pin makes that harmless: what is asked with it is refused with
-`dataset_changed`, and it is read again.
+A kept catalogue may be stale. The pin makes that harmless: a request that was planned with it is refused with
+`dataset_changed`, and the catalogue is read again.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from attrs import frozen
+
+from asyncfin.cache.record import EntityRecord, Pointer, Rule
 from asyncfin.cache.store import Partition
-from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
+from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
@@ -22,6 +25,8 @@ from asyncfin.table.panel import Panel
 from asyncfin.tasks import SingleFlight, bounded
 
 MAX_KEPT_SERIES = 200_000
+# Of a client without a cache.
+MAX_RECORDS = 100_000
 # The plans kept beside a catalogue name at most this many series for each of its own: a plan takes a
 # fraction of the memory that its catalogue takes.
 _PLANNED_SERIES = 2
@@ -112,81 +117,136 @@ class Publication:
 
     Attributes:
         catalogue: its catalogue.
-        confirmed: when it was last known to be the current one, aware UTC; None: never by this client.
         plans: the plans last made for it, by the key of their question.
     """
 
-    def __init__(self, catalogue: Catalogue, confirmed: datetime | None = None) -> None:
+    def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self.confirmed = confirmed
         self._listings: dict[str, Listing] = {}
         self.plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
             _PLANNED_SERIES * len(catalogue), lambda plan: len(plan.series)
         )
-
-    def confirm(self, moment: datetime) -> None:
-        """Record that it was the current publication at a moment; confirmations only move forward."""
-        self.confirmed = max(moment, self.confirmed or moment)
-
-    def is_current(self, asked: datetime, max_age: float, now: datetime) -> bool:
-        """Return whether it counts as the current one for a question that was asked at a moment.
-
-        A confirmation from the future tells nothing: the clock was set back meanwhile.
-        """
-        if self.confirmed is None or self.confirmed > now:
-            return False
-        return (asked - self.confirmed).total_seconds() <= max_age
 
     def listing(self, value_version: str) -> Listing:
         """Return what responses in a value version have shown."""
         return self._listings.setdefault(value_version, Listing(self.catalogue))
 
 
-class _Flight:
-    """Requests for some series, under way once for all who need one of them."""
+@frozen
+class Known:
+    """The publication that counts as the current one.
 
-    def __init__(self, ask: Callable[[], Coroutine[Any, Any, tuple[Block, ...]]]) -> None:
-        self.ask = ask
+    Attributes:
+        publication: the publication.
+        confirmed: when the request was sent that confirmed it, aware UTC; None: it is unconfirmed.
+    """
+
+    publication: Publication
+    confirmed: datetime | None
 
 
-class Flights:
-    """Which series are being asked for, so that nobody asks for them a second time."""
+@frozen
+class Received:
+    """What requests for some series have returned.
+
+    Attributes:
+        blocks: the series, with all their periods.
+        sent: when the latest request was sent that has confirmed the publication; None: none was sent.
+    """
+
+    blocks: tuple[Block, ...]
+    sent: datetime | None
+
+
+class _Pending:
+    """Requests for some series, in flight once for all questions that need one of them."""
+
+    def __init__(self, request: Callable[[], Coroutine[Any, Any, Received]]) -> None:
+        self.request = request
+
+
+class PendingSeries:
+    """The series that have been requested and not yet received, so that none is requested a second time."""
 
     def __init__(self) -> None:
-        self._calls: SingleFlight[_Flight, tuple[Block, ...]] = SingleFlight()
-        self._under_way: dict[Hashable, dict[str, _Flight]] = {}
+        self._calls: SingleFlight[_Pending, Received] = SingleFlight()
+        self._pending: dict[Hashable, dict[str, _Pending]] = {}
 
     async def gather(
         self,
         publication: Hashable,
         series_ids: Collection[str],
-        ask: Callable[[Collection[str]], Coroutine[Any, Any, tuple[Block, ...]]],
-    ) -> list[tuple[Block, ...]]:
-        """Return the blocks of these series: from flights under way, and from one of its own for the rest.
+        request: Callable[[Collection[str]], Coroutine[Any, Any, Received]],
+    ) -> list[Received]:
+        """Return these series: those that are pending, and the others by a request for them.
 
-        A caller that is cancelled leaves its flight to the others; a flight that fails fails for all of them.
+        If the caller is cancelled, its request continues for the others that wait for it; if it fails, it
+        fails for all of them.
         """
-        # No await from here to the start of the jobs: nobody else can begin a flight for the same series.
-        under_way = self._under_way.setdefault(publication, {})
-        flights = dict.fromkeys(under_way[each] for each in series_ids if each in under_way)
-        if own := [each for each in series_ids if each not in under_way]:
-            flight = _Flight(lambda: self._fly(flight, publication, ask(own)))
-            under_way.update(dict.fromkeys(own, flight))
-            flights[flight] = None
-        jobs = [partial(self._calls.share, each, each.ask) for each in flights]
+        # No await from here to the start of the jobs, or the same series could be requested twice.
+        pending = self._pending.setdefault(publication, {})
+        calls = dict.fromkeys(pending[each] for each in series_ids if each in pending)
+        if others := [each for each in series_ids if each not in pending]:
+            call = _Pending(lambda: self._request(call, publication, request(others)))
+            pending.update(dict.fromkeys(others, call))
+            calls[call] = None
+        jobs = [partial(self._calls.share, each, each.request) for each in calls]
         async with bounded(jobs, len(jobs)) as results:
-            return [blocks async for blocks in results]
+            return [received async for received in results]
 
-    async def _fly(
-        self, flight: _Flight, publication: Hashable, asking: Coroutine[Any, Any, tuple[Block, ...]]
-    ) -> tuple[Block, ...]:
+    async def _request(
+        self, call: _Pending, publication: Hashable, request: Coroutine[Any, Any, Received]
+    ) -> Received:
         try:
-            return await asking
+            return await request
         finally:
-            # From now on the series are in the cache, or have to be asked for: a failure is not kept.
-            under_way = self._under_way.pop(publication, {})
-            if rest := {each: other for each, other in under_way.items() if other is not flight}:
-                self._under_way[publication] = rest
+            # From now on the series are in the cache, or have to be requested: a failure is not kept.
+            pending = self._pending.pop(publication, {})
+            if rest := {each: other for each, other in pending.items() if other is not call}:
+                self._pending[publication] = rest
+
+
+class Records(Protocol):
+    """What is known of entities; a cache's part has the same methods, which `Partition` describes."""
+
+    async def record(self, entity_id: str) -> EntityRecord | None: ...
+    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord | None: ...
+    async def replace(self, entity_id: str, dataset_id: str) -> None: ...
+    async def refuse(self, entity_id: str) -> None: ...
+
+
+class ClientRecords:
+    """The records of a client without a cache.
+
+    Args:
+        clock: gives the wall time, aware UTC.
+    """
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self._records: LeastRecentlyUsed[str, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS, lambda record: 1)
+
+    async def record(self, entity_id: str) -> EntityRecord:
+        now = self._clock()
+        return self._change(entity_id, lambda known: known.clipped(now))
+
+    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord:
+        now = self._clock()
+        return self._change(entity_id, lambda known: known.confirm(pointer, now))
+
+    async def replace(self, entity_id: str, dataset_id: str) -> None:
+        now = self._clock()
+        self._change(entity_id, lambda known: known.replace(dataset_id, now))
+
+    async def refuse(self, entity_id: str) -> None:
+        now = self._clock()
+        self._change(entity_id, lambda known: known.refuse(now))
+
+    def _change(self, entity_id: str, rule: Rule) -> EntityRecord:
+        known = self._records.get(entity_id) or EntityRecord()
+        if (record := rule(known)) is not known:
+            self._records.put(entity_id, record)
+        return record
 
 
 class Publications:
@@ -194,13 +254,14 @@ class Publications:
 
     Attributes:
         cache: the client's part of its cache; None: it has none.
-        max_age: for how many seconds a publication counts as the current one, where a question does not say.
-        stale_if_error: for how many seconds it may be returned when the current one can't be confirmed.
+        records: which publication of an entity is current: those of the cache, if there is one.
+        max_age: for how many seconds a publication counts as the current one, if a question does not say.
+        stale_if_error: for how many seconds it may be returned if the metadata cannot be read.
         clock: gives the wall time, aware UTC.
         kept: the last publications read, by entity.
-        reads: the catalogues being read, by entity, which all who need one share.
-        answers: the questions being answered, which all who ask an equal one share.
-        flights: the series being asked for, for the cache.
+        catalogue_reads: the catalogues being read, by entity, for all reads that need one.
+        panels: the questions in progress, for all that are equal.
+        pending: the series that are requested for the cache.
     """
 
     def __init__(
@@ -213,50 +274,32 @@ class Publications:
     ) -> None:
         self.clock = clock
         self.cache = cache
+        self.records: Records = ClientRecords(clock) if cache is None else cache
         self.max_age = max_age
         self.stale_if_error = stale_if_error
-        self.reads: SingleFlight[str, Publication] = SingleFlight()
-        self.answers: SingleFlight[Hashable, Panel] = SingleFlight()
-        # Of one client, also where several share a cache: their event loops and ends differ. So all who wait
-        # for a flight are in one lane, the client's, and it never has to move to a better one.
-        self.flights = Flights()
+        self.catalogue_reads: SingleFlight[str, Known] = SingleFlight()
+        self.panels: SingleFlight[Hashable, Panel] = SingleFlight()
+        # Of one client, also where several share a cache: their event loops and lifetimes differ. So all that
+        # wait for pending series are in one lane, the client's.
+        self.pending = PendingSeries()
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
         )
 
     def of(self, catalogue: Catalogue) -> Publication:
-        """Return the kept publication of a catalogue, or one that only the caller keeps."""
+        """Return the kept publication of a catalogue, or a new one that only the caller keeps."""
         kept = self.kept.get(catalogue.entity_id)
-        # The very object: what was learned of a publication is not mixed with a catalogue that the caller has
-        # made.
+        # The same object: what responses have shown is not mixed with a catalogue that the caller has made.
         return kept if kept is not None and kept.catalogue is catalogue else Publication(catalogue)
 
-    def keep(self, catalogue: Catalogue, confirmed: datetime) -> Publication:
-        """Keep what was read as the entity's last publication."""
-        publication = Publication(catalogue, confirmed)
+    def keep(self, catalogue: Catalogue) -> Publication:
+        """Keep a catalogue as that of the entity's last publication."""
+        publication = Publication(catalogue)
         self.kept.put(catalogue.entity_id, publication)
         return publication
 
-    def confirm(self, dataset: Dataset, asked: datetime) -> None:
-        """Record which publication is current, as a request that was sent at a moment has shown."""
-        if (kept := self.kept.get(dataset.entity_id)) is None:
-            return
-        if is_same_publication(kept.catalogue.dataset_id, dataset.dataset_id):
-            kept.confirm(asked)
-        else:
-            self.kept.drop(dataset.entity_id)
-
-    async def forget(self, entity_id: str, dataset_id: str | None = None) -> None:
-        """Drop an entity's publication, in the cache too: its pin was refused, or it may not be read.
-
-        Args:
-            dataset_id: the refused publication. Another one that has been read since, by this client or by
-                another one of the cache, is kept. None: whichever it is.
-        """
+    def drop(self, entity_id: str, dataset_id: str) -> None:
+        """Drop the kept catalogue of a publication; that of another one stays."""
         kept = self.kept.get(entity_id)
-        if kept is not None and (
-            dataset_id is None or is_same_publication(kept.catalogue.dataset_id, dataset_id)
-        ):
+        if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset_id):
             self.kept.drop(entity_id)
-        if self.cache is not None:
-            await self.cache.forget(entity_id, dataset_id)

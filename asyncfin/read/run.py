@@ -1,4 +1,4 @@
-"""Sends the batches of a plan, makes one answer of what comes, and checks that all came."""
+"""Sends the batches of a plan, stitches the responses to one result, and checks that it is complete."""
 
 from __future__ import annotations
 
@@ -13,85 +13,86 @@ from asyncfin.errors import IncompleteResultError, error_context
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import FiscalRange, Trailing, resolve
 from asyncfin.plan.plan import Batch, Plan, batches_of
-from asyncfin.plan.question import Question
+from asyncfin.read.attempts import Attempt, Attempts
+from asyncfin.read.publications import Received
 from asyncfin.read.read import Read
 from asyncfin.read.stitch import Arrival, Stitch
 from asyncfin.read.write import CacheWriter
-from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import merged
 from asyncfin.wire.pages import planned_pages
 
 
-async def answer(read: Read, question: Question, plan: Plan | None = None) -> Panel:
-    """Return the whole answer to a question, as `Client.query` says.
+async def answer(read: Read, plan: Plan | None = None) -> Panel:
+    """Return the whole answer to the question of a read, as `Client.query` says.
 
     Args:
-        plan: what to begin with. None, and after a restart: it is planned here.
+        plan: the plan of the first attempt. None, and after a restart: it is made here.
     """
-    while True:
-        async with read.restarting():
-            # What a cache lacks is planned once that is known, and only by the reader who asks for it.
-            current, plan = plan or await read.plan(question, batches=not read.fills_cache), None
-            publication = await read.publication(current.catalogue)
-            stitch, confirmed = Stitch(current, publication, read.tolerance), publication.confirmed
-            async with read.pinned_to(current.catalogue.dataset_id):
+    async for attempt in Attempts(read):
+        async with attempt:
+            # What is missing in a cache is planned once that is known, by the read that requests it.
+            current, plan = plan or await attempt.plan(read.question, batches=not read.fills_cache), None
+            stitch = Stitch(current, read.publications.of(current.catalogue), read.tolerance)
+            async with attempt.pinned_to(current.catalogue.dataset_id):
                 if read.fills_cache:
-                    arrivals = await _gather(read, stitch)
+                    arrivals = await _from_cache_or_service(read, attempt, stitch)
                 else:
-                    arrivals, batches = await _at_hand(read, stitch)
-                    async with _arrivals(read, stitch, batches, prefetch=True) as arriving:
+                    arrivals, batches = await _cached(read, attempt, stitch)
+                    async with _arrivals(read, attempt, stitch, batches, prefetch=True) as arriving:
                         arrivals += [arrival async for arrival in arriving]
-                arrivals += await _ask_again(read, stitch)
-                if publication.confirmed == confirmed:  # no page has come that was pinned to it
-                    await read.confirm(publication)
-            await read.store_confirmation(publication)
-            return stitch.panel(arrivals, current.series, requests=read.stats.requests)
+                arrivals += await _retry_missing(read, attempt, stitch)
+                confirmed = await attempt.confirm(current.catalogue)
+    requests = read.stats.requests
+    return stitch.panel(arrivals, current.series, requests=requests, confirmed_at=confirmed)
 
 
-async def pieces(read: Read, question: Question, plan: Plan) -> AsyncGenerator[Panel, None]:
-    """Yield the answer to a planned question in pieces, as `Client.stream` says."""
+async def pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
+    """Yield the answer to the question of a read in pieces, as `Client.stream` says.
+
+    Args:
+        plan: the plan of the first attempt.
+    """
     begin: Plan | None = plan
-    while True:
-        async with read.restarting():
-            current, begin = begin or await read.plan(question), None
+    async for attempt in Attempts(read):
+        async with attempt:
+            current, begin = begin or await attempt.plan(read.question), None
             async with (
-                read.pinned_to(current.catalogue.dataset_id),
-                aclosing(_pieces(read, current)) as panels,
+                attempt.pinned_to(current.catalogue.dataset_id),
+                aclosing(_pieces(read, attempt, current)) as panels,
             ):
                 async for panel in panels:
-                    read.final = True  # the consumer has values of this publication from here on
+                    attempt.commit()  # from here on the consumer has values of this publication
                     yield panel
-            return
 
 
-async def _pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
-    """Yield a panel of each page that brought wanted series, and one of those that did not come."""
-    publication = await read.publication(plan.catalogue)
-    stitch, confirmed = Stitch(plan, publication, read.tolerance), publication.confirmed
+async def _pieces(read: Read, attempt: Attempt, plan: Plan) -> AsyncGenerator[Panel, None]:
+    """Yield a panel for each page that has wanted series, and one for the unlisted series."""
+    stitch = Stitch(plan, read.publications.of(plan.catalogue), read.tolerance)
 
     # What is cached waits for the first page, which shows whether the publication is still the current one.
-    at_hand, batches = await _at_hand(read, stitch)
-    held = deque(at_hand)
+    cached, batches = await _cached(read, attempt, stitch)
+    held = deque(cached)
 
-    def piece() -> Panel:
-        arrival = stitch.release(held.popleft())
-        return stitch.panel([arrival], stitch.series_of(arrival), requests=read.stats.requests, whole=False)
+    async def piece(*, store: bool = False) -> Panel:
+        arrival, requests = stitch.release(held.popleft()), read.stats.requests
+        confirmed = await attempt.confirm(plan.catalogue, store=store)
+        series = stitch.series_of(arrival)
+        return stitch.panel([arrival], series, requests=requests, confirmed_at=confirmed, whole=False)
 
-    async with _arrivals(read, stitch, batches) as arriving:
+    async with _arrivals(read, attempt, stitch, batches) as arriving:
         async for arrival in arriving:
             held.append(arrival)
             if _window_is_certain(stitch):
                 while held:
-                    yield piece()
-    held += await _ask_again(read, stitch)
-    if publication.confirmed == confirmed:
-        await read.confirm(publication)
-    await read.store_confirmation(publication)
+                    yield await piece()
+    held += await _retry_missing(read, attempt, stitch)
+    confirmed = await attempt.confirm(plan.catalogue)
     while held:
-        yield piece()
+        yield await piece()
     if missing := stitch.absent:
-        yield stitch.panel([], missing, requests=read.stats.requests, whole=False)
+        requests = read.stats.requests
+        yield stitch.panel([], missing, requests=requests, confirmed_at=confirmed, whole=False)
 
 
 def _window_is_certain(stitch: Stitch) -> bool:
@@ -106,58 +107,65 @@ def _window_is_certain(stitch: Stitch) -> bool:
     return stitch.anchor is not None and stitch.anchor.fiscal_end == last.fiscal_end
 
 
-async def _at_hand(read: Read, stitch: Stitch) -> tuple[list[Arrival], Sequence[Batch]]:
-    """Return what the cache holds of the answer, and the batches that bring the rest."""
+async def _cached(read: Read, attempt: Attempt, stitch: Stitch) -> tuple[list[Arrival], Sequence[Batch]]:
+    """Return what the cache has of the answer, and the batches that request the rest."""
     if read.cache is None:
         return [], stitch.plan.batches
-    blocks = await read.blocks(stitch.plan)
-    plan = await read.plan_missing(stitch.plan, blocks)
+    blocks = await attempt.blocks(stitch.plan)
+    plan = await attempt.plan_missing(stitch.plan, blocks)
     arrivals = stitch.take(blocks)
     missing = len(stitch.missing)
     read.cache.count(hits=len(stitch.plan.series) - missing, misses=missing)
+    if plan.batches:
+        await attempt.check_not_replaced(plan.catalogue)
     return arrivals, plan.batches
 
 
-async def _gather(read: Read, stitch: Stitch) -> list[Arrival]:
-    """Return what the cache holds of the answer, and what it lacks, asked for once for all readers."""
+async def _from_cache_or_service(read: Read, attempt: Attempt, stitch: Stitch) -> list[Arrival]:
+    """Return what the cache has of the answer, and the rest, which is requested once for all questions."""
     plan = stitch.plan
     assert read.cache is not None
-    arrivals = stitch.take(await read.blocks(plan))
+    arrivals = stitch.take(await attempt.blocks(plan))
     missing = [series.series_id for series in stitch.missing]
     read.cache.count(hits=len(plan.series) - len(missing), misses=len(missing))
     if missing:
         key = (read.entity_id, publication_id(plan.catalogue.dataset_id), plan.question.value_version)
-        ask = partial(_ask, read, stitch)
-        for blocks in await read.publications.flights.gather(key, missing, ask):
-            arrivals += stitch.take(blocks)
+        request = partial(_request, read, attempt, stitch)
+        for received in await read.publications.pending.gather(key, missing, request):
+            arrivals += stitch.take(received.blocks)
+            if received.sent is not None:  # also by a request of another question, which this one has shared
+                attempt.prove(received.sent)
     return arrivals
 
 
-async def _ask(read: Read, asking: Stitch, series_ids: Collection[str]) -> tuple[Block, ...]:
-    """Ask for some series with all their periods, and return all that comes."""
+async def _request(read: Read, attempt: Attempt, asking: Stitch, series_ids: Collection[str]) -> Received:
+    """Request some series with all their periods, and return all that is received."""
     assert read.cache is not None
     catalogue = asking.plan.catalogue
     wanted = tuple([catalogue.series[catalogue.places[each]] for each in series_ids])
     async with read.cache.claim(read.entity_id):
-        # Another process may have asked for them meanwhile: the cache is looked at again, under the claim.
+        # Another process may have requested them during the wait, or found that the publication is replaced.
         plan = evolve(asking.plan, series=wanted)
-        blocks = await read.blocks(plan)
-        stitch = Stitch(await read.plan_missing(plan, blocks), asking.publication, read.tolerance)
+        blocks = await attempt.blocks(plan)
+        stitch = Stitch(await attempt.plan_missing(plan, blocks), asking.publication, read.tolerance)
         arrivals = stitch.take(blocks)
-        async with _arrivals(read, stitch, stitch.plan.batches, prefetch=True) as arriving:
+        if stitch.plan.batches:
+            await attempt.check_not_replaced(catalogue)
+        async with _arrivals(read, attempt, stitch, stitch.plan.batches, prefetch=True) as arriving:
             arrivals += [arrival async for arrival in arriving]
-    return tuple(block for arrival in arrivals for block in (*arrival.blocks, *arrival.foreign))
+    blocks = tuple(block for arrival in arrivals for block in (*arrival.blocks, *arrival.foreign))
+    return Received(blocks, attempt.proved if stitch.plan.batches else None)
 
 
 @asynccontextmanager
 async def _arrivals(
-    read: Read, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
+    read: Read, attempt: Attempt, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
 ) -> AsyncIterator[AsyncIterator[Arrival]]:
-    """Give what each page of the batches brings, whichever comes first, and put it into the cache.
+    """Yield the arrivals of all batches in the order in which they are received, and cache them.
 
     Args:
-        prefetch: whether a batch's next page is asked for while one is read. It is not counted among those
-            under way until then, so a stream, which bounds what it holds, must not ask for it.
+        prefetch: whether a batch's next page is requested while one is read. It does not count as held until
+            then, so a stream, which bounds what it holds, must not prefetch.
     """
     async with AsyncExitStack() as open_writer:
         writer = None
@@ -165,15 +173,23 @@ async def _arrivals(
             dataset_id, version = stitch.plan.catalogue.dataset_id, stitch.plan.question.value_version
             put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
             writer = await open_writer.enter_async_context(CacheWriter(put))
-        jobs = [partial(_read_batch, read, stitch, batch, writer, prefetch=prefetch) for batch in batches]
+        jobs = [
+            partial(_read_batch, read, attempt, stitch, batch, writer, prefetch=prefetch) for batch in batches
+        ]
         async with merged(jobs, read.limit) as arriving:
             yield arriving
 
 
 async def _read_batch(
-    read: Read, stitch: Stitch, batch: Batch, writer: CacheWriter | None, *, prefetch: bool
+    read: Read,
+    attempt: Attempt,
+    stitch: Stitch,
+    batch: Batch,
+    writer: CacheWriter | None,
+    *,
+    prefetch: bool,
 ) -> AsyncGenerator[Arrival, None]:
-    """Yield what each page of a batch brings, if it is anything at home in the batch."""
+    """Yield the arrival of each page of a batch that has series which are at home in the batch."""
     pages = planned_pages(
         read.send,
         read.entity_id,
@@ -187,8 +203,8 @@ async def _read_batch(
     async with aclosing(pages):
         async for page in pages:
             # The request was pinned and not refused: its publication was current when it was sent.
-            stitch.publication.confirm(began)
-            read.stats.answered_at = page.at
+            attempt.prove(began)
+            read.stats.received_at = page.at
             with error_context("query", page.entity_id, page):
                 arrival = await stitch.add(page, asked=batch.periods)
             if writer is not None:
@@ -204,31 +220,31 @@ async def _read_batch(
             began = left or read.publications.clock()
 
 
-async def _ask_again(read: Read, stitch: Stitch) -> list[Arrival]:
-    """Ask for the series that did not come once more, together, over all periods of the catalogue.
+async def _retry_missing(read: Read, attempt: Attempt, stitch: Stitch) -> list[Arrival]:
+    """Request the missing series a second time, together, over all periods of the catalogue.
 
-    The spec leaves open whether a series without values is listed, so one response that leaves a series
-    out proves nothing. Two do, and such a series is not asked for a third time, unless it comes after all.
+    The spec leaves open whether a series without values is listed, so one response without a series proves
+    nothing. After two of them it is unlisted, and is not requested again.
 
     Raises:
-        IncompleteResultError: a series did not come although a response over all periods has listed it.
+        IncompleteResultError: a series is missing although a response over all periods has listed it.
     """
     plan = stitch.plan
     if plan.periods is None or not plan.catalogue.periods or not (missing := stitch.missing):
         return []
     everything = resolve(FiscalRange(), plan.catalogue.periods)
     batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
-    async with _arrivals(read, stitch, batches) as arriving:
+    async with _arrivals(read, attempt, stitch, batches) as arriving:
         arrivals = [arrival async for arrival in arriving]
     lost = [series.series_id for series in stitch.missing if stitch.listing.has_listed(series)]
     if lost:
         named = ", ".join(lost[:20]) + (", ..." if len(lost) > 20 else "")
         raise IncompleteResultError(
-            f"{len(lost)} of the {len(plan.series)} planned series did not come: {named}",
+            f"{len(lost)} of the {len(plan.series)} planned series are missing: {named}",
             series_ids=lost,
             operation="query",
             entity_id=read.entity_id,
-            at=read.stats.answered_at,
+            at=read.stats.received_at,
         )
     stitch.listing.unlisted.update(series.series_id for series in stitch.missing)
     return arrivals

@@ -8,6 +8,7 @@ import asyncio
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Set
+from datetime import datetime
 from itertools import chain
 from operator import attrgetter, eq
 from weakref import WeakValueDictionary
@@ -254,6 +255,7 @@ class Stitch:
         series: tuple[CatalogueSeries, ...],
         *,
         requests: int = 0,
+        confirmed_at: datetime | None = None,
         whole: bool = True,
     ) -> Panel:
         """Return some of the wanted series as a Panel, with the values that arrivals hold.
@@ -290,7 +292,7 @@ class Stitch:
             tuple(each.series_id for each in self._absent_of(series)) if asked else (),
             self.anchor,
             requests,
-            self.publication.confirmed,
+            confirmed_at,
         )
 
 

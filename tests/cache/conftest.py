@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from attrs import frozen
 
+from asyncfin.cache.record import Pointer
+from asyncfin.cache.store import Partition
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
@@ -87,6 +89,12 @@ def content(kept: tuple[Block, ...]) -> dict[str, object]:
         observed = {stored.axis.periods[at]: number for at, number in zip(positions, numbers, strict=True)}
         found[series_id] = (observed, dict(zip(stored.axis.periods, stored.values(), strict=True)))
     return found
+
+
+async def pointer(part: Partition, entity_id: str) -> Pointer | None:
+    """Return the publication that counts as the current one."""
+    record = await part.record(entity_id)
+    return record.current if record else None
 
 
 @frozen

@@ -14,9 +14,9 @@ import pytest
 
 from asyncfin.cache import database, folder
 from asyncfin.cache.file import FileCache
-from asyncfin.cache.store import Pointer
+from asyncfin.cache.record import Pointer
 from asyncfin.errors import ArgumentError
-from tests.cache.conftest import AT, DATASET, ENTITY, OTHER, URL, Clock, blocks, catalogue, content
+from tests.cache.conftest import AT, DATASET, ENTITY, OTHER, URL, Clock, blocks, catalogue, content, pointer
 from tests.cache.processes import file_of, kill_writers, run, start
 from tests.cache.worker import NOBODY, TOKEN
 
@@ -27,7 +27,7 @@ async def filled(path: Path, account: str | None = None) -> None:
     """Fill a cache with a publication, and close it."""
     cache = FileCache(path, account=account)
     part = cache.partition(URL, TOKEN)
-    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
     await part.put_catalogue(catalogue(40))
     for first in range(0, 40, 10):
         await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(first, first + 10)))
@@ -87,7 +87,7 @@ async def test_a_folder_that_is_not_ours_alone_is_refused_and_left_alone(
     cache = FileCache(tmp_path / "cache")
     for _ in range(2):
         with pytest.raises(ArgumentError, match=told):
-            await cache.partition(URL, TOKEN).pointer(ENTITY)
+            await pointer(cache.partition(URL, TOKEN), ENTITY)
     assert _listed(tmp_path) == before
     await cache.aclose()
 
@@ -96,7 +96,7 @@ async def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     """The cache's folder is refused where a part of its path is a file."""
     (tmp_path / "note").write_text("")
     with pytest.raises(ArgumentError, match="a part of the path is a file"):
-        await FileCache(tmp_path / "note" / "cache").partition(URL, TOKEN).pointer(ENTITY)
+        await pointer(FileCache(tmp_path / "note" / "cache").partition(URL, TOKEN), ENTITY)
 
 
 @pytest.mark.parametrize("pattern", ["*.sqlite", "*.lock", "salt"])
@@ -120,7 +120,7 @@ async def test_a_file_of_the_folder_that_is_not_ours_alone_is_refused(
             made(file)
     cache = FileCache(tmp_path / "cache")
     with pytest.raises(ArgumentError, match=r"the cache's .* must be"):
-        await cache.partition(URL, TOKEN).pointer(ENTITY)
+        await pointer(cache.partition(URL, TOKEN), ENTITY)
     await cache.aclose()
 
 
@@ -146,7 +146,7 @@ async def test_nothing_secret_is_in_the_folder(tmp_path: Path) -> None:
     cache = FileCache(tmp_path / "cache")
     part = cache.partition(URL, "s3cr3t-t0ken-of-a-user")
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
-    await part.pointer(ENTITY)
+    await pointer(part, ENTITY)
     await cache.aclose()
     stored = b"".join(each.read_bytes() for each in (tmp_path / "cache").iterdir())
     shown = repr([cache, part, vars(cache), vars(part)])
@@ -159,11 +159,11 @@ async def test_another_token_is_another_account_also_later(tmp_path: Path) -> No
     """A new process finds what was stored with its token, and nothing else."""
     await filled(tmp_path / "cache")
     cache = FileCache(tmp_path / "cache")
-    assert await cache.partition(URL, TOKEN).pointer(ENTITY) == Pointer(DATASET, AT)
-    assert await cache.partition(URL, "b-token").pointer(ENTITY) is None
+    assert await pointer(cache.partition(URL, TOKEN), ENTITY) == Pointer(DATASET, AT)
+    assert await pointer(cache.partition(URL, "b-token"), ENTITY) is None
     await cache.aclose()
     named = FileCache(tmp_path / "cache", account=TOKEN)
-    assert await named.partition(URL, TOKEN).pointer(ENTITY) is None
+    assert await pointer(named.partition(URL, TOKEN), ENTITY) is None
     await named.aclose()
 
 
@@ -228,8 +228,8 @@ async def test_a_spoilt_file_is_begun_anew(spoil: Callable[[Path], None], tmp_pa
         found = content(await part.blocks(ENTITY, DATASET, "original"))
         assert found.items() <= right.items()
         assert await part.catalogue(ENTITY, DATASET) in (None, catalogue(40))
-        assert await part.pointer(ENTITY) in (None, Pointer(DATASET, AT))
-        await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+        assert await pointer(part, ENTITY) in (None, Pointer(DATASET, AT))
+        await part.confirm(ENTITY, Pointer(DATASET, AT))
         await part.put_catalogue(catalogue(40))
         await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(40)))
         assert content(await part.blocks(ENTITY, DATASET, "original")) == right
@@ -293,7 +293,7 @@ async def test_flipped_bytes_never_make_a_wrong_number(tmp_path: Path) -> None:
         found = content(await part.blocks(ENTITY, DATASET, "original"))
         assert found.items() <= right.items()
         assert await part.catalogue(ENTITY, DATASET) in (None, catalogue(40))
-        assert await part.pointer(ENTITY) in (None, Pointer(DATASET, AT))
+        assert await pointer(part, ENTITY) in (None, Pointer(DATASET, AT))
         lost += found != right
         await part.put_blocks(ENTITY, DATASET, "original", blocks(*range(41)))
         assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(*range(41)))
@@ -307,13 +307,13 @@ async def test_the_file_is_believed_only_for_what_it_was_stored_for(tmp_path: Pa
     raw = sqlite3.connect(file_of(tmp_path / "cache"))
     with raw:
         raw.execute("UPDATE part SET entity = ?", (OTHER,))
-        raw.execute("UPDATE pointer SET confirmed = confirmed + 1000")
+        raw.execute("UPDATE record SET entity = ?", (OTHER,))
     raw.close()
     cache = FileCache(tmp_path / "cache")
     part = cache.partition(URL, TOKEN)
     assert await part.blocks(OTHER, DATASET, "original") == ()
     assert await part.catalogue(OTHER, DATASET) is None
-    assert await part.pointer(ENTITY) is None
+    assert await pointer(part, OTHER) is None
     assert cache.stats().broken == 6
     await cache.aclose()
 
@@ -412,7 +412,7 @@ async def test_clearing_that_fails_is_an_error_and_deletes_nothing(
 async def test_a_claim_holds_off_another_process_for_ten_seconds_at_most(tmp_path: Path) -> None:
     """A claim saves requests and is no lock: after ten seconds both processes ask."""
     one, other = (FileCache(tmp_path / "cache").partition(URL, TOKEN) for _ in range(2))
-    await one.pointer(ENTITY)
+    await pointer(one, ENTITY)
     loop = asyncio.get_running_loop()
     async with one.claim(ENTITY):
         began = loop.time()
@@ -434,25 +434,25 @@ async def test_claims_on_many_entities_do_not_wait_for_each_other(tmp_path: Path
     assert loop.time() - began < 1
 
 
-async def test_what_could_not_be_forgotten_on_disk_is_not_given_again(
+async def test_a_refusal_that_could_not_be_stored_applies_and_is_stored_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was forgotten is withheld until it could be deleted on disk, and nothing else is remembered."""
+    """In this process at once; in others as soon as the disk can be written."""
     monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
     await filled(tmp_path / "cache")
     cache = FileCache(tmp_path / "cache")
     part = cache.partition(URL, TOKEN)
-    assert (known := await part.pointer(ENTITY)) is not None
+    assert await pointer(part, ENTITY) is not None
     with closing(sqlite3.connect(file_of(tmp_path / "cache"), isolation_level=None)) as locking:
         locking.execute("BEGIN IMMEDIATE")
-        await part.forget(ENTITY)
-        assert await part.pointer(ENTITY) is None
-    assert await part.pointer(ENTITY) is None
-    assert await FileCache(tmp_path / "cache").partition(URL, TOKEN).pointer(ENTITY) == known
-    assert ENTITY in repr(vars(part)["_forgotten"])
-    await part.forget(ENTITY)
-    assert not vars(part)["_forgotten"]
-    await cache.aclose()
+        await part.refuse(ENTITY)
+        assert await pointer(part, ENTITY) is None
+        other = FileCache(tmp_path / "cache")
+        assert await pointer(other.partition(URL, TOKEN), ENTITY) is not None
+    assert await pointer(part, ENTITY) is None
+    assert await pointer(other.partition(URL, TOKEN), ENTITY) is None, "stored when it was used next"
+    for each in (cache, other):
+        await each.aclose()
 
 
 async def test_pointers_without_parts_are_evicted_after_months(tmp_path: Path, clock: Clock) -> None:
@@ -460,14 +460,14 @@ async def test_pointers_without_parts_are_evicted_after_months(tmp_path: Path, c
     path = tmp_path / "cache"
     cache = FileCache(path, max_bytes=2_000, account="desk", clock=clock)
     part = cache.partition(URL, TOKEN)
-    await part.put_pointer(OTHER, Pointer(DATASET, AT))
+    await part.confirm(OTHER, Pointer(DATASET, AT))
     clock.step(86_400 * 80)
-    await part.put_pointer(ENTITY, Pointer(DATASET, clock()))
+    await part.confirm(ENTITY, Pointer(DATASET, clock()))
     for days, left in [(0, [OTHER, ENTITY]), (20, [ENTITY])]:
         clock.step(86_400 * days)
         for number in range(20):
             await part.put_blocks(ENTITY, DATASET, "original", blocks(100 * days + number))
-        found = [each for each in (OTHER, ENTITY) if await part.pointer(each) is not None]
+        found = [each for each in (OTHER, ENTITY) if await pointer(part, each) is not None]
         assert found == left
     await cache.aclose()
 
@@ -475,7 +475,7 @@ async def test_pointers_without_parts_are_evicted_after_months(tmp_path: Path, c
 async def test_a_claim_passes_to_the_next_when_it_is_given_up(tmp_path: Path) -> None:
     """A claim is given up by leaving the block, by cancellation, and by the end of the process."""
     part = FileCache(tmp_path / "cache").partition(URL, TOKEN)
-    await part.pointer(ENTITY)
+    await pointer(part, ENTITY)
     with start("claim", tmp_path / "cache") as holder:
         assert holder.stdout.readline() == "claimed\n"
         waiting = asyncio.ensure_future(_claim_once(part))

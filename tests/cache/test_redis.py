@@ -3,15 +3,27 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, ClassVar
 
 import pytest
 
-from asyncfin.cache.store import Pointer
+from asyncfin.cache.record import Pointer
 from asyncfin.errors import ArgumentError
-from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, Clock, blocks, catalogue, content
+from tests.cache.conftest import (
+    AT,
+    DATASET,
+    ENTITY,
+    NEXT,
+    OTHER,
+    URL,
+    Clock,
+    blocks,
+    catalogue,
+    content,
+    pointer,
+)
 
 pytest.importorskip("redis")
 
@@ -33,16 +45,16 @@ async def test_machines_share_what_one_has_read(redis: Redis, redis_url: str) ->
     """Machines that share a Redis by URL or client keep each series once, whichever client stored it."""
     one, other = RedisCache(redis_url, account="desk"), RedisCache(redis, account="desk")
     mine, theirs = one.partition(URL, "a-token"), other.partition(URL, "b-token")
-    await mine.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await mine.confirm(ENTITY, Pointer(DATASET, AT))
     await mine.put_catalogue(catalogue())
     await mine.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
-    assert await theirs.pointer(ENTITY) == Pointer(DATASET, AT)
+    assert await pointer(theirs, ENTITY) == Pointer(DATASET, AT)
     assert await theirs.catalogue(ENTITY, DATASET) == catalogue()
     await theirs.put_blocks(ENTITY, DATASET, "original", blocks(2, 3))
     for part in (mine, theirs):
         assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(1, 2, 3))
-    await theirs.forget(ENTITY)
-    assert await mine.pointer(ENTITY) is None
+    await theirs.refuse(ENTITY)
+    assert await pointer(mine, ENTITY) is None
     await one.aclose()
     await other.aclose()
     assert await redis.ping()
@@ -53,35 +65,35 @@ async def test_accounts_share_nothing_and_clear_only_their_own(redis: Redis) -> 
     caches = [RedisCache(redis, account=account) for account in ("desk", "other", "des")]
     for cache in caches:
         part = cache.partition(URL, "t")
-        assert await part.pointer(ENTITY) is None
-        await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+        assert await pointer(part, ENTITY) is None
+        await part.confirm(ENTITY, Pointer(DATASET, AT))
         await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
-        await part.put_pointer(OTHER, Pointer(DATASET, AT))
+        await part.confirm(OTHER, Pointer(DATASET, AT))
     await caches[0].clear(ENTITY)
-    assert await caches[0].partition(URL, "t").pointer(ENTITY) is None
+    assert await pointer(caches[0].partition(URL, "t"), ENTITY) is None
     assert await caches[0].partition(URL, "t").blocks(ENTITY, DATASET, "original") == ()
-    assert await caches[0].partition(URL, "t").pointer(OTHER) is not None
+    assert await pointer(caches[0].partition(URL, "t"), OTHER) is not None
     await caches[0].clear()
-    assert await caches[0].partition(URL, "t").pointer(OTHER) is None
-    assert await caches[1].partition(URL, "t").pointer(ENTITY) is not None
+    assert await pointer(caches[0].partition(URL, "t"), OTHER) is None
+    assert await pointer(caches[1].partition(URL, "t"), ENTITY) is not None
 
 
 async def test_a_confirmation_moves_forward_whichever_machine_stores_it(redis: Redis, clock: Clock) -> None:
     """Redis compares; one that lies in the future gives way."""
     one, other = (RedisCache(redis, account="desk", clock=clock).partition(URL, "t") for _ in range(2))
     clock.step(100)
-    await one.put_pointer(ENTITY, Pointer(NEXT, AT + timedelta(seconds=50)))
-    await other.put_pointer(ENTITY, Pointer(DATASET, AT))
-    assert await other.pointer(ENTITY) == Pointer(NEXT, AT + timedelta(seconds=50))
+    await one.confirm(ENTITY, Pointer(NEXT, AT + timedelta(seconds=50)))
+    await other.confirm(ENTITY, Pointer(DATASET, AT))
+    assert await pointer(other, ENTITY) == Pointer(NEXT, AT + timedelta(seconds=50))
     clock.step(-86_400)
-    await other.put_pointer(ENTITY, Pointer(DATASET, clock()))
-    assert await one.pointer(ENTITY) == Pointer(DATASET, clock())
+    await other.confirm(ENTITY, Pointer(DATASET, clock()))
+    assert await pointer(one, ENTITY) == Pointer(DATASET, clock())
 
 
 async def test_what_is_not_used_expires(redis: Redis) -> None:
     """Each key has the time that was asked for; reading starts it again."""
     part = RedisCache(redis, account="desk", keep=timedelta(hours=1)).partition(URL, "t")
-    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
     await part.put_catalogue(catalogue())
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
     names = await redis.keys("*")
@@ -99,7 +111,7 @@ async def test_what_is_not_used_expires(redis: Redis) -> None:
 async def test_a_damaged_row_is_dropped(redis: Redis) -> None:
     """Nothing wrong is read, and it is counted."""
     part = RedisCache(redis, account="desk").partition(URL, "t")
-    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
     await part.put_catalogue(catalogue())
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
     for name in await redis.keys("*"):
@@ -108,7 +120,7 @@ async def test_a_damaged_row_is_dropped(redis: Redis) -> None:
                 await redis.hset(name, field, row[:-1] + bytes([row[-1] ^ 1]))
     cache = RedisCache(redis, account="desk")
     fresh = cache.partition(URL, "t")
-    assert await fresh.pointer(ENTITY) is None
+    assert await pointer(fresh, ENTITY) is None
     assert await fresh.catalogue(ENTITY, DATASET) is None
     assert await fresh.blocks(ENTITY, DATASET, "original") == ()
     assert cache.stats().broken == 3
@@ -130,6 +142,29 @@ async def test_a_claim_holds_off_another_machine(redis: Redis) -> None:
     assert await redis.keys("*claim*") == []
 
 
+@pytest.mark.parametrize("off", [timedelta(hours=-1), timedelta(hours=1)])
+async def test_refusals_and_confirmations_are_ordered_by_the_clock_of_redis(
+    redis: Redis, off: timedelta
+) -> None:
+    """The clocks of two machines differ by an hour; what each records is ordered all the same."""
+
+    def other_clock() -> datetime:
+        return datetime.now(UTC) + off
+
+    one = RedisCache(redis, account="desk").partition(URL, "t")
+    other = RedisCache(redis, account="desk", clock=other_clock).partition(URL, "t")
+    sent, known = other_clock(), Pointer(DATASET, datetime.now(UTC))
+    await one.confirm(ENTITY, known)
+    assert (seen := await pointer(other, ENTITY)) is not None
+    assert abs(seen.confirmed - sent) < timedelta(seconds=5), "by the clock of the reader"
+    await one.refuse(ENTITY)
+    await other.confirm(ENTITY, Pointer(NEXT, sent))
+    assert await pointer(other, ENTITY) is None
+    await other.confirm(ENTITY, Pointer(NEXT, other_clock()))
+    assert (lifted := await pointer(one, ENTITY)) is not None
+    assert lifted.dataset_id == NEXT
+
+
 async def _claimed(part: Any) -> None:
     async with part.claim(ENTITY):
         pass
@@ -139,10 +174,10 @@ async def test_a_redis_that_is_not_there_is_passed_over(caplog: pytest.LogCaptur
     """Said once, with no password in it, and what was read stays in memory."""
     cache = RedisCache("redis://user:s3cr3t@127.0.0.1:1/0", account="desk")
     part = cache.partition(URL, "t")
-    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
     await part.put_catalogue(catalogue())
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
-    assert await part.pointer(ENTITY) == Pointer(DATASET, AT)
+    assert await part.record(ENTITY) is None, "what memory has counts as unconfirmed"
     assert await part.catalogue(ENTITY, DATASET) == catalogue()
     assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
     async with part.claim(ENTITY):
@@ -163,7 +198,7 @@ async def test_clearing_takes_as_long_as_it_takes() -> None:
     server = SlowRedis(5_500, seconds=1.5)
     cache = RedisCache(server, account="desk")
     server.fails = True
-    assert await cache.partition(URL, "t").pointer(ENTITY) is None
+    assert await pointer(cache.partition(URL, "t"), ENTITY) is None
     server.fails = False
     await cache.clear()
     assert server.names == []
@@ -239,15 +274,15 @@ async def test_event_loops_of_threads_share_a_cache_without_connecting_again(red
 
     def ask(times: int, loop: asyncio.AbstractEventLoop) -> None:
         for _ in range(times):
-            asyncio.run_coroutine_threadsafe(part.pointer(ENTITY), loop).result()
+            asyncio.run_coroutine_threadsafe(pointer(part, ENTITY), loop).result()
 
-    await part.pointer(ENTITY)
+    await pointer(part, ENTITY)
     before = await connected()
     here = asyncio.get_running_loop()
 
     async def there() -> None:
         for _ in range(5):
-            await part.pointer(ENTITY)
+            await pointer(part, ENTITY)
             await asyncio.to_thread(ask, 1, here)
 
     await asyncio.to_thread(asyncio.run, there())
@@ -263,8 +298,8 @@ async def test_it_can_be_used_from_one_event_loop_after_another(redis_url: str) 
 
     async def stored() -> bool:
         part = cache.partition(URL, "t")
-        await part.put_pointer(ENTITY, Pointer(DATASET, AT))
-        found = await part.pointer(ENTITY)
+        await part.confirm(ENTITY, Pointer(DATASET, AT))
+        found = await pointer(part, ENTITY)
         await cache.aclose()
         return found == Pointer(DATASET, AT)
 

@@ -3,8 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,17 +13,29 @@ from attrs import evolve
 
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
+from asyncfin.cache.record import Pointer
 from asyncfin.cache.redis import RedisCache
-from asyncfin.cache.store import Cache, Pointer
+from asyncfin.cache.store import Cache
 from asyncfin.errors import ArgumentError, SelectionError
-from asyncfin.read.publications import Publications
 from asyncfin.table.block import nbytes, packed, without
-from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, Clock, blocks, catalogue, content
+from tests.cache.conftest import (
+    AT,
+    DATASET,
+    ENTITY,
+    NEXT,
+    OTHER,
+    URL,
+    Clock,
+    blocks,
+    catalogue,
+    content,
+    pointer,
+)
 
 MakeCache = Callable[..., Cache]
 
 
-# Redis goes by named accounts only, and evicts by itself.
+# Redis goes by named accounts only, evicts by itself, and goes by its own clock.
 no_redis = pytest.mark.parametrize("make_cache", ["memory", "file"], indirect=True)
 
 
@@ -55,13 +66,13 @@ async def make_cache(
 async def test_a_publication_is_found_again(make_cache: MakeCache) -> None:
     """Pointer, catalogue and values; what was not stored is not there."""
     part = make_cache().partition(URL, "a-token")
-    assert await part.pointer(ENTITY) is None
+    assert await pointer(part, ENTITY) is None
     assert await part.catalogue(ENTITY, DATASET) is None
     assert await part.blocks(ENTITY, DATASET, "original") == ()
-    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
     await part.put_catalogue(catalogue())
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2, 3))
-    assert await part.pointer(ENTITY) == Pointer(DATASET, AT)
+    assert await pointer(part, ENTITY) == Pointer(DATASET, AT)
     assert await part.catalogue(ENTITY, DATASET.upper()) == catalogue()
     kept = await part.blocks(ENTITY, DATASET.upper(), "original")
     assert content(kept) == content(blocks(1, 2, 3))
@@ -129,11 +140,11 @@ async def test_accounts_do_not_see_each_other(make_cache: MakeCache) -> None:
     """Another token, another address: another account."""
     cache = make_cache()
     part = cache.partition(URL, "a-token")
-    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
     await part.put_catalogue(catalogue())
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
     for other in (cache.partition(URL, "b-token"), cache.partition("https://b.example.com", "a-token")):
-        assert await other.pointer(ENTITY) is None
+        assert await pointer(other, ENTITY) is None
         assert await other.catalogue(ENTITY, DATASET) is None
         assert await other.blocks(ENTITY, DATASET, "original") == ()
     assert cache.partition(URL, "a-token") is part
@@ -155,41 +166,82 @@ async def test_a_confirmation_only_moves_forward(make_cache: MakeCache, clock: C
     clock.step(100)
     part = make_cache().partition(URL, "a-token")
     later = Pointer(NEXT, AT + timedelta(seconds=50))
-    await part.put_pointer(ENTITY, later)
-    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
-    assert await part.pointer(ENTITY) == later
-    await part.forget(ENTITY)
-    assert await part.pointer(ENTITY) is None
-    await part.forget(ENTITY)
+    await part.confirm(ENTITY, later)
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
+    assert await pointer(part, ENTITY) == later
+    await part.refuse(ENTITY)
+    assert await pointer(part, ENTITY) is None
+    await part.refuse(ENTITY)
 
 
-async def test_a_refused_publication_is_forgotten_and_a_newer_one_stays(make_cache: MakeCache) -> None:
-    """A refused publication is forgotten by any client of the cache; a newer one that was stored stays."""
+@no_redis
+async def test_a_replaced_publication_does_not_count_as_current_and_a_newer_one_stays(
+    make_cache: MakeCache, clock: Clock
+) -> None:
+    """A 409 proves nothing about another publication, and a confirmation sent before it changes nothing."""
     part = make_cache().partition(URL, "a-token")
-    newer = Pointer(NEXT, AT)
-    await part.put_pointer(ENTITY, newer)
-    for forget in (part.forget, Publications(partial(datetime.now, UTC), cache=part).forget):
-        await forget(ENTITY, DATASET)
-        assert await part.pointer(ENTITY) == newer
-        await forget(ENTITY, NEXT.upper())
-        assert await part.pointer(ENTITY) is None
-        await part.put_pointer(ENTITY, newer)
+    clock.step(10)
+    newer = Pointer(NEXT, clock())
+    await part.confirm(ENTITY, newer)
+    await part.replace(ENTITY, DATASET)
+    assert await pointer(part, ENTITY) == newer
+    clock.step(10)
+    await part.replace(ENTITY, NEXT.upper())
+    assert await pointer(part, ENTITY) is None
+    for early in (newer, Pointer(NEXT, clock() - timedelta(seconds=5)), Pointer(DATASET, AT)):
+        await part.confirm(ENTITY, early)
+        assert await pointer(part, ENTITY) is None
+    other = Pointer(DATASET, clock() - timedelta(seconds=5))
+    await part.confirm(ENTITY, other)
+    assert await pointer(part, ENTITY) == other, "sent after the last confirmation, about another publication"
+
+
+@no_redis
+async def test_only_a_later_request_lifts_a_refusal(make_cache: MakeCache, clock: Clock) -> None:
+    """A confirmation whose request was sent before the refusal arrived changes nothing."""
+    part = make_cache().partition(URL, "a-token")
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
+    clock.step(60)
+    await part.refuse(ENTITY)
+    assert (record := await part.record(ENTITY)) is not None
+    assert record.refused is not None
+    assert abs(record.refused - clock()) < timedelta(seconds=1)
+    for dataset_id in (DATASET, NEXT):
+        await part.confirm(ENTITY, Pointer(dataset_id, clock() - timedelta(seconds=30)))
+        assert await pointer(part, ENTITY) is None
+    clock.step(60)
+    later = Pointer(DATASET, clock() - timedelta(seconds=30))
+    await part.confirm(ENTITY, later)
+    assert await pointer(part, ENTITY) == later
+
+
+async def test_a_refusal_of_the_future_counts_as_now(make_cache: MakeCache, clock: Clock) -> None:
+    """After the clock was set back, the next request lifts the refusal; one sent before does not."""
+    part = make_cache().partition(URL, "a-token")
+    await part.refuse(ENTITY)
+    clock.step(-86_400)
+    assert await pointer(part, ENTITY) is None
+    await part.confirm(ENTITY, Pointer(DATASET, clock() - timedelta(seconds=30)))
+    assert await pointer(part, ENTITY) is None
+    clock.step(30)
+    await part.confirm(ENTITY, Pointer(DATASET, clock()))
+    assert await pointer(part, ENTITY) == Pointer(DATASET, clock())
 
 
 async def test_a_confirmation_of_the_future_is_replaced(make_cache: MakeCache, clock: Clock) -> None:
     """A clock that stepped back would otherwise keep an old publication for as long as it stepped."""
     part = make_cache().partition(URL, "a-token")
-    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
     clock.step(-86_400)
-    await part.put_pointer(ENTITY, Pointer(NEXT, clock()))
-    assert await part.pointer(ENTITY) == Pointer(NEXT, clock())
+    await part.confirm(ENTITY, Pointer(NEXT, clock()))
+    assert await pointer(part, ENTITY) == Pointer(NEXT, clock())
 
 
 def test_the_age_of_a_confirmation_that_lies_in_the_future_is_unknown() -> None:
     """A confirmation of the future has no known age, so no question believes it."""
-    pointer = Pointer(DATASET, AT)
-    assert pointer.age(AT + timedelta(seconds=90)) == 90
-    assert pointer.age(AT - timedelta(seconds=1)) == float("inf")
+    known = Pointer(DATASET, AT)
+    assert known.age(AT + timedelta(seconds=90)) == 90
+    assert known.age(AT - timedelta(seconds=1)) == float("inf")
 
 
 @no_redis
@@ -199,15 +251,15 @@ async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None
     for token in ("a-token", "b-token"):
         part = cache.partition(URL, token)
         for entity_id in (ENTITY, OTHER):
-            await part.put_pointer(entity_id, Pointer(DATASET, AT))
+            await part.confirm(entity_id, Pointer(DATASET, AT))
             await part.put_catalogue(catalogue(entity_id=entity_id))
             await part.put_blocks(entity_id, DATASET, "original", blocks(1, 2))
     assert cache.stats().series == 8
     await cache.clear(ENTITY)
     assert cache.stats().series == 4
-    assert await part.pointer(ENTITY) is None
+    assert await pointer(part, ENTITY) is None
     assert await part.blocks(ENTITY, DATASET, "original") == ()
-    assert await part.pointer(OTHER) is not None
+    assert await pointer(part, OTHER) is not None
     await cache.clear()
     stats = cache.stats()
     assert (stats.series, stats.bytes) == (0, 0)
@@ -221,10 +273,10 @@ async def test_clearing_what_is_no_entity_id_is_an_error_and_deletes_nothing(
     """A name, or a pattern of Redis, would otherwise look as if it had been deleted."""
     cache = make_cache(account="desk")
     part = cache.partition(URL, "a-token")
-    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
     with pytest.raises(SelectionError, match="entity_id must be 'O-' followed by 32 characters"):
         await cache.clear(name)
-    assert await part.pointer(ENTITY) is not None
+    assert await pointer(part, ENTITY) is not None
 
 
 @no_redis
@@ -250,7 +302,7 @@ async def test_a_full_cache_lets_superseded_publications_go_first(
     await part.put_blocks(OTHER, DATASET, "original", page)
     clock.step(1)
     await part.put_blocks(ENTITY, DATASET, "original", page)
-    await part.put_pointer(ENTITY, Pointer(NEXT, AT))
+    await part.confirm(ENTITY, Pointer(NEXT, AT))
     clock.step(1)
     await part.put_blocks(ENTITY, NEXT, "original", page)
     assert await part.blocks(ENTITY, DATASET, "original") == ()
@@ -325,9 +377,9 @@ async def test_a_cache_can_be_cleared_while_another_thread_forgets() -> None:
         for _ in range(400):
             await asyncio.sleep(0)  # the first of these starts the other thread
             for entity_id in entity_ids:
-                await part.put_pointer(entity_id, Pointer(DATASET, AT))
+                await part.confirm(entity_id, Pointer(DATASET, AT))
             for entity_id in entity_ids:
-                await part.forget(entity_id)
+                await part.refuse(entity_id)
         done.set()
         await clearing
     finally:

@@ -8,8 +8,8 @@ import sys
 import warnings
 
 from asyncfin.cache.file import FileCache
-from asyncfin.cache.store import Pointer
-from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content
+from asyncfin.cache.record import Pointer
+from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, pointer
 
 TOKEN = "a-token"
 NOBODY = 65534
@@ -19,7 +19,7 @@ async def fill(folder: str, first: str, count: str) -> None:
     """Store everything of a publication, its series one by one."""
     cache = FileCache(folder)
     part = cache.partition(URL, TOKEN)
-    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
     await part.put_catalogue(catalogue(100))
     for number in range(int(first), int(first) + int(count)):
         await part.put_blocks(ENTITY, DATASET, "original", blocks(number))
@@ -36,14 +36,14 @@ async def fill_for_ever(folder: str) -> None:
         print(number, flush=True)
         await part.put_blocks(ENTITY, dataset_id, "original", blocks(*range(number, number + 50)))
         await part.put_catalogue(catalogue(50, dataset_id=dataset_id))
-        await part.put_pointer(ENTITY, Pointer(dataset_id, AT))
+        await part.confirm(ENTITY, Pointer(dataset_id, AT))
         number += 1
 
 
 async def hold(folder: str) -> None:
     """Keep the file open until standard input ends."""
     cache = FileCache(folder)
-    print(await cache.partition(URL, TOKEN).pointer(ENTITY) is not None, flush=True)
+    print(await pointer(cache.partition(URL, TOKEN), ENTITY) is not None, flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await cache.aclose()
 
@@ -59,14 +59,14 @@ async def use(folder: str) -> None:
     """Store and read, whatever the folder is like, and print what was found and what was counted."""
     cache = FileCache(folder)
     part = cache.partition(URL, TOKEN)
-    await part.put_pointer(ENTITY, Pointer(DATASET, AT))
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
     await part.put_catalogue(catalogue())
     await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
     kept = content(await part.blocks(ENTITY, DATASET, "original"))
     assert kept == content(blocks(1, 2))
     assert await part.catalogue(ENTITY, DATASET) == catalogue()
     # What could not be stored is not believed by this process alone: it costs a request to confirm.
-    assert await part.pointer(ENTITY) in (None, Pointer(DATASET, AT))
+    assert await pointer(part, ENTITY) in (None, Pointer(DATASET, AT))
     print(len(kept), cache.stats().broken)
     await cache.aclose()
 

@@ -10,7 +10,7 @@ import pytest
 
 from asyncfin.cache import database
 from asyncfin.cache.file import FileCache
-from asyncfin.cache.store import Pointer
+from asyncfin.cache.record import Pointer
 from asyncfin.sandbox import Sandbox
 from tests.cache.conftest import AT, DATASET, ENTITY, OTHER, URL, blocks
 from tests.cache.processes import file_of
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
         cache = FileCache(tmp_path / "cache", account="desk")
         part = cache.partition(URL, "t")
         for entity_id in (ENTITY, OTHER):
-            await part.put_pointer(entity_id, Pointer(DATASET, AT))
+            await part.confirm(entity_id, Pointer(DATASET, AT))
             await part.put_blocks(entity_id, DATASET, "original", blocks(1, 2))
         await cache.aclose()
 

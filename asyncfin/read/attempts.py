@@ -1,0 +1,385 @@
+"""The attempts of a whole read: each is about one publication, and a change starts the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from asyncfin.cache.record import EntityRecord, Pointer
+from asyncfin.errors import (
+    BucketUnavailableError,
+    DatasetChangedError,
+    RateLimitedError,
+    SelectionError,
+    ServerFailureError,
+    TransportError,
+    ValidationFailedError,
+)
+from asyncfin.events import Restarted
+from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
+from asyncfin.plan.fill import for_cache
+from asyncfin.plan.plan import Plan, plan, without_batches
+from asyncfin.plan.question import Question
+from asyncfin.read.publications import Known, Publication
+from asyncfin.read.read import Metadata, Read
+from asyncfin.table.block import Block
+from asyncfin.wire.pages import read_catalogue
+
+MAX_RESTARTS = 3
+# Seconds before the first restart, and how many times longer the wait before each further one is: what
+# names the current publication may lag behind what refuses the old one.
+_FIRST_WAIT = 0.1
+_LONGER = 5
+# Planning for more series takes so long that the loop should not stop for it.
+_PLANNED_INLINE = 1000
+# What leaves open which publication is the current one. A 401, 403 or 404 does not.
+_INCONCLUSIVE = (RateLimitedError, ServerFailureError, TransportError, BucketUnavailableError)
+
+
+class Attempts:
+    """The attempts of a read. The next one begins after a wait if the publication changed in the last one:
+
+        async for attempt in Attempts(read):
+            async with attempt:
+                ...
+
+    At most three follow the first one; then DatasetChangedError is raised.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._last: Attempt | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Attempt:
+        if self._last is None:
+            self._last = Attempt(self._read)
+            return self._last
+        if not self._last.has_changed:
+            raise StopAsyncIteration
+        stats = self._read.stats
+        stats.restarts += 1
+        self._read.announce(Restarted(self._read.operation, self._read.entity_id, stats.restarts))
+        await asyncio.sleep(_FIRST_WAIT * _LONGER ** (stats.restarts - 1))
+        self._last = Attempt(self._read, self._last.successor)
+        return self._last
+
+
+class Attempt:
+    """One attempt of a read, whose requests are all about one publication.
+
+    Leaving the `async with` block with a DatasetChangedError suppresses it if another attempt may follow.
+
+    Args:
+        successor: the metadata that have shown that the publication of the last attempt was replaced.
+
+    Attributes:
+        proved: when the latest request was sent that has confirmed the attempt's publication.
+        successor: the metadata of another publication, which the next attempt begins with.
+        has_changed: whether the publication has changed, so that another attempt follows.
+    """
+
+    def __init__(self, read: Read, successor: Metadata | None = None) -> None:
+        self._read = read
+        self._records = read.publications.records
+        self._committed = False
+        self.proved: datetime | None = None
+        self.successor = successor
+        self.has_changed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        final = self._committed or self._read.pinned or self._read.stats.restarts == MAX_RESTARTS
+        self.has_changed = isinstance(error, DatasetChangedError) and not final
+        return self.has_changed
+
+    def commit(self) -> None:
+        """Make this attempt the last one: from now on a change is an error."""
+        self._committed = True
+
+    def prove(self, sent: datetime) -> None:
+        """Record when a request was sent that has confirmed the attempt's publication."""
+        self.proved = max(sent, self.proved or sent)
+
+    @asynccontextmanager
+    async def pinned_to(self, dataset_id: str) -> AsyncIterator[None]:
+        """Find out whether a request pinned to a publication was refused because it was replaced.
+
+        Rules 5 and 6 of spec 4.3 have no order: a service that checks ids or cursors before the pin answers
+        a stale request with 400. So one request for the metadata checks a 400. After either refusal the
+        publication no longer counts as the current one.
+
+        Raises:
+            DatasetChangedError: the publication is no longer the current one.
+        """
+        entity_id, publications = self._read.entity_id, self._read.publications
+        try:
+            yield
+        except DatasetChangedError as change:
+            if change.answered:
+                publications.drop(entity_id, dataset_id)
+                await self._records.replace(entity_id, dataset_id)
+            raise
+        except ValidationFailedError as refusal:
+            if self._read.pinned:
+                raise  # another publication would not do
+            # Whatever the metadata show: what the catalogue names was refused.
+            publications.drop(entity_id, dataset_id)
+            await self._records.replace(entity_id, dataset_id)
+            current = await self._read.metadata()
+            if is_same_publication(current.dataset.dataset_id, dataset_id):
+                raise
+            self.successor = current
+            raise DatasetChangedError(
+                status=refusal.status,
+                code=refusal.code,
+                message=f"the publication has been replaced; the service said: {refusal.message}",
+                details=refusal.details,
+                request_id=refusal.request_id,
+                operation=refusal.operation,
+                entity_id=refusal.entity_id,
+                at=refusal.at,
+                attempts=refusal.attempts,
+            ) from refusal
+
+    async def current(self) -> Publication:
+        """Return the current publication; its catalogue is read unless it is kept or cached.
+
+        One request for the metadata, and one for each hundred series of a new publication. Reads of one
+        client at the same time share them.
+        """
+        reads = self._read.publications.catalogue_reads
+        known = await reads.share(self._read.entity_id, self._read_current)
+        if known.confirmed is not None:
+            self.prove(known.confirmed)
+        return known.publication
+
+    async def _read_current(self) -> Known:
+        if self._read.cache is None:
+            return await self._read_publication()
+        async with self._read.cache.claim(self._read.entity_id):
+            # Another process may have confirmed it since the question was asked.
+            known = await self._known()
+            if known is not None and self._is_fresh(known.confirmed, 0.0):
+                return known
+            return await self._read_publication()
+
+    async def _read_publication(self) -> Known:
+        successor, self.successor = self.successor, None  # need not be requested again
+        try:
+            current = successor or await self._read.metadata()
+        except _INCONCLUSIVE:
+            known = await self._known()
+            stale_if_error = self._read.publications.stale_if_error
+            if known is not None and self._is_fresh(known.confirmed, stale_if_error):
+                return Known(known.publication, None)
+            raise
+        return Known(await self._publication(current.dataset), current.sent)
+
+    async def _publication(self, dataset: Dataset) -> Publication:
+        read = self._read
+        if (found := await self._kept_or_cached(dataset.dataset_id)) is not None:
+            return found
+        async with self.pinned_to(dataset.dataset_id):
+            catalogue = await read_catalogue(read.send, dataset)
+        if read.cache is not None and read.fills_cache:
+            await read.cache.put_catalogue(catalogue)
+        return read.publications.keep(catalogue)
+
+    async def _kept_or_cached(self, dataset_id: str) -> Publication | None:
+        entity_id, publications = self._read.entity_id, self._read.publications
+        kept = publications.kept.get(entity_id)
+        if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset_id):
+            return kept
+        if self._read.cache is None:
+            return None
+        catalogue = await self._read.cache.catalogue(entity_id, dataset_id)
+        return None if catalogue is None else publications.keep(catalogue)
+
+    async def _known(self) -> Known | None:
+        """Return the publication that the pointer names, however old that is. No request."""
+        record = await self._records.record(self._read.entity_id)
+        if record is None:
+            # It cannot be read, so what memory has is unconfirmed.
+            kept = self._read.publications.kept.get(self._read.entity_id)
+            return None if kept is None else Known(kept, None)
+        if (pointer := record.current) is None:
+            return None
+        found = await self._kept_or_cached(pointer.dataset_id)
+        return None if found is None else Known(found, pointer.confirmed)
+
+    def _is_fresh(self, confirmed: datetime | None, max_age: float) -> bool:
+        """Return whether a publication confirmed at a moment counts as the current one for this read."""
+        # A confirmation from the future has no known age: the clock was set back.
+        if confirmed is None or confirmed > self._read.publications.clock() or self._read.is_unauthorized:
+            return False
+        return (self._read.asked - confirmed).total_seconds() <= max_age
+
+    async def catalogue(self) -> Catalogue:
+        """Return the catalogue of the publication that counts as the current one."""
+        known = await self._known() if self._read.max_age else None
+        if known is not None and self._is_fresh(known.confirmed, self._read.max_age):
+            return known.publication.catalogue
+        return (await self.current()).catalogue
+
+    async def plan(self, question: Question, *, batches: bool = True) -> Plan:
+        """Return the plan for a question, made with a known catalogue if there is one.
+
+        A known catalogue may be stale. What is requested with it is then refused. Before it leads to a
+        SelectionError, or to a plan that requests nothing, one request for the metadata confirms it.
+
+        Args:
+            batches: whether to plan, with a cache, the requests for the rest. False: `plan_missing` does.
+        """
+        if isinstance(question.source, Catalogue):
+            return await self._planned(self._read.publications.of(question.source), question, batches)
+        if (known := await self._known()) is not None:
+            is_current = self._is_fresh(known.confirmed, self._read.max_age)
+            try:
+                found = await self._planned(known.publication, question, batches or not is_current)
+                if is_current or found.batches or found.cached:
+                    return found
+            except SelectionError:
+                if is_current:
+                    raise
+        return await self._planned(await self.current(), question, batches)
+
+    async def _planned(self, publication: Publication, question: Question, batches: bool) -> Plan:
+        # A predicate may depend on anything, so a Select with one may mean other series the next time.
+        key = (question.key, question.known_only) if question.select.where is None else None
+        found = None if key is None else publication.plans.get(key)
+        if found is None:
+            found = without_batches(question, publication.catalogue)
+            # With a cache, what is requested depends on what is cached, which changes: only the rest is kept.
+            if self._read.cache is None and found.series:
+                make = partial(plan, question, publication.catalogue, found.series)
+                found = make() if len(found.series) <= _PLANNED_INLINE else await asyncio.to_thread(make)
+            if key is not None:
+                publication.plans.put(key, found)
+        if self._read.cache is None or not batches:
+            return found
+        return await self.plan_missing(found, await self.blocks(found))
+
+    async def plan_missing(self, found: Plan, blocks: tuple[Block, ...]) -> Plan:
+        """Return a plan that requests the series that are not in the cached blocks, and no others."""
+        cached: set[str] = set().union(*(block.series_ids for block in blocks))
+        listing = self._read.publications.of(found.catalogue).listing(found.question.value_version)
+        missing = {series.series_id for series in found.series} - cached - listing.unlisted
+        make = partial(for_cache, found, cached, listing.unlisted, fill=self._read.fills_cache)
+        # Filling a single batch looks at the whole catalogue.
+        looked_at = len(found.catalogue) if missing and self._read.fills_cache else len(missing)
+        return make() if looked_at <= _PLANNED_INLINE else await asyncio.to_thread(make)
+
+    async def blocks(self, plan: Plan) -> tuple[Block, ...]:
+        """Return what the cache has of a plan's publication, in its value version."""
+        if self._read.cache is None:
+            return ()
+        dataset_id, version = plan.catalogue.dataset_id, plan.question.value_version
+        wanted = (series.series_id for series in plan.series)
+        return await self._read.cache.blocks(self._read.entity_id, dataset_id, version, wanted)
+
+    async def check_not_replaced(self, catalogue: Catalogue) -> None:
+        """Raise before a request that would be refused, as another client has found out. No request.
+
+        Raises:
+            DatasetChangedError: the publication is no longer the current one.
+        """
+        if self._read.pinned:
+            return  # only the service decides: publications may return
+        record = await self._records.record(self._read.entity_id)
+        if record is not None and record.rules_out(catalogue.dataset_id):
+            raise self._change("another client has found another publication")
+
+    async def confirm(self, catalogue: Catalogue, *, store: bool = True) -> datetime | None:
+        """Make sure that values of a publication may be returned. At most one request, in most cases none.
+
+        Args:
+            store: whether to store the confirmations by this read's own requests.
+
+        Returns:
+            When the publication was last confirmed as the current one. None: never, which is possible only
+            if the question is about this publication.
+
+        Raises:
+            DatasetChangedError: another publication is current.
+        """
+        dataset_id = catalogue.dataset_id
+        for _ in range(2):  # a refusal of another request may arrive during the first one
+            record = await self._confirmed(dataset_id) if store else await self._record()
+            if self._may_return(record, dataset_id):
+                pointer = record.current if record else None
+                known = pointer.confirmed if pointer and pointer.names(dataset_id) else None
+                return max(filter(None, (known, self.proved)), default=None)
+            try:
+                current = await self._read.metadata()
+            except _INCONCLUSIVE:
+                pointer = record.current if record else None
+                stale_if_error = self._read.publications.stale_if_error
+                if (
+                    pointer
+                    and pointer.names(dataset_id)
+                    and self._is_fresh(pointer.confirmed, stale_if_error)
+                ):
+                    return pointer.confirmed
+                raise
+            if is_same_publication(current.dataset.dataset_id, dataset_id):
+                self.prove(current.sent)
+            elif not self._read.pinned:
+                self.successor = current
+                raise self._change("the metadata name another publication")
+        return self.proved
+
+    async def _record(self) -> EntityRecord | None:
+        return await self._records.record(self._read.entity_id)
+
+    async def _confirmed(self, dataset_id: str) -> EntityRecord | None:
+        if self.proved is None:
+            return await self._record()
+        return await self._records.confirm(self._read.entity_id, Pointer(dataset_id, self.proved))
+
+    def _may_return(self, record: EntityRecord | None, dataset_id: str) -> bool:
+        """Return whether values of a publication may be returned without a request."""
+        proved, read = self.proved, self._read
+        if read.is_unauthorized:
+            return False
+        if record is None:  # it cannot be read
+            return proved is not None
+        if record.refused is not None:
+            return proved is not None and proved >= record.refused
+        if read.pinned:
+            return True
+        pointer = record.pointer
+        if proved is None:
+            current = record.current
+            return (
+                current is not None
+                and current.names(dataset_id)
+                and self._is_fresh(current.confirmed, read.max_age)
+            )
+        if pointer is None or pointer.confirmed > read.publications.clock():
+            return True
+        if pointer.names(dataset_id):
+            return record.replaced is None or proved >= record.replaced
+        return proved >= pointer.confirmed
+
+    def _change(self, message: str) -> DatasetChangedError:
+        return DatasetChangedError(
+            status=409,
+            code="dataset_changed",
+            message=message,
+            answered=False,
+            operation=self._read.operation,
+            entity_id=self._read.entity_id,
+            at=self._read.publications.clock(),
+        )

@@ -1,0 +1,126 @@
+"""Random questions while the service publishes, refuses and fails: every answer equals the oracle's.
+
+ASYNCFIN_ORACLE says how many answers there are for each kind of cache, ASYNCFIN_ORACLE_SEED which.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.cache.conftest import redis_url  # noqa: F401  a fixture
+from tests.oracle import Judge, Service
+from tests.oracle_client import ask, cache_of, client_of, question, read
+
+COUNT = int(os.environ.get("ASYNCFIN_ORACLE", "240"))
+SEED = os.environ.get("ASYNCFIN_ORACLE_SEED", "1")
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.timeout(14_400)
+
+
+@asynccontextmanager
+async def serving(service: Service) -> AsyncIterator[str]:
+    """Serve over loopback, and give the base URL."""
+    runner = web.AppRunner(service.app(), access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def change(service: Service, rng: random.Random) -> None:
+    """Publish forwards, backwards or back again, or refuse an entity, or stop refusing it."""
+    entity = service.entities[rng.choice(list(service.entities))]
+    if rng.random() < 0.3 or not entity.allowed:
+        service.allow(entity.entity_id, not entity.allowed)
+    else:
+        number = entity.current[-1][1]
+        service.publish(entity.entity_id, rng.choice([number + 1, number + 1, max(0, number - 1), 0]))
+
+
+@pytest.mark.parametrize("lists_empty", [True, False], ids=["empty series listed", "not listed"])
+@pytest.mark.parametrize("kind", ["none", "memory", "file"])
+async def test_every_answer_of_a_process_equals_the_oracle_s(
+    kind: str, lists_empty: bool, tmp_path: Path
+) -> None:
+    """Three clients share a cache; questions overlap and some are cancelled."""
+    rng = random.Random(f"{SEED}/{kind}/{lists_empty}")
+    service = Service(rng.randrange(1 << 30), lists_empty=lists_empty, faults=0.05)
+    judge, ids = Judge(service), list(service.entities)
+    cache = cache_of(f"{kind}:{tmp_path / 'cache'}")
+    async with serving(service) as base_url:
+        clients = [client_of(base_url, cache) for _ in range(3)]
+        try:
+            while judge.right + judge.errors < COUNT:
+                work = [
+                    asyncio.ensure_future(
+                        ask(rng.choice(clients), question(rng, ids), stream=rng.random() < 0.2)
+                    )
+                    for _ in range(6)
+                ]
+                if rng.random() < 0.5:
+                    change(service, rng)
+                if rng.random() < 0.2:
+                    work.pop().cancel()
+                for answer in sorted(await asyncio.gather(*work), key=lambda each: each.ended):
+                    assert judge.problem(answer) == "", answer
+        finally:
+            for each in clients:
+                await each.aclose()
+    assert judge.right > COUNT / 2
+
+
+async def run_processes(service: Service, cache: str, rng: random.Random, count: int) -> int:
+    """Ask in four processes that share a cache while two are killed; return the number of right answers."""
+    judge = Judge(service)
+    answers = []
+
+    async def one(base_url: str, seed: str, kill: bool) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.oracle_client", base_url, cache, seed, str(count // 4),
+            stdout=asyncio.subprocess.PIPE, cwd=ROOT, limit=1 << 24,
+        )  # fmt: skip
+        assert process.stdout is not None
+        seen = 0
+        async for line in process.stdout:
+            if not line.endswith(b"\n"):
+                break  # killed while it wrote
+            answers.append(read(line.decode()))
+            seen += 1
+            if seen % 5 == 0:
+                change(service, rng)
+            if kill and seen == count // 8:
+                with suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGKILL)
+        status = await process.wait()
+        assert status == (-signal.SIGKILL if kill and seen >= count // 8 else 0)
+
+    async with serving(service) as base_url:
+        await asyncio.gather(*(one(base_url, f"{SEED}/{n}", kill=n % 2 == 0) for n in range(4)))
+    for answer in sorted(answers, key=lambda each: each.ended):
+        assert judge.problem(answer) == "", answer
+    return judge.right
+
+
+async def test_every_answer_of_processes_that_share_a_folder_equals_the_oracle_s(tmp_path: Path) -> None:
+    """Four processes on one FileCache; two are killed."""
+    service = Service(3, lists_empty=False, faults=0.03)
+    right = await run_processes(service, f"file:{tmp_path / 'cache'}", random.Random(SEED), COUNT)
+    assert right > COUNT / 4
+
+
+async def test_every_answer_of_processes_that_share_a_redis_equals_the_oracle_s(redis_url: str) -> None:  # noqa: F811
+    """Four processes on one RedisCache; two are killed."""
+    service = Service(4, lists_empty=False, faults=0.03)
+    right = await run_processes(service, f"redis:{redis_url}", random.Random(SEED), COUNT)
+    assert right > COUNT / 4

@@ -243,8 +243,6 @@ def test_a_labelled_wide_frame_has_names_for_ids(panel: Panel) -> None:
     assert list(some.columns) == ["Label of costs, Group annual"]
     one = panel.where(lambda series: series.metric_id == "costs").to_pandas("wide", labels=True)
     assert list(one.columns) == ["Label of costs"]
-    with pytest.raises(SelectionError, match="layout='wide'"):
-        panel.to_pandas(labels=True)
 
 
 def test_concat_takes_a_single_panel_and_names_what_is_none(panel: Panel) -> None:

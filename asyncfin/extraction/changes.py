@@ -16,9 +16,10 @@ from asyncfin.errors import SelectionError
 from asyncfin.extraction.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
+from asyncfin.table.arrow import schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.optional import library
-from asyncfin.table.panel import Panel, concat
+from asyncfin.table.panel import Panel
 
 if TYPE_CHECKING:
     import pyarrow
@@ -245,7 +246,7 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     earliest = old.dataset.created_timestamp + timedelta(microseconds=1)
     known_from = max(new.dataset.created_timestamp, earliest)
     table = found.append_column(KNOWN_FROM, known_from_column(len(found), known_from))
-    return table.replace_schema_metadata(concat([old, new], columns=["number"]).schema.metadata)
+    return table.replace_schema_metadata(schema_metadata([old.about(), new.about()]))
 
 
 def _check_one_question(old: Panel, new: Panel) -> None:

@@ -320,7 +320,7 @@ def empty_rows() -> Any:
     """Return the table of a feed without changes."""
     pa = library("pyarrow", "arrow")
     word = pa.dictionary(pa.int32(), pa.string())
-    long = empty_table(None).schema
+    long = empty_table().schema
     added = [(CHANGE, word), (BEFORE, pa.float64()), (BEFORE_DATASET, word)]
     added += [(KNOWN_FROM, pa.timestamp("us", "UTC")), (RUN, word)]
     return pa.schema([*long, *(pa.field(*each) for each in added)]).empty_table()

@@ -199,7 +199,7 @@ class History:
     ) -> Snapshot:
         """Return the state of an entity in the feed: from its file if that has it, else from the changes."""
         if not before:
-            return Snapshot(empty_table(None).replace_schema_metadata(None), "")
+            return Snapshot(empty_table().replace_schema_metadata(None), "")
         last = before[-1][1]
         # Series that were unlisted, or share all but the id, are in the feed as they were known before.
         if (
@@ -209,7 +209,7 @@ class History:
             and (table := self._feed.entity_table(entity_id)) is not None
         ):
             return Snapshot(table, last.dataset_id)
-        names = empty_table(None).schema.names
+        names = empty_table().schema.names
         footers = {footer.run + "".join(footer.parts[:1]): footer for footer, _ in before}.values()
         pieces = (
             _of(table, entity_id)
@@ -251,7 +251,7 @@ class History:
             self._feed.complete(self.run.name, [], None, self._question.text)
 
     def _prune(self, known: Mapping[str, Written], listed: Collection[str]) -> None:
-        nothing = Snapshot(empty_table(None).replace_schema_metadata(None), "")
+        nothing = Snapshot(empty_table().replace_schema_metadata(None), "")
         entities = dict.fromkeys([*known, *self._indexed()])
         for entity_id in entities:
             if entity_id in listed:
@@ -267,7 +267,7 @@ class History:
 
     def adopt(self, entity_ids: Iterable[str]) -> None:
         """Begin the feed of files that were written without one, with their publications' timestamps."""
-        nothing = Snapshot(empty_table(None).replace_schema_metadata(None), "")
+        nothing = Snapshot(empty_table().replace_schema_metadata(None), "")
         for entity_id in entity_ids:
             file, table = self._feed.describe_entity_file(entity_id), self._feed.entity_table(entity_id)
             if entity_id in self._indexed() or file is None or table is None or not len(table):

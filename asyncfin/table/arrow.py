@@ -2,23 +2,19 @@
 
 import json
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain
 from typing import Any
 
-from asyncfin.errors import SelectionError
-from asyncfin.model.scope import format_path
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.columns import PERIOD_FIELDS, Column, OfPeriod, OfSeries, OfValue, chosen, decoder
+from asyncfin.table.columns import COLUMNS, Column, OfPeriod, OfSeries, OfValue, decoder
 from asyncfin.table.grid import Grid
 from asyncfin.table.optional import library
 
 # Observations decoded at a time: the fields of more would not fit into the processor's cache.
 _ROWS = 4_000
 _METADATA = b"asyncfin"
-# What the metadata of a wide column say of its series, and its scope path.
-_DESCRIBED = ("label", "metric_id", "reporting_group_id", "basis", "number_format", "period_meaning")
 
 
 def _type(name: str) -> Any:
@@ -37,15 +33,13 @@ def _type(name: str) -> Any:
     return getattr(pa, name)()
 
 
-def long_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -> Any:
+def long_table(grid: Grid, columns: Sequence[Column], about: dict[str, Any]) -> Any:
     """Return one row an observation: series in catalogue order, each oldest first.
 
     Args:
-        names: the columns wanted, in their order; None: all.
         about: what the schema's metadata says of the question.
     """
     pa = library("pyarrow", "arrow")
-    columns = chosen(names)
     rows = _Rows(grid)
     # Two kinds of columns: those that are known without decoding a value, and the fields of values,
     # which are decoded together, each value once.
@@ -53,7 +47,7 @@ def long_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -
     with grid.error_context():
         arrays = rows.decoded(of_values)
     arrays.update((column.name, rows.column(column)) for column in columns if column not in of_values)
-    schema = pa.schema([(column.name, _type(column.type)) for column in columns], _metadata([about]))
+    schema = pa.schema([(column.name, _type(column.type)) for column in columns], schema_metadata([about]))
     # Ordering the rows took as much memory as the table, which the pool would keep.
     pa.default_memory_pool().release_unused()
     return pa.Table.from_arrays([arrays[column.name] for column in columns], schema=schema)
@@ -189,40 +183,8 @@ def _sources(entries: list[Any]) -> Any:
     return pa.ListArray.from_arrays(_buffer(offsets, "int32"), structs)
 
 
-def wide_table(grid: Grid, names: Iterable[str] | None, about: dict[str, Any]) -> Any:
-    """Return one row a period, gaps included: year, end_month, duration_months, then numbers for each series.
-
-    The column of a series is named by its id; its field's metadata describes the series. `names`
-    chooses among the columns.
-
-    Raises:
-        SelectionError: `names` names none of them, or a series has the id of a period's column.
-    """
-    pa = library("pyarrow", "arrow")
-    # A frame with two columns of one name can be read by neither.
-    if taken := [each.series_id for each in grid.series if each.series_id in PERIOD_FIELDS]:
-        raise SelectionError(f"series id {taken[0]!r} is a column of the wide layout: use layout='long'")
-    by_name = {name: pa.field(name, pa.int32()) for name in PERIOD_FIELDS}
-    for series in grid.series:
-        described = {name: getattr(series, name) for name in _DESCRIBED}
-        described["scope_path"] = format_path(series.scopes)
-        by_name[series.series_id] = pa.field(series.series_id, pa.float64(), metadata=described)
-    wanted = list(by_name) if names is None else list(dict.fromkeys(names))
-    if unknown := [name for name in wanted if name not in by_name]:
-        raise SelectionError(
-            f"columns must be {', '.join(PERIOD_FIELDS)} or series ids of the panel, not {unknown[0]!r}"
-        )
-    arrays = [
-        pa.array([getattr(period, name) for period in grid.rows_of_wide], pa.int32())
-        if name in PERIOD_FIELDS
-        else pa.array(grid.numbers(name), pa.float64())
-        for name in wanted
-    ]
-    schema = pa.schema([by_name[name] for name in wanted], metadata=_metadata([about]))
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _metadata(panels: list[dict[str, Any]]) -> dict[bytes, bytes]:
+def schema_metadata(panels: list[dict[str, Any]]) -> dict[bytes, bytes]:
+    """Return the metadata of a table, given what they say of each panel in it."""
     return {_METADATA: json.dumps({"panels": panels}).encode()}
 
 
@@ -232,11 +194,11 @@ def joined(tables: list[Any]) -> Any:
     panels = [about for table in tables for about in json.loads(table.schema.metadata[_METADATA])["panels"]]
     # The metadata differ, and a concatenation takes only equal schemas.
     whole = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
-    return whole.unify_dictionaries().replace_schema_metadata(_metadata(panels))
+    return whole.unify_dictionaries().replace_schema_metadata(schema_metadata(panels))
 
 
-def empty_table(names: Iterable[str] | None) -> Any:
+def empty_table(columns: Iterable[Column] = COLUMNS) -> Any:
     """Return a long table of no rows."""
     pa = library("pyarrow", "arrow")
-    schema = pa.schema([(column.name, _type(column.type)) for column in chosen(names)])
-    return schema.with_metadata(_metadata([])).empty_table()
+    schema = pa.schema([(column.name, _type(column.type)) for column in columns])
+    return schema.with_metadata(schema_metadata([])).empty_table()

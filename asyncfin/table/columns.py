@@ -5,7 +5,7 @@ dictionary-encoded. Columns of a series or a period cost one lookup a row. Colum
 its bytes, and of those only the chosen fields.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, TypeAlias, get_type_hints
@@ -177,6 +177,8 @@ COLUMNS: tuple[Column, ...] = (
         OfValue("sources", tuple[_Source, ...], lambda values: [each.sources for each in values]),
     ),
 )
+# Of the long table with labels: what people read, and by what they sort.
+LABELLED = (*PERIOD_FIELDS, "period_label", "entity_name", "series", "number", "text", "description")
 _BY_NAME = {column.name: column for column in COLUMNS}
 
 
@@ -187,17 +189,23 @@ def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
     return ArraysDecoder(msgspec.defstruct("Observation", fields, gc=False))
 
 
-def chosen(names: Iterable[str] | None) -> tuple[Column, ...]:
+def chosen(names: Collection[str] | None, labels: Mapping[str, str] | None = None) -> tuple[Column, ...]:
     """Return the columns of these names, in this order; None: all.
+
+    Args:
+        labels: a name for each series, by its id: the column `series`, and then None means those for people.
 
     Raises:
         SelectionError: there is no such column.
     """
+    by_name = _BY_NAME
+    if labels is not None:
+        named = OfSeries(lambda _, examples: [labels[each.series_id] for each in examples], _by_id)
+        by_name = _BY_NAME | {"series": Column("series", "word", named)}
     if names is None:
-        return COLUMNS
-    wanted = (names,) if isinstance(names, str) else tuple(names)
-    if unknown := [name for name in wanted if name not in _BY_NAME]:
+        names = LABELLED if labels is not None else by_name
+    if unknown := [name for name in names if name not in by_name]:
         raise SelectionError(
-            f"columns: no column {suggest.quoted(str(unknown[0]), _BY_NAME)}; there are {', '.join(_BY_NAME)}"
+            f"columns: no column {suggest.quoted(str(unknown[0]), by_name)}; there are {', '.join(by_name)}"
         )
-    return tuple(_BY_NAME[name] for name in dict.fromkeys(wanted))
+    return tuple(by_name[name] for name in dict.fromkeys(names))

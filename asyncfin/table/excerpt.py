@@ -4,7 +4,7 @@ A year and its quarters are different quantities, so a table and a line of a plo
 duration. A series with values of two durations is shown for each of them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from attrs import evolve, frozen
@@ -82,14 +82,16 @@ class Names:
         return ", ".join(shared.values()), Names(shared, heads, dict(zip(rows, texts, strict=True)))
 
 
-def names_of(rows: Sequence[Row], *, group_names: bool = False) -> Names:
-    """Return the names of series: those of entity, value version, label, scopes and group that differ.
+def names_of(rows: Sequence[Row], *, group_names: bool = False, always: Collection[str] = ()) -> Names:
+    """Return the names of series: those of entity, publication, version, label, scopes and group that differ.
 
     Args:
         group_names: name the reporting groups. False: their ids, which queries and the command line take.
+        always: columns that are needed even if all series share them.
     """
     columns = {
         "entity": _entities(rows),
+        "publication": _publications(rows),
         "values": [row.grid.value_version for row in rows],
         "series": [row.label for row in rows],
         "scopes": [row.grid.path_names(row.series) for row in rows],
@@ -100,7 +102,9 @@ def names_of(rows: Sequence[Row], *, group_names: bool = False) -> Names:
             for row in rows
         ],
     }
-    shared = {head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1}
+    shared = {
+        head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1 and head not in always
+    }
     differing = {head: texts for head, texts in columns.items() if head not in shared}
     # Two metrics can have one label, and two series one metric, path and group: then only ids differ.
     if len(set(zip(*differing.values(), strict=True))) < len(rows) > 1:
@@ -108,6 +112,13 @@ def names_of(rows: Sequence[Row], *, group_names: bool = False) -> Names:
     # A single series differs in nothing, and still needs a name in its row.
     columns = differing or {"series": columns["series"]}
     return Names(shared, tuple(columns), dict(zip(rows, zip(*columns.values(), strict=True), strict=True)))
+
+
+def _publications(rows: Sequence[Row]) -> list[str]:
+    """Return the ids of the publications where an entity has several of them, else empty texts."""
+    known = {(row.grid.catalogue.entity_id, row.grid.catalogue.dataset_id) for row in rows}
+    several = len(known) > len({entity_id for entity_id, _ in known})
+    return [row.grid.catalogue.dataset_id if several else "" for row in rows]
 
 
 def _entities(rows: Sequence[Row]) -> list[str]:

@@ -1,7 +1,7 @@
 """A view of stored series: which series, at which periods. Cutting a panel makes a new view."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property
 
@@ -90,13 +90,6 @@ class Grid:
         filled = [period for run in self.gap_runs if len(run) <= MOST_ROWS for period in run]
         return tuple(sorted([*self.periods, *filled])) if filled else self.periods
 
-    @cached_property
-    def _wide_indices(self) -> Sequence[int]:
-        if self.rows_of_wide is self.periods:
-            return range(len(self.periods))
-        at = {period: index for index, period in enumerate(self.rows_of_wide)}
-        return [at[period] for period in self.periods]
-
     def path_names(self, series: CatalogueSeries) -> str:
         """Return the names of a series' scopes as one text."""
         return " / ".join(self.catalogue.scope_names(series.scopes))
@@ -125,13 +118,6 @@ class Grid:
             numbers = array("d", (number for i, number in zip(at, numbers, strict=True) if i >= 0))
             at = [i for i in at if i >= 0]
         return array("i", at), numbers
-
-    def numbers(self, series_id: str) -> list[float | None]:
-        """Return a series' numbers, one for each row of the wide layouts."""
-        row: list[float | None] = [None] * len(self.rows_of_wide)
-        for index, number in zip(*self.observations(series_id), strict=True):
-            row[self._wide_indices[index]] = number
-        return row
 
     def values(self, series_id: str) -> tuple[Value | None, ...]:
         """Return a series' values, one entry a period.

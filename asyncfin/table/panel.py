@@ -348,15 +348,22 @@ class Panel:
             unlisted=tuple(series_id for series_id in self.unlisted if series_id in ids),
         )
 
-    def to_arrow(self, layout: Layout = "long", *, columns: Iterable[str] | None = None) -> "pyarrow.Table":
+    def to_arrow(
+        self, layout: Layout = "long", *, columns: Iterable[str] | None = None, labels: bool = False
+    ) -> "pyarrow.Table":
         """Return a pyarrow Table (extra ``arrow``).
 
         Args:
             layout: ``"long"``: one row an observation, series in catalogue order, each oldest first.
                 ``"wide"``: one row a period, with year, end_month and duration_months, then a column
-                of numbers for each series, named by its id.
+                of numbers for each series, named by its id. `gaps` have rows without numbers.
             columns: the names of the wanted columns, in the wanted order. Each costs only itself:
                 numbers alone decode no texts. None: all columns.
+            labels: name the series by label, scopes and reporting group, as far as these distinguish
+                them; a single one by its label. The wide table has the column ``period`` too, with
+                labels such as FY2024, and `columns` takes series ids. The long table has the columns
+                for people: year, end_month, duration_months, period_label, entity_name, series (the
+                name), number, text, description.
 
         Raises:
             ArgumentError: there is no such layout.
@@ -364,31 +371,29 @@ class Panel:
             MalformedAnswerError: the values that a wanted column is read from break the spec.
             ImportError: pyarrow is not installed.
         """
-        return frames.to_arrow(self._grid, layout, columns, self._about())
+        return frames.to_arrow(self._grid, layout, columns, self.about(), labels)
 
     def to_pandas(
         self, layout: Layout = "long", *, columns: Iterable[str] | None = None, labels: bool = False
     ) -> "pandas.DataFrame":
         """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for `to_arrow`.
 
-        The wide one has an index of year, end_month and duration_months, which sorts as periods do. Its
-        gaps are NaN. No dates are derived: fiscal months are not calendar months.
-
-        Args:
-            labels: for the wide layout, name the rows by period labels (FY2024), in one index, and the
-                columns by the label, scopes and reporting group of the series, as far as these tell
-                them apart; a single one by its label. With it, `columns` takes series ids.
-
-        Raises:
-            SelectionError: as for `to_arrow`, or labels are asked for in the long layout.
+        The wide one has an index of year, end_month and duration_months, which sorts as periods do; with
+        `labels`, an index of period labels, which does not. Its gaps are NaN. No dates are derived: fiscal
+        months are not calendar months. ``frame.attrs["asyncfin"]`` is a short text about the panel, with the
+        description of its series if they all have the same.
         """
-        return frames.to_pandas(self._grid, layout, columns, self._about(), labels)
+        return frames.to_pandas(self._grid, layout, columns, self.about(), labels)
 
     def to_polars(
-        self, layout: Layout = "long", *, columns: Iterable[str] | None = None
+        self, layout: Layout = "long", *, columns: Iterable[str] | None = None, labels: bool = False
     ) -> "polars.DataFrame":
-        """Return a polars DataFrame (extra ``polars``); arguments and errors as for `to_arrow`."""
-        return frames.to_polars(self._grid, layout, columns, self._about())
+        """Return a polars DataFrame (extra ``polars``); arguments and errors as for `to_arrow`.
+
+        Raises:
+            ArgumentError: a column would be named by a series id that contains NUL.
+        """
+        return frames.to_polars(self._grid, layout, columns, self.about(), labels)
 
     def to_numpy(self) -> "numpy.typing.NDArray[numpy.float64]":
         """Return the numbers as a float64 array of NumPy, series x periods. A gap is NaN, a reported zero 0.
@@ -463,7 +468,7 @@ class Panel:
         stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
         return stream
 
-    def _about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, Any]:
         """Return the description of this panel for the metadata of tables."""
         return {
             "entity_id": self.dataset.entity_id,
@@ -563,27 +568,38 @@ class Panel:
         )
 
 
-def concat(panels: Panel | Iterable[Panel], *, columns: Iterable[str] | None = None) -> "pyarrow.Table":
-    """Return the long tables of several panels as one pyarrow Table, in their order.
+def concat(
+    panels: Panel | Iterable[Panel],
+    layout: Layout = "long",
+    labels: bool = False,
+    *,
+    columns: Iterable[str] | None = None,
+) -> "pyarrow.Table":
+    """Return the tables of several panels as one pyarrow Table.
 
-    Only the columns are joined: the same fiscal period of two companies can mean different months.
-    Arguments and errors as for `Panel.to_arrow`.
+    Fiscal periods of the same name can mean different months in different companies.
 
     Args:
         panels: the panels, or a single one.
+        layout: as for `Panel.to_arrow`. The long table has the rows of one panel after the other. The wide
+            table has a column for each series, named by entity id and series id, joined by a comma and a
+            blank; value version and publication follow where only they distinguish columns.
+        labels: as for `Panel.to_arrow`, but the names begin with the company's, and with its id where two
+            companies share a name.
+        columns: as for `Panel.to_arrow`; of the wide layout, names of its columns.
 
     Raises:
         ArgumentError: as for `Panel.to_arrow`, or something else than a Panel is among them.
+        SelectionError: as for `Panel.to_arrow`; the same series is in two panels (in the long layout: at
+            the same periods); or, in the wide layout, a panel did not ask for a period that its catalogue
+            has and another panel shows, so that null would have two meanings.
     """
-    from asyncfin.table.arrow import empty_table, joined
-
-    names = frames.column_names(columns)
     # A panel is an iterable of Series, whose missing methods would be a puzzling complaint.
     panels = (panels,) if isinstance(panels, Panel) else tuple(panels)
     for panel in panels:
         checks.instance_of(Panel)("each of panels", panel)
-    tables = [panel.to_arrow(columns=names) for panel in panels]
-    return joined(tables) if tables else empty_table(names)
+    abouts = [panel.about() for panel in panels]
+    return frames.concat([panel._grid for panel in panels], layout, columns, abouts, labels)
 
 
 def _wrapped(line: str) -> list[str]:

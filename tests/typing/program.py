@@ -318,10 +318,17 @@ def panels(panel: Panel, layout: Layout) -> None:
     panel.check()
     panel.to_pandas(layout).describe()
     panel.to_pandas("wide", labels=True)
-    panel.to_polars(columns=["number"]).describe()
-    panel.to_arrow("wide")
+    panel.to_polars(columns=["number"], labels=True).describe()
+    panel.to_arrow("wide", labels=True)
     panel.to_numpy().mean()
     concat([panel, panel])
+    concat([panel], "wide", labels=True, columns=["year"])
+    assert_type(panel.why("a", "FY2024"), str | None)
+    assert_type(panel.covers("FY2024"), bool)
+    assert_type(panel.gaps, tuple[Period, ...])
+    assert_type(panel.periods_asked, tuple[Period, ...])
+    assert_type("FY2024" in panel.periods, bool)
+    assert_type(panel.periods.index("FY2024"), int)
 
 
 def failures(error: AsyncfinError) -> str:

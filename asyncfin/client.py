@@ -230,7 +230,8 @@ class Client:
         """Return the metadata of an entity's current dataset (spec 4.1). One request.
 
         Raises:
-            SelectionError: the entity id is not ``O-`` and 32 characters.
+            SelectionError: the text cannot be an entity id: it is empty, ``"."``, ``".."``, longer than 512
+                characters, or contains a control character.
             NotFoundError: no published dataset is available to the account.
         """
         return (await self._read(_everything(entity_id), "dataset").metadata()).dataset

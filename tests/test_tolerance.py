@@ -36,6 +36,7 @@ Body = dict[str, Any]
 Alter = Callable[[str, Body], None]
 DATASET = generate(3, series=130, publications=1)
 HAND = "O-" + "h" * 32
+UNUSUAL = "ACME Corp/7?"
 TEXTS_OF_SERIES = ("label", "basis", "number_format", "period_meaning")
 
 SCOPE = {"scope_id": "total", "name": "Total", "description": "All", "role": "total", "aliases": ["all"]}
@@ -344,3 +345,18 @@ async def test_a_select_that_a_missing_text_cannot_change_is_answered() -> None:
     assert result.panel is not None
     assert result.panel.series_ids == ("S-1", "S-2")
     assert result.missing == {"basis": ("S-0",)}
+
+
+async def test_an_entity_id_of_another_form_is_sent_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Every request works, and the log says so once for a client."""
+
+    def alter(operation: str, body: Body) -> None:
+        body["entity_id"] = UNUSUAL
+
+    async with service(True, alter) as (url, token, _), Client(url, token, strict=True) as client:
+        panel = await client.query(UNUSUAL, Select(), FiscalRange())
+    assert numbers(panel) == await unaltered(True)
+    (warning,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert UNUSUAL in warning

@@ -114,7 +114,7 @@ async def test_exactly_the_periods_asked_for_stand_in_a_panel_without_series(sou
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"source": "AAPL"}, "entity_id must be 'O-' followed by 32 characters, not 'AAPL'"),
+        ({"source": ".."}, "entity_id must be an id such as 'O-' followed by 32 characters, .*, not '..'"),
         ({"select": "Sales"}, "select must be a Select, not 'Sales'"),
         ({"periods": "FY2024"}, "periods must be Exact, FiscalRange, Trailing, Annual or Quarterly"),
         ({"value_version": "restated"}, "value_version must be 'original' or 'latest_restated'"),

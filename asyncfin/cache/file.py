@@ -178,7 +178,7 @@ class FileCache:
         """Delete what is kept of an entity, or everything, of all accounts.
 
         Raises:
-            SelectionError: the entity id is not ``O-`` and 32 characters.
+            SelectionError: the text cannot be an entity id.
             ArgumentError: the folder is not one that may be used.
             OSError: the file could not be written, and nothing was deleted.
         """

@@ -237,7 +237,7 @@ class MemoryCache:
         """Delete what is kept of an entity, or everything, of all accounts.
 
         Raises:
-            SelectionError: the entity id is not ``O-`` and 32 characters.
+            SelectionError: the text cannot be an entity id.
         """
         if entity_id is not None:
             check_entity_id(entity_id)

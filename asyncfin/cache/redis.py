@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable
 from contextlib import asynccontextmanager, suppress
@@ -134,12 +135,14 @@ class RedisCache:
         """Delete what is kept of an entity, or everything, of this account.
 
         Raises:
-            SelectionError: the entity id is not ``O-`` and 32 characters.
+            SelectionError: the text cannot be an entity id.
             OSError: Redis failed or did not answer, so some of it may still be there.
         """
         if entity_id is not None:
             check_entity_id(entity_id)
-        pattern = f"{self.prefix}:*" if entity_id is None else f"{self.prefix}:*:{entity_id}:*"
+            # Redis reads it as a pattern.
+            literal = re.sub(r"([*?\[\]^\\-])", r"\\\1", entity_id)
+        pattern = f"{self.prefix}:*" if entity_id is None else f"{self.prefix}:*:{literal}:*"
         try:
             redis = await self._clients.get()
             cursor = None

@@ -62,7 +62,7 @@ class Cache(Protocol):
         """Delete what is kept of an entity, or everything, of all accounts.
 
         Raises:
-            SelectionError: the entity id is not ``O-`` and 32 characters.
+            SelectionError: the text cannot be an entity id.
             OSError: it could not be deleted, or not wholly.
         """
         ...

@@ -12,9 +12,9 @@ from cyclopts import Parameter
 
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import entity_group, opened
-from asyncfin.errors import AsyncfinError, SelectionError
+from asyncfin.errors import AsyncfinError
 from asyncfin.model.suggest import quoted
-from asyncfin.wire.protocol import check_entity_id
+from asyncfin.wire.protocol import has_spec_form
 
 COLUMNS = ("id", "name", "aliases")
 # Aliases stand in one field of the file.
@@ -62,12 +62,9 @@ class Names:
             return found[0]
         if found:
             raise UsageError(f"{where}{text!r} is a name of {' and of '.join(found)}: give the id")
-        try:
-            check_entity_id(text)
-        except SelectionError as error:
-            complaint = str(error)
-        else:
+        if has_spec_form(text):
             return text
+        complaint = f"entity_id must be 'O-' followed by 32 characters, not {text!r}"
         # Meant as an id, and mistyped: names would only distract.
         if text.startswith("O-"):
             raise UsageError(f"{where}{complaint}")
@@ -119,15 +116,13 @@ def _rows(path: Path) -> Iterator[tuple[str, list[str]]]:
             raise UsageError(f"--names {path} has no columns id and name: {_ADVICE}")
         for row in reader:
             entity_id = (row["id"] or "").strip()
-            try:
-                check_entity_id(entity_id)
-            except SelectionError as error:
-                complaint = str(error)
-            else:
-                names = [row["name"] or "", *(row.get("aliases") or "").split(_BETWEEN)]
-                yield entity_id, [name.strip() for name in names if name.strip()] or [entity_id]
-                continue
-            raise UsageError(f"--names {path}, line {reader.line_num}: {complaint}")
+            if not has_spec_form(entity_id):
+                raise UsageError(
+                    f"--names {path}, line {reader.line_num}: entity_id must be 'O-' followed by 32"
+                    f" characters, not {entity_id!r}"
+                )
+            names = [row["name"] or "", *(row.get("aliases") or "").split(_BETWEEN)]
+            yield entity_id, [name.strip() for name in names if name.strip()] or [entity_id]
 
 
 def listed(path: Path, names: Names) -> list[str]:

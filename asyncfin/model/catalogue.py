@@ -51,7 +51,7 @@ class Dataset:
     """The metadata of a publication (spec 2.2).
 
     Attributes:
-        entity_id: the entity, ``O-`` and 32 characters.
+        entity_id: the entity, usually ``O-`` and 32 characters.
         name: its name.
         dataset_id: the publication, a UUID.
         created_timestamp: when it was published, an aware datetime in UTC.

@@ -29,7 +29,7 @@ from asyncfin.events import (
     Waiting,
 )
 from asyncfin.pacing.bucket import Bucket
-from asyncfin.wire.protocol import Request
+from asyncfin.wire.protocol import Request, has_spec_form
 
 _log = logging.getLogger("asyncfin")
 
@@ -79,20 +79,30 @@ def log(event: Event) -> None:
         _log.log(level, "%s %s", type(event).__name__, printable(told), extra=facts)
 
 
-class DeviationLog:
-    """An observer that logs the first deviation at each path as a warning."""
+class WarningLog:
+    """An observer that warns of the first deviation at each path, and of the first unusual entity id."""
 
     def __init__(self) -> None:
-        self._logged: set[str] = set()
+        self._paths: set[str] = set()
+        self._has_unusual_id = False
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Deviated) and event.path not in self._logged:
-            self._logged.add(event.path)
-            _log.warning(
-                "responses deviate from the spec and are repaired: %s: %s (see Panel.deviations)",
-                event.path,
-                event.problem,
-            )
+        match event:
+            case Deviated() if event.path not in self._paths:
+                self._paths.add(event.path)
+                _log.warning(
+                    "responses deviate from the spec and are repaired: %s: %s (see Panel.deviations)",
+                    event.path,
+                    event.problem,
+                )
+            case RequestStarted(entity_id=str(entity_id)) if not (
+                self._has_unusual_id or has_spec_form(entity_id)
+            ):
+                self._has_unusual_id = True
+                _log.warning(
+                    "%s is sent as an entity id, although it is not O- followed by 32 characters",
+                    printable(entity_id),
+                )
 
 
 class Tally:

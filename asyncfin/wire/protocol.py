@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from attrs import field, frozen
 
+from asyncfin.checks import short_repr
 from asyncfin.errors import (
     AuthenticationError,
     DatasetChangedError,
@@ -75,18 +76,35 @@ class Response:
         return self.headers.get("x-request-id")
 
 
-# Any 32 characters but half a surrogate pair, which no URL can hold.
-_ENTITY_ID = r"O-[^\ud800-\udfff]{32}"
+# Of any 32 characters but half a surrogate pair, which no URL can contain.
+_SPEC_ENTITY_ID = r"O-[^\ud800-\udfff]{32}"
+# Control characters, and half a surrogate pair.
+_NOT_IN_ENTITY_ID = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
+MAX_ENTITY_ID = 512
 
 
 def check_entity_id(entity_id: str) -> None:
-    """Refuse what is not an entity id (spec 2.2).
+    """Refuse what cannot be an entity id. Any other text is sent, whatever its form.
 
     Raises:
-        SelectionError: it is not ``O-`` and 32 characters.
+        SelectionError: it is not a str of 1 to 512 characters; or it contains a control character or half a
+            surrogate pair; or it is ``"."`` or ``".."``, which lead to another path.
     """
-    if not isinstance(entity_id, str) or not re.fullmatch(_ENTITY_ID, entity_id):
-        raise SelectionError(f"entity_id must be 'O-' followed by 32 characters, not {entity_id!r}")
+    if (
+        not isinstance(entity_id, str)
+        or not 1 <= len(entity_id) <= MAX_ENTITY_ID
+        or entity_id in (".", "..")
+        or re.search(_NOT_IN_ENTITY_ID, entity_id)
+    ):
+        raise SelectionError(
+            f"entity_id must be an id such as 'O-' followed by 32 characters, of at most {MAX_ENTITY_ID}"
+            f" characters and without control characters, not {short_repr(entity_id)}"
+        )
+
+
+def has_spec_form(entity_id: str) -> bool:
+    """Return whether an entity id is ``O-`` followed by 32 characters (spec 2.2)."""
+    return re.fullmatch(_SPEC_ENTITY_ID, entity_id) is not None
 
 
 def _dataset_path(entity_id: str) -> str:

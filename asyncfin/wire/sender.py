@@ -36,7 +36,7 @@ from asyncfin.events import (
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
 from asyncfin.tasks import PerLoop
-from asyncfin.wire.observers import Announcer, DeviationLog, Tally, announced, log
+from asyncfin.wire.observers import Announcer, Tally, WarningLog, announced, log
 from asyncfin.wire.protocol import Request, Response, ends_within_json, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
 from asyncfin.wire.token import Secret, Tokens, TokenSource
@@ -130,8 +130,8 @@ class Sender:
         self._quota = Quota()
         self._shared = PerLoop(partial(_Shared, transport.max_in_flight))
         self._tally = Tally()
-        self._deviation_log = DeviationLog()
-        self.announce = Announcer(self._tally, log, self._deviation_log, *observers)
+        self._warnings = WarningLog()
+        self.announce = Announcer(self._tally, log, self._warnings, *observers)
         self.tolerance = Tolerance(checks.flag("strict", strict), self._announce_deviation)
         self._waiting = partial(announced, announce=self.announce, clock=transport.clock, bucket=bucket)
 
@@ -345,7 +345,7 @@ class Sender:
             asyncio.get_running_loop()
         except RuntimeError:
             # Values may be decoded in a thread, or after the loop has ended: observers are for the loop.
-            self._deviation_log(event)
+            self._warnings(event)
         else:
             self.announce(event)
 

@@ -266,17 +266,30 @@ async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None
     assert await part.catalogue(OTHER, DATASET) is None
 
 
-@pytest.mark.parametrize("name", ["Apple", "*", "", 5])
-async def test_clearing_what_is_no_entity_id_is_an_error_and_deletes_nothing(
+@pytest.mark.parametrize("name", ["", "..", 5])
+async def test_clearing_what_cannot_be_an_entity_id_is_an_error_and_deletes_nothing(
     make_cache: MakeCache, name: Any
 ) -> None:
-    """A name, or a pattern of Redis, would otherwise look as if it had been deleted."""
+    """It would otherwise look as if something had been deleted."""
     cache = make_cache(account="desk")
     part = cache.partition(URL, "a-token")
     await part.confirm(ENTITY, Pointer(DATASET, AT))
-    with pytest.raises(SelectionError, match="entity_id must be 'O-' followed by 32 characters"):
+    with pytest.raises(SelectionError, match="entity_id must be an id such as 'O-' followed by 32"):
         await cache.clear(name)
     assert await pointer(part, ENTITY) is not None
+
+
+@pytest.mark.parametrize("name", ["*", "O-*", "?" * len(ENTITY), "[O]" + ENTITY[1:], "Apple"])
+async def test_clearing_another_entity_deletes_nothing(make_cache: MakeCache, name: str) -> None:
+    """Ids of any form are ids, never patterns of Redis."""
+    cache = make_cache(account="desk")
+    part = cache.partition(URL, "a-token")
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
+    await cache.clear(name)
+    assert await pointer(part, ENTITY) is not None
+    await part.confirm(name, Pointer(DATASET, AT))
+    await cache.clear(name)
+    assert await pointer(part, name) is None
 
 
 @no_redis

@@ -141,17 +141,17 @@ def test_a_missing_environment_variable_is_named(
         Client.from_env()
 
 
-WRONG_IDS = ["", "O-", "O-" + "a" * 31, "O-" + "a" * 33, "X-" + "a" * 32, "a" * 34, None, 5]
+WRONG_IDS = ["", ".", "..", "a\n", "a" * 513, None, 5]
 
 
 @pytest.mark.parametrize("entity_id", WRONG_IDS)
 async def test_what_is_no_entity_id_is_refused_by_every_operation(client: Client, entity_id: Any) -> None:
     """The error shows it and says what an id looks like."""
-    told = "entity_id must be 'O-' followed by 32 characters, not"
+    told = "entity_id must be an id such as 'O-' followed by 32 characters"
     for wrong in (client.dataset(entity_id), client.catalogue(entity_id)):
         with pytest.raises(SelectionError, match=told) as caught:
             await wrong
-        assert repr(entity_id) in str(caught.value)
+        assert repr(entity_id)[:20] in str(caught.value)
     with pytest.raises(SelectionError, match=told):
         await anext(client.catalogue_pages(entity_id))
     with pytest.raises(SelectionError, match=told):
@@ -219,7 +219,7 @@ async def test_a_usage_range_that_ends_before_it_starts_is_refused(client: Clien
         ((ENTITY, Select(), "FY2024"), "periods must be Exact, .* not 'FY2024'"),
         ((ENTITY, Select(), None), "periods must be Exact, .* not None"),
         ((5, Select(), Annual()), "entity_id must be .* not 5"),
-        (("O-1", Select(), Annual()), "entity_id must be .* not 'O-1'"),
+        (("..", Select(), Annual()), "entity_id must be .* not '..'"),
     ],
 )
 async def test_a_wrong_question_is_refused_before_the_catalogue_is_read(

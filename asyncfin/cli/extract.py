@@ -95,6 +95,8 @@ def extract(
     wait: bool = False,
     allow_unknown: bool = False,
     no_lock: bool = False,
+    history: bool = False,
+    prune: bool = False,
     restated: bool = False,
     quiet: bool = False,
     json: AsJson = False,
@@ -125,6 +127,8 @@ def extract(
         wait: Sleep until a used-up allowance returns, instead of ending.
         allow_unknown: Continue even if the first three entities have nothing of what is asked for.
         no_lock: Take no lock in an object store; no other run may use the same prefix.
+        history: Keep what changes from run to run in a change feed next to the folder; once begun it goes on.
+        prune: Delete the files of entities that are not given.
         restated: The latest restated values in place of those first reported.
         quiet: Show no progress.
     """
@@ -166,6 +170,7 @@ def extract(
         check_failed(cost.failed, cost.entities)
     else:
         asked |= {"wait": wait, "lock": not no_lock}
+        asked |= {"history": history or None, "prune": prune}
         _end(asyncio.run(_report(asked, pace, service, names, quiet)), pace, names, json)
 
 
@@ -260,5 +265,6 @@ def document(report: ExtractReport) -> dict[str, Any]:
         "stopped": None if report.stopped is None else str(report.stopped),
         "resume_at": report.resume_at,
         "unknown": dict(report.unknown),
+        "others": report.others,
         "entities": [asdict(each) for each in report.entities],
     }

@@ -13,7 +13,7 @@ from asyncfin.cli.exits import Exit
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import Command, environment
 
-NAMES = [command.partition(":")[2] for command in COMMANDS]
+NAMES = [command.partition(":")[2].replace("_", "-") for command in COMMANDS]
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
 

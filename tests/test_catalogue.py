@@ -1,5 +1,6 @@
 """A catalogue: what a Select means in it, what it says of unknown ids, and how it shows itself."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -84,7 +85,6 @@ EXAMPLE = catalogue(REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN)
         (Select(where=lambda each: each.series_id in ("s3", "s4")), [REVENUE_BOTH, CASH]),
         (Select("Revenue", basis="company"), [REVENUE]),
         (Select(series_ids=["s4", "s1"]), [REVENUE, CASH]),
-        (Select("Revenue", where=lambda each: False), []),
         (Select.of([MARGIN, REVENUE]), [REVENUE, MARGIN]),
         (Select.of(CASH), [CASH]),
     ],
@@ -154,7 +154,7 @@ def test_a_picked_series_survives_a_new_id() -> None:
 def test_a_picked_one_of_several_is_not_guessed() -> None:
     """Where new ids do not tell which of several series was picked, the error names them."""
     twins = [replace(CASH, series_id="x1"), replace(CASH, series_id="x2")]
-    with pytest.raises(SelectionError, match=r"'s4' is one of several .* x1, x2"):
+    with pytest.raises(SelectionError, match=r"s4 \(Cash, .*\) is one of several .* x1, x2"):
         catalogue(*twins).select(Select.of(CASH))
 
 
@@ -215,6 +215,11 @@ def test_unknown_ids_are_refused_with_what_comes_close(select: Select, told: str
             r"^scope_group_ids=\['company', 'seg.*: no series",
         ),
         (Select(basis="segment", series_ids="s4"), "basis='segment' and series_ids='s4' leave"),
+        (
+            Select("Revenue", where=lambda each: False, name="large"),
+            r"^where \(large\): it fits no series of Example .* that meets the other conditions$",
+        ),
+        (Select(where=lambda each: False), "^where: it fits no series of Example [^ ]*$"),
         (
             Select(["Cash", "Revenue"], [TOTAL, CLOUD], period_meaning="point", label="revenue"),
             "period_meaning='point' and label='revenue' leave nothing",
@@ -291,13 +296,41 @@ def test_several_ids_in_one_text_are_told_apart() -> None:
         EXAMPLE.select(Select("Cash,Revenue"))
 
 
-def test_every_unknown_id_is_named_but_only_some_are_explained() -> None:
-    """Looking for near matches is slow, and three examples are enough to see what is wrong."""
-    unknown = [f"Revenue{number}" for number in range(40)]
+@pytest.mark.parametrize(("count", "more"), [(20, ""), (21, " and 1 more"), (60_000, " and 59,980 more")])
+def test_twenty_unknown_ids_are_named_and_three_of_them_explained(count: int, more: str) -> None:
+    """A form with 60,000 unknown ids does not make a page of a megabyte."""
+    unknown = [f"Revenue{number}" for number in range(count)]
     with pytest.raises(SelectionError) as caught:
         EXAMPLE.select(Select(["Cash", *unknown]))
-    assert all(repr(each) in str(caught.value) for each in unknown)
+    assert [each for each in unknown if repr(each) in str(caught.value)] == unknown[:20]
     assert str(caught.value).count("close: Revenue") == 3
+    assert str(caught.value).endswith(f"'Revenue19'{more}")
+    assert caught.value.missing == {"metric_ids": tuple(unknown)}
+
+
+def test_a_row_without_an_id_means_the_only_series_of_its_triple() -> None:
+    """The explorer and MCP write rows of three, which stay valid when a new publication has new ids."""
+    written = (
+        '{"series": [["Cash", "annual", "company=total"], ["Revenue", "income", "segment=cloud", "s2"]]}'
+    )
+    select = Select.from_json(written)
+    assert EXAMPLE.select(select) == (REVENUE_CLOUD, CASH)
+    assert Select.from_json(select.to_json()) == select
+    assert json.loads(select.to_json()) == json.loads(written)
+    assert EXAMPLE.missing(Select.from_json('{"series": [["Cash", "annual", ""]]}')) == {
+        "series": ("(Cash, annual, )",)
+    }
+
+
+def test_a_row_without_an_id_that_matches_several_series_is_refused() -> None:
+    """The error names them."""
+    twins = catalogue(*(replace(CASH, series_id=f"x{at}") for at in range(30)))
+    select = Select.from_json('{"series": [["Cash", "annual", "company=total"]]}')
+    with pytest.raises(
+        SelectionError, match=r"series \(Cash, annual, company=total\) is one of several .* x0,"
+    ) as e:
+        twins.select(select)
+    assert str(e.value).endswith("and 10 more; pick again with Select.of")
 
 
 def test_an_error_over_unknown_names_has_them_by_field() -> None:
@@ -307,6 +340,33 @@ def test_an_error_over_unknown_names_has_them_by_field() -> None:
         EXAMPLE.select(select)
     assert caught.value.missing == EXAMPLE.missing(select)
     assert SelectionError("something else").missing == {}
+
+
+@pytest.mark.parametrize(
+    ("select", "missing"),
+    [
+        (Select(), {}),
+        (Select("Revenue", basis="company"), {}),
+        (
+            Select("Revenue", cadence="annual"),
+            {"select": "Select(metric_ids=('Revenue',), cadence=('annual',))"},
+        ),
+        (Select("Revenue", label="nowhere"), {"label": "nowhere"}),
+        (Select("Revenue", where=lambda each: False, name="large"), {"where": "large"}),
+        (Select(where=lambda each: False), {"where": "where"}),
+        (Select(["Revenue", "Gold"], label="nowhere"), {"metric_ids": "Gold", "label": "nowhere"}),
+        (Select("Gold", label="nowhere"), {"metric_ids": "Gold"}),
+        (Select(["Revenue", "Gold"], label="label"), {"metric_ids": "Gold"}),
+    ],
+)
+def test_missing_is_why_a_select_is_refused(select: Select, missing: dict[str, str]) -> None:
+    """One notion, as data, in the error, and for those who read what there is."""
+    assert EXAMPLE.missing(select) == {field: (name,) for field, name in missing.items()}
+    if missing:
+        with pytest.raises(SelectionError) as caught:
+            EXAMPLE.select(select)
+        assert caught.value.missing == EXAMPLE.missing(select)
+        assert (EXAMPLE.narrowed(select) is None) == (select.label != "label")
 
 
 def test_what_is_no_select_is_refused_by_name() -> None:

@@ -168,7 +168,8 @@ async def test_a_stale_catalogue_is_no_reason_to_refuse_a_question() -> None:
     )
     select = Select(where=lambda series: series.series_id == new["series_id"])
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        assert len(await client.query(BOTH.entity_id, select, FiscalRange())) == 0
+        with pytest.raises(SelectionError, match="where: it fits no series"):
+            await client.query(BOTH.entity_id, select, FiscalRange())
         with pytest.raises(SelectionError, match="no-such-metric"):
             await client.query(BOTH.entity_id, Select(metric_ids="no-such-metric"), FiscalRange())
         assert [served.operation for served in sandbox.log].count(

@@ -11,7 +11,7 @@ import pytest
 from asyncfin import Client, DatasetChangedError, FiscalRange, Select, Trailing, ValidationFailedError
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import Annual, Exact, Period
+from asyncfin.model.period import Annual
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import MAX_KEPT_SERIES, LeastRecentlyUsed, Publications
 from asyncfin.sandbox import Latency, Sandbox, Status
@@ -94,21 +94,8 @@ async def test_a_question_asked_again_is_not_planned_again() -> None:
         select = Select(where=lambda series: series.metric_id in chosen)
         assert len((await client.plan(ENTITY_ID, select, Annual())).series) == 1
         chosen.clear()
-        assert len((await client.plan(ENTITY_ID, select, Annual())).series) == 0
-
-
-@pytest.mark.parametrize("source", ["entity", "catalogue"])
-async def test_exactly_the_periods_asked_for_stand_in_a_panel_without_series(source: str) -> None:
-    """A predicate may fit no series; the frame of a question for exact periods is the same all the same."""
-    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        asked = ENTITY_ID if source == "entity" else await client.catalogue(ENTITY_ID)
-        period = (await client.catalogue(ENTITY_ID)).periods[-1]
-        nothing = Select(where=lambda series: False)
-        panel = await client.query(asked, nothing, Exact([period, "FY1999"]))
-        assert (len(panel), panel.periods) == (0, (Period(1999, 12, 12), period))
-        assert (await client.query(asked, nothing, Trailing(12))).periods == ()
-        with pytest.raises(SelectionError, match="has none of exactly FY1999"):
-            await client.query(asked, nothing, Exact("FY1999"))
+        with pytest.raises(SelectionError, match="where: it fits no series"):
+            await client.plan(ENTITY_ID, select, Annual())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from asyncfin.errors import (
     SelectionError,
     bounded,
 )
-from asyncfin.model.words import counted, lasting
+from asyncfin.model.words import counted, lasting, listed
 from asyncfin.plan.question import Missing
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
@@ -228,7 +228,7 @@ class UnknownToAllError(SelectionError):
 
 def named(missing: Missing) -> str:
     """Return ids and words with their fields, for people."""
-    return "; ".join(f"{field} {', '.join(map(repr, names))}" for field, names in missing.items())
+    return "; ".join(f"{field} {listed(list(map(repr, names)))}" for field, names in missing.items())
 
 
 def missing_in_all(each: Iterable[Missing]) -> Missing:

@@ -21,7 +21,7 @@ from asyncfin.model.period import Exact, Period, PeriodSelection, Resolved, desc
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.select import Select, Wanted, check_select
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.words import counted, spanned
+from asyncfin.model.words import counted, listed, spanned
 
 K = TypeVar("K", bound=Hashable)
 Grouped: TypeAlias = dict[K, tuple[CatalogueSeries, ...]]
@@ -244,18 +244,18 @@ class Catalogue(Dataset):
         return tuple(found)
 
     def select(self, select: Select) -> tuple[CatalogueSeries, ...]:
-        """Return the series that a Select means here, in catalogue order; none where its `where` fits none.
+        """Return the series that a Select means here, in catalogue order; none only of an empty catalogue.
 
         Raises:
-            SelectionError: the Select names metrics, groups, paths, series or words (basis, cadence,
-                period meaning) that this catalogue does not have: `missing` has them by field, and the
-                message also what comes close. Or no series meets all its conditions: the message says
-                which two exclude each other.
+            SelectionError: this catalogue has nothing of the Select, or not all of it. `missing` of the error
+                is what `missing` returns; the message also says what comes close, or which conditions
+                exclude each other.
         """
         check_select(select)
         if undecided := self.undecided(select):
             raise SelectionError(self._undecided_message(undecided), missing=undecided)
-        if missing := self.missing(select):
+        if self._unknown(select):
+            missing = self.missing(select)
             raise SelectionError(self.complaint(missing), missing=missing)
         return self.matching(select)
 
@@ -263,16 +263,16 @@ class Catalogue(Dataset):
         """Return what `select` returns, without the series whose texts do not decide a condition.
 
         Raises:
-            SelectionError: the conditions exclude each other.
+            SelectionError: no series meets all conditions.
         """
         conditions = dict(self._conditions(select))
-        series = self.series
-        for fits in conditions.values():
-            series = tuple(filter(fits, series))
+        series = _meeting(conditions.values(), self.series)
         # Ids that exist, but none of them together: nothing would be sent, and the reader would not know why.
         if conditions and not series:
-            raise SelectionError(self._exclusion(select, conditions))
-        return series if select.where is None else tuple(filter(select.where, series))
+            raise SelectionError(
+                self._exclusion(select, conditions), missing=self._excluded(select, conditions)
+            )
+        return series
 
     def undecided(self, select: Select) -> Mapping[str, tuple[str, ...]]:
         """Return the ids of the series that have no text in a field of the Select, by field.
@@ -305,12 +305,22 @@ class Catalogue(Dataset):
         return f"{named}; select by ids instead"
 
     def missing(self, select: Select) -> Mapping[str, tuple[str, ...]]:
-        """Return the ids and words that a Select names and this catalogue does not have, by field.
+        """Return what a Select names and this catalogue does not have, by field; empty if it has all of it.
 
-        Paths stand there in their text form; a series picked by `Select.of` by its id, with its triple
-        where the Select has several of that id.
+        Ids and words are listed under their fields, paths in their text form. A series picked by `Select.of`
+        is listed by its id, with its triple where the Select has several of that id. If no series meets all
+        conditions with what exists of them, a further entry is the condition that no series meets (``label``:
+        its text, ``where``: the `name` of the Select), or ``select`` with the text of the Select.
         """
-        missing = {
+        missing = dict(self._unknown(select))
+        if (known := self._known(select)) is not None:
+            conditions = dict(self._conditions(known))
+            if conditions and not _meeting(conditions.values(), self.series):
+                missing |= self._excluded(select, conditions)
+        return missing
+
+    def _unknown(self, select: Select) -> Mapping[str, tuple[str, ...]]:
+        unknown = {
             each.field: tuple(map(each.text, _absent(given, each.known(self))))
             for each in CRITERIA
             if (given := getattr(select, each.field)) is not None
@@ -318,10 +328,11 @@ class Catalogue(Dataset):
         if (picked := select.picked) is not None:
             absent = tuple(wanted for wanted in picked if triple(wanted) not in self.by_triple)
             alike = Counter(wanted.series_id for wanted in picked)
-            missing[PICKED] = tuple(
-                str(each) if alike[each.series_id] > 1 else each.series_id for each in absent
+            unknown[PICKED] = tuple(
+                str(each) if each.series_id is None or alike[each.series_id] > 1 else each.series_id
+                for each in absent
             )
-        return {field: names for field, names in missing.items() if names}
+        return {field: names for field, names in unknown.items() if names}
 
     def complaint(self, missing: Mapping[str, tuple[str, ...]]) -> str:
         """Return a message about what is missing here, given by field as `missing` returns it."""
@@ -332,19 +343,17 @@ class Catalogue(Dataset):
     def _complaint(self, field: str, names: tuple[str, ...]) -> str:
         criterion = _CRITERION.get(field)
         if criterion is None:  # periods, or conditions that no series meets
-            return f"no {field} {', '.join(map(repr, names))}"
+            return f"no {field} {listed(list(map(repr, names)))}"
         # Made only for a message: near matches of thousands of ids take milliseconds.
         known = tuple(map(criterion.text, criterion.known(self)))
         if criterion.words:
-            named, rest = [repr(each) for each in names], suggest.all_of(known)
-        else:
-            described = criterion.described(self) if criterion.described else None
-            named = [suggest.quoted(each, known, described) for each in names[:_EXPLAINED]]
-            named, rest = [*named, *map(repr, names[_EXPLAINED:])], ""
-        return f"no {criterion.thing} {', '.join(named)}{rest}"
+            return f"no {criterion.thing} {listed(list(map(repr, names)))}{suggest.all_of(known)}"
+        described = criterion.described(self) if criterion.described else None
+        explained = [suggest.quoted(each, known, described) for each in names[:_EXPLAINED]]
+        return f"no {criterion.thing} {listed([*explained, *map(repr, names[_EXPLAINED:])])}"
 
     def _conditions(self, select: Select) -> Iterator[tuple[str, Fits]]:
-        """Yield the given fields, apart from `where`, each with what a series must pass."""
+        """Yield the given fields, each with what a series must pass; `where` may rely on the rest."""
         if select.picked is not None:
             yield PICKED, partial(_among, attrgetter("series_id"), self._picked(select.picked))
         for each in CRITERIA:
@@ -359,38 +368,67 @@ class Catalogue(Dataset):
         if select.label is not None:
             label = select.label.casefold()
             yield "label", lambda series: label in series.label.casefold()
+        if select.where is not None:
+            yield "where", select.where
 
     def _picked(self, wanted: tuple[Wanted, ...]) -> set[str]:
         """Return the ids of series picked by hand: by triple, and by id where a triple has several."""
         picked: set[str] = set()
         for each in wanted:
             ids = {series.series_id for series in self.by_triple[triple(each)]}
-            # The publication has given new ids to several series that only their ids told apart.
+            # Only the ids distinguished the series, and this publication has other ids, or the row has none.
             if len(ids) > 1 and each.series_id not in ids:
                 raise SelectionError(
-                    f"series {each.series_id!r} is one of several of its metric, group and path, and"
-                    f" this catalogue names them {', '.join(sorted(ids))}: pick again"
+                    f"series {each} is one of several of its metric, group and path in {self._named}:"
+                    f" {listed(sorted(ids))}; pick again with Select.of"
                 )
-            picked |= ids if len(ids) == 1 else {each.series_id}
+            picked |= ids if len(ids) == 1 else {str(each.series_id)}
         return picked
 
-    def _exclusion(self, select: Select, conditions: Mapping[str, Fits]) -> str:
-        """Return a message naming the conditions that leave nothing: one, two that conflict, or all."""
-        # Each condition by itself, to find the smallest set of them that is to blame.
-        left = {field: tuple(filter(fits, self.series)) for field, fits in conditions.items()}
+    def _blamed(self, conditions: Mapping[str, Fits]) -> tuple[str, ...]:
+        """Return the conditions that leave nothing: one, two that exclude each other, or all."""
+        given = {field: fits for field, fits in conditions.items() if field != "where"}
+        if "where" in conditions and _meeting(given.values(), self.series):
+            return ("where",)
+        left = {field: set(_meeting((fits,), self.series)) for field, fits in given.items()}
         for field, series in left.items():
             if not series:
-                return f"{_written(select, field)}: no series of {self._named} is such"
-        # Pairs come next, since most mistakes are two conditions that do not go together.
+                return (field,)
+        # Most mistakes are two conditions that do not go together.
         for one, other in combinations(left, 2):
-            if not set(left[one]).intersection(left[other]):
-                instead = self._instead(other, left[one]) + self._instead(one, left[other])
+            if left[one].isdisjoint(left[other]):
+                return one, other
+        return tuple(given)
+
+    def _excluded(self, select: Select, conditions: Mapping[str, Fits]) -> Mapping[str, tuple[str, ...]]:
+        match self._blamed(conditions):
+            case ("where",):
+                return {"where": (select.name or "where",)}
+            case (field,):
+                return {field: _texts(select, field)}
+        return {"select": (repr(select),)}
+
+    def _exclusion(self, select: Select, conditions: Mapping[str, Fits]) -> str:
+        """Return a message that names the conditions which leave nothing."""
+        match self._blamed(conditions):
+            case ("where",):
+                name = f" ({select.name})" if select.name else ""
+                others = " that meets the other conditions" if len(conditions) > 1 else ""
+                return f"where{name}: it fits no series of {self._named}{others}"
+            case (field,):
+                return f"{_written(select, field)}: no series of {self._named} is such"
+            case (one, other):
+                instead = "".join(
+                    self._instead(field, _meeting((conditions[than],), self.series))
+                    for field, than in ((other, one), (one, other))
+                )
                 return (
                     f"{_written(select, one)} and {_written(select, other)} leave nothing:"
                     f" no series of {self._named} is both{instead}"
                 )
-        together = ", ".join(_written(select, field) for field in left)
-        return f"{together} leave nothing together: no series of {self._named} is all of these"
+            case several:
+                together = ", ".join(_written(select, field) for field in several)
+                return f"{together} leave nothing together: no series of {self._named} is all of these"
 
     def _instead(self, field: str, series: Iterable[CatalogueSeries]) -> str:
         """Return what a field is for these series, where the values are words, and few."""
@@ -405,11 +443,17 @@ class Catalogue(Dataset):
         return f"{printable(self.name)} ({self.entity_id})"
 
     def narrowed(self, select: Select) -> Select | None:
-        """Return what this catalogue has of a Select; None where that is provably nothing.
+        """Return what this catalogue has of a Select; None where that is nothing.
 
-        That is so where it has none of a field's ids or words, lacks one of `scope_group_ids` (which are
-        not "one of these" but "exactly these"), or where the conditions exclude each other.
+        That is so where it has none of a field's ids or words, does not have one of `scope_group_ids` (which
+        are not "one of these" but "exactly these"), or where no series meets all conditions.
         """
+        known = self._known(select)
+        conditions = {} if known is None else dict(self._conditions(known))
+        return known if not conditions or _meeting(conditions.values(), self.series) else None
+
+    def _known(self, select: Select) -> Select | None:
+        """Return a Select without unknown ids and words; None if a field has no others."""
         kept: dict[str, Any] = {}
         for each in CRITERIA:
             if (given := getattr(select, each.field)) is not None:
@@ -421,11 +465,7 @@ class Catalogue(Dataset):
             kept["_picked"] = tuple(each for each in select.picked if triple(each) in self.by_triple)
             if not kept["_picked"]:
                 return None
-        narrower = evolve(select, **kept)
-        conditions = [fits for _, fits in self._conditions(narrower)]
-        # Each condition may fit some series, and no series all of them.
-        meant = any(all(fits(series) for fits in conditions) for series in self.series)
-        return narrower if meant or not conditions else None
+        return evolve(select, **kept)
 
     def resolve(self, periods: PeriodSelection) -> Resolved:
         """Return what to ask for: rules and open ends resolved against the catalogue's periods.
@@ -484,16 +524,28 @@ def _among(read: Callable[[CatalogueSeries], K], allowed: Collection[K], series:
     return read(series) in allowed
 
 
+def _meeting(conditions: Iterable[Fits], series: Iterable[CatalogueSeries]) -> tuple[CatalogueSeries, ...]:
+    """Return the series that meet all conditions."""
+    for fits in conditions:
+        series = tuple(filter(fits, series))
+    return tuple(series)
+
+
 def _absent(asked: Iterable[K], known: Collection[K]) -> tuple[K, ...]:
     return tuple(each for each in asked if each not in known)
 
 
-def _written(select: Select, field: str) -> str:
-    """Return a condition as it was asked."""
+def _texts(select: Select, field: str) -> tuple[str, ...]:
+    """Return the values of a condition as texts."""
     value = getattr(select, _ATTRIBUTE.get(field, field))
-    text = next((each.text for each in CRITERIA if each.field == field), str)
-    values = [text(each) for each in value] if isinstance(value, tuple) else [value]
-    return f"{field}={checks.short_repr(values[0] if len(values) == 1 else values)}"
+    text = _CRITERION[field].text if field in _CRITERION else str
+    return tuple(map(text, value)) if isinstance(value, tuple) else (text(value),)
+
+
+def _written(select: Select, field: str) -> str:
+    """Return a condition as it was given."""
+    values = _texts(select, field)
+    return f"{field}={checks.short_repr(values[0] if len(values) == 1 else list(values))}"
 
 
 @frozen

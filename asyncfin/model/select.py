@@ -55,15 +55,19 @@ _text_or_none = checks.instance_of(str).optional().as_selection_error().field
 
 @frozen
 class Wanted:
-    """One series picked by hand: its triple, and its id to tell apart several of one triple."""
+    """One series picked by hand: its triple, and its id, which decides between several of one triple.
+
+    Without an id, the triple must have a single series.
+    """
 
     metric_id: str
     reporting_group_id: str
     scopes: ScopePath
-    series_id: str
+    series_id: str | None
 
     def __str__(self) -> str:
-        return f"{self.series_id} ({self.metric_id}, {self.reporting_group_id}, {format_path(self.scopes)})"
+        triple = f"({self.metric_id}, {self.reporting_group_id}, {format_path(self.scopes)})"
+        return triple if self.series_id is None else f"{self.series_id} {triple}"
 
 
 def _field(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
@@ -176,6 +180,9 @@ class Select:
     def from_json(cls, text: str | bytes) -> Select:
         """Return the Select that `to_json` wrote.
 
+        The rows of ``series`` are metric, reporting group, scope path (in its text form) and series id; the
+        id may be left out. A row that then matches several series is refused when it is selected.
+
         Raises:
             SelectionError: the text is not such JSON, or its Select had a `where`.
         """
@@ -249,7 +256,9 @@ def _converter() -> Converter:
             _picked=override(
                 rename="series",
                 unstruct_hook=lambda picked: [
-                    [s.metric_id, s.reporting_group_id, format_path(s.scopes), s.series_id] for s in picked
+                    [s.metric_id, s.reporting_group_id, format_path(s.scopes)]
+                    + ([] if s.series_id is None else [s.series_id])
+                    for s in picked
                 ],
             ),
         ),
@@ -275,14 +284,16 @@ def _wanted(rows: Any, _: object) -> tuple[Wanted, ...] | None:
     if rows is None:
         return None
     if not isinstance(rows, list) or not all(
-        isinstance(row, list) and len(row) == 4 and all(isinstance(each, str) for each in row) for row in rows
+        isinstance(row, list) and len(row) in (3, 4) and all(isinstance(each, str) for each in row)
+        for row in rows
     ):
         raise SelectionError(
-            "series must be rows of metric, reporting group, scope path and series id,"
+            "series must be rows of metric, reporting group and scope path, with or without a series id,"
             f" not {checks.short_repr(rows)}"
         )
     return tuple(
-        Wanted(metric, group, parse_path(path), series_id) for metric, group, path, series_id in rows
+        Wanted(metric, group, parse_path(path), *(series_id or [None]))
+        for metric, group, path, *series_id in rows
     )
 
 

@@ -10,6 +10,16 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+# How many names an error contains.
+_MOST_NAMES = 20
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list for an error: at most 20 of them ``and 59,980 more``."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def spanned(ordered: Sequence[object]) -> str:
     """Return the first and the last as a span; the only one as itself; nothing for none."""
     return " to ".join(str(each) for each in dict.fromkeys([*ordered[:1], *ordered[-1:]]))

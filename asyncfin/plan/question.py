@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from attrs import fields, frozen
+from attrs import frozen
 
 from asyncfin.checks import flag, seconds
 from asyncfin.model.catalogue import PICKED, Catalogue
@@ -91,30 +91,15 @@ class Question:
     def missing(self, catalogue: Catalogue) -> Missing:
         """Return the ids, words and periods of the question that a catalogue does not have, by field.
 
-        Periods are the labels of an `Exact`; a rule that matches no period is one text. Conditions that each
-        match some series, but none together, are one text in the field ``select``. A series that has no text
-        for a condition is named by its id in the condition's field.
+        As `Catalogue.missing`, and ``periods``: the labels of an `Exact`, or one text for a rule that selects
+        no period. A series that has no text for a condition is named by its id in the condition's field.
         """
         missing = dict(catalogue.missing(self.select))
-        if not has_nothing(self.select, missing) and not self._matches(catalogue):
-            given = [
-                each.name
-                for each in fields(Select)
-                if each.name != "name" and getattr(self.select, each.name) is not None
-            ]
-            if given in (["label"], ["where"]):
-                missing[given[0]] = (self.select.label or self.select.name or "where",)
-            elif given:
-                missing["select"] = (repr(self.select),)
         for field, ids in catalogue.undecided(self.select).items():
             missing[field] = (*missing.get(field, ()), *ids)
         if periods := _missing_periods(catalogue, self.periods):
             missing["periods"] = periods
         return missing
-
-    def _matches(self, catalogue: Catalogue) -> bool:
-        known = catalogue.narrowed(self.select)
-        return known is not None and bool(catalogue.matching(known))
 
 
 def has_nothing(select: Select, missing: Missing) -> bool:

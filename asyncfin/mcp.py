@@ -29,8 +29,8 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Annual, FiscalRange, PeriodSelection, Quarterly, Trailing
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted
+from asyncfin.optional import library
 from asyncfin.plan.plan import Plan
-from asyncfin.table.optional import library
 
 # Before the imports below, so that a missing extra is named in words.
 library("mcp", "mcp")

@@ -10,8 +10,8 @@ import pytest
 import asyncfin
 from asyncfin.errors import MalformedAnswerError, SelectionError
 from asyncfin.model.period import FiscalRange, Period
+from asyncfin.optional import library
 from asyncfin.table.columns import COLUMNS
-from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel, concat
 from tests.answers import DATASET_ID, ENTITY_ID, EVER, Stitched, catalogue_of, encoded, page_json, panel_of
 

@@ -14,6 +14,7 @@ TOWER = [
     "errors",
     "html",
     "deprecation",
+    "optional",
     "checks",
     "clock",
     "tasks",

@@ -25,10 +25,10 @@ from asyncfin.model.period import (
     Trailing,
 )
 from asyncfin.model.select import Select
+from asyncfin.optional import library
 from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.pacing.file import FileBucket
 from asyncfin.pacing.redis import RedisBucket
-from asyncfin.table.optional import library
 from asyncfin.wire.address import checked_base_url
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from asyncfin.extraction.changes import CHANGE, KNOWN_FROM
 from asyncfin.extraction.feed import Feed, empty_rows, part_name, run_time
 from asyncfin.extraction.store import place_of
 from asyncfin.extraction.tree import tree_at
+from asyncfin.optional import library
 from asyncfin.table.columns import PERIOD_FIELDS, chosen
-from asyncfin.table.optional import library
 
 if TYPE_CHECKING:
     import pyarrow

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from asyncfin.optional import library
 from asyncfin.table.columns import PERIOD_FIELDS
-from asyncfin.table.optional import library
 
 # One metric on one scope path in one reporting group, in one of the requested versions.
 TRIPLE = ("metric_id", "reporting_group_id", "scope_path")

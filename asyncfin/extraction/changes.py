@@ -16,9 +16,9 @@ from asyncfin.errors import SelectionError
 from asyncfin.extraction.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
+from asyncfin.optional import library
 from asyncfin.table.arrow import schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
-from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from asyncfin.extraction.folder import file_name
 from asyncfin.extraction.question import canonical
 from asyncfin.extraction.strict import structure
 from asyncfin.extraction.tree import Tree, entity_path
+from asyncfin.optional import library
 from asyncfin.table.arrow import empty_table
-from asyncfin.table.optional import library
 
 FORMAT = 1
 _METADATA = b"asyncfin"

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from asyncfin.extraction.folder import Folder, naming
 from asyncfin.extraction.parquet import EntityFile, Found
-from asyncfin.table.optional import library
+from asyncfin.optional import library
 from asyncfin.tasks import wait_for_all
 
 T = TypeVar("T")

@@ -37,8 +37,8 @@ from asyncfin.extraction.question import SharedQuestion, canonical, differences
 from asyncfin.extraction.tree import tree_at
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import Annual, PeriodSelection, Quarterly, Trailing
+from asyncfin.optional import library
 from asyncfin.table.arrow import empty_table
-from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel
 
 _MICROSECOND = timedelta(microseconds=1)

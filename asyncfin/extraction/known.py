@@ -13,8 +13,8 @@ from asyncfin.errors import SelectionError
 from asyncfin.extraction.cells import numbered, plain, stacked
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import Period
+from asyncfin.optional import library
 from asyncfin.table.columns import PERIOD_FIELDS
-from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel, concat
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from attrs import frozen
 from asyncfin.errors import own_version
 from asyncfin.extraction.question import SharedQuestion, canonical, text_hash
 from asyncfin.extraction.strict import structure
+from asyncfin.optional import library
 from asyncfin.plan.question import Missing
-from asyncfin.table.optional import library
 from asyncfin.table.panel import Panel
 
 # Most entities have fewer rows; larger groups would make readers hold more than they look at.

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from asyncfin.errors import ArgumentError, bounded
 from asyncfin.extraction.folder import file_name
-from asyncfin.table.optional import library
+from asyncfin.optional import library
 
 SCHEMES = ("s3", "gs", "az")
 # The store's own client retries, over a minute: a busy bucket must not fail an entity that cost requests.

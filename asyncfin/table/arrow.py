@@ -8,9 +8,9 @@ from itertools import accumulate, chain
 from typing import Any
 
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.optional import library
 from asyncfin.table.columns import COLUMNS, Column, OfPeriod, OfSeries, OfValue, decoder
 from asyncfin.table.grid import Grid
-from asyncfin.table.optional import library
 
 # Observations decoded at a time: the fields of more would not fit into the processor's cache.
 _ROWS = 4_000

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, printable
+from asyncfin.optional import library
 from asyncfin.table.excerpt import rows_of
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import shortened
-from asyncfin.table.optional import library
 
 if TYPE_CHECKING:
     import numpy

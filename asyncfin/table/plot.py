@@ -17,11 +17,11 @@ from attrs import frozen
 from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.period import Period
+from asyncfin.optional import library
 from asyncfin.table.excerpt import Row, names_of, rows_of
 from asyncfin.table.gaps import steps
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import descriptions, shortened
-from asyncfin.table.optional import library
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

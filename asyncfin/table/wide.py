@@ -10,11 +10,11 @@ from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
 from asyncfin.model.words import counted, spanned
+from asyncfin.optional import library
 from asyncfin.table.arrow import schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.excerpt import Row, names_of, rows_of
 from asyncfin.table.grid import Grid
-from asyncfin.table.optional import library
 
 # The column of period labels, where labels are requested.
 PERIOD = "period"

@@ -15,7 +15,7 @@ from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.optional import library
+from asyncfin.optional import library
 from asyncfin.table.panel import Panel
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.question import RULES, VERSIONS, Question

@@ -20,29 +20,30 @@ from asyncfin.table.panel import Panel
 
 Unit = Literal["thousands", "millions", "billions"]
 _POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
-_SERIES_HEADS = ("series_id", "metric_id", "label", "scopes", "reporting_group_id", "basis")
+_SERIES_HEADS = ("series_id", "metric_id", "label", "scopes", "reporting_group_id", "basis", "description")
 _ENTITY_HEADS = ("entity_id", "name")
 
 
-def print_panels_json(panels: Sequence[Panel]) -> None:
-    """Print the document of the panel; of several panels, a list of theirs."""
+def print_panels_json(panels: Sequence[Panel], *, several: bool) -> None:
+    """Print the document of the panel; of several entities, a list."""
     documents = [panel.to_json(indent=2) for panel in panels]
-    print_text(documents[0] if len(panels) == 1 else "[\n" + ",\n".join(documents) + "\n]")
+    print_text("[\n" + ",\n".join(documents) + "\n]" if several else documents[0])
 
 
-def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool) -> None:
+def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool, several: bool) -> None:
     """Print a line for each series: its entity where there are several, what it is, its numbers by period.
 
     Args:
         raw: leave texts as they are (`print_csv`).
         empty: series without a value too.
+        several: begin each line with its entity.
     """
     # The periods of all of them, so that one column means one fiscal period in each row.
     periods = sorted({period for panel in panels for period in panel.periods})
-    entity_heads = _ENTITY_HEADS if len(panels) > 1 else ()
+    entity_heads = _ENTITY_HEADS if several else ()
     # All rows first: a value that breaks the spec must not leave half a file.
     rows = [
-        [*(getattr(panel.dataset, name) for name in entity_heads), *csv_row(series, periods)]
+        [*(getattr(panel.dataset, name) for name in entity_heads), *csv_row(panel, series, periods)]
         for panel in panels
         for series in panel
         if empty or any(value is not None for value in series.values)
@@ -50,11 +51,11 @@ def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool) -> None
     print_csv([*entity_heads, *_SERIES_HEADS, *(period.label for period in periods)], rows, raw=raw)
 
 
-def csv_row(series: Series, periods: Sequence[Period]) -> list[Any]:
+def csv_row(panel: Panel, series: Series, periods: Sequence[Period]) -> list[Any]:
     numbers = {period: value.number for period, value in series.observations()}
     path = format_path(series.scopes)
     names = (series.series_id, series.metric_id, series.label, path, series.reporting_group_id, series.basis)
-    return [*names, *map(numbers.get, periods)]
+    return [*names, panel.catalogue[series.series_id].description, *map(numbers.get, periods)]
 
 
 def print_panels(

@@ -1,6 +1,5 @@
 """`asyncfin query`: one question to one entity or several, its answer in several forms, or only its plan."""
 
-import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +13,15 @@ from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsJson, Periods, Selection, Service, choose_one, require
 from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.panel import Unit, print_panels, print_panels_csv, print_panels_json
-from asyncfin.cli.session import Progress, connected, progress
+from asyncfin.cli.session import Progress, progress
+from asyncfin.cli.several import Answers, plan_several, read_several
 from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import SelectionError
-from asyncfin.extraction.entity import read_entity
-from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.report import missing_in_all, named
+from asyncfin.extraction.report import named
+from asyncfin.model.words import counted
 from asyncfin.plan.plan import Plan
+from asyncfin.plan.question import Question
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.table.panel import Panel
 
@@ -81,84 +81,91 @@ async def query(
     entities = list(dict.fromkeys(map(names.entity_id, entity_ids)))
     if not entities:
         raise UsageError("no entity is named: give an entity id, or several to compare them")
-    question = SharedQuestion(
-        selection.select(), periods.selection(), "latest_restated" if restated else "original"
+    question = Question(
+        entities[0], selection.select(), periods.selection(), "latest_restated" if restated else "original"
     )
-    if explain:
-        async with connected(service, "Asking", names) as client:
-            print_plans(await asyncio.gather(*(_plan(client, each, question) for each in entities)), json)
-        return
-    with progress("Asking") as shown, names.in_errors():
+    with progress("Reading") as shown, names.in_errors():
         async with service.client(observers=[shown]) as client:
-            answers = await answers_of(client, entities, question, shown)
+            if explain:
+                await _explain(client, entities, question, names, shown, json=json)
+                return
+            answers = await _read(client, entities, question, shown)
+    if len(entities) > 1:
+        answers.check_any()
     # The count includes metadata, catalogue and planning.
-    panels = [evolve(each.panel, requests=shown.by_entity[each.entity_id]) for each in answers if each.panel]
+    panels = [
+        evolve(each.panel, requests=shown.by_entity[each.entity_id])
+        for each in answers.answers
+        if each.panel is not None
+    ]
     if json:
-        print_panels_json(panels)
+        print_panels_json(panels, several=len(entities) > 1)
     elif csv or csv_raw:
-        print_panels_csv(panels, raw=csv_raw, empty=all)
+        print_panels_csv(panels, raw=csv_raw, empty=all, several=len(entities) > 1)
     elif plot is not None:
         _plot(panels, plot)
     else:
         print_panels(panels, screen(), latest=periods == Periods(), empty=all, unit=unit)
     # A table says itself why it is empty.
-    print_missing(answers, why_empty=form is not None)
+    print_missing(answers.answers, why_empty=form is not None)
+    if len(entities) > 1:
+        answers.check_all(names)
 
 
 def print_missing(answers: Sequence[EntityAnswer], *, why_empty: bool) -> None:
-    """Print, on standard error, what entities do not have, and why an answer has no value."""
+    """Print, on standard error, what entities do not have, and why a panel has no value."""
     for each in answers:
         if each.panel is None:
             continue
         name = each.panel.dataset.name
-        if each.missing:
-            print_error(f"asyncfin: {name} has no {named(each.missing)}")
-        if why_empty and (why := each.panel.why_empty()):
+        # Where there are series, the table shows which periods have no value.
+        missing = {
+            field: ids for field, ids in each.missing.items() if field != "periods" or not len(each.panel)
+        }
+        if missing:
+            print_error(f"asyncfin: {name} has no {named(missing)}")
+        elif why_empty and (why := each.panel.why_empty()):
             print_error(f"asyncfin: {name}: {why}")
 
 
-async def answers_of(
-    client: Client, entities: Sequence[str], question: SharedQuestion, shown: Progress
-) -> list[EntityAnswer]:
-    """Return the answer of each entity.
-
-    Raises:
-        SelectionError: ids or words are asked for that no entity has.
-    """
+async def _read(client: Client, entities: Sequence[str], question: Question, shown: Progress) -> Answers:
     # A single entity is planned first, so that progress can say how many queries there will be, and what
     # it does not have is an error. Of several, each answers with what it has.
-    if len(entities) == 1:
-        plan = await _plan(client, entities[0], question)
-        shown.expected = plan.requests
-        return [EntityAnswer(entities[0], await client.run(plan))]
-    select, periods, version = question.select, question.periods, question.value_version
-    several = [
-        read_entity(client, each, select, periods, value_version=version, fill_cache=True)
-        for each in entities
-    ]
-    answers = await asyncio.gather(*several)
-    if unknown := missing_in_all([each.missing for each in answers]):
-        assert answers[0].panel is not None
-        near = answers[0].panel.catalogue.complaint(unknown)
-        raise SelectionError(
-            f"none of the {len(answers)} entities has {named(unknown)}; {near}", missing=unknown
-        )
-    return answers
+    if len(entities) > 1:
+        return await read_several(client, entities, question)
+    plan = await _plan(client, question)
+    shown.expected = plan.requests
+    return Answers((EntityAnswer(entities[0], await client.run(plan)),), 1)
 
 
-async def _plan(client: Client, entity_id: str, question: SharedQuestion) -> Plan:
+async def _plan(client: Client, question: Question) -> Plan:
     return await client.plan(
-        entity_id, question.select, question.periods, value_version=question.value_version
+        question.source, question.select, question.periods, value_version=question.value_version
     )
 
 
-def print_plans(plans: Sequence[Plan], json: bool) -> None:
+async def _explain(
+    client: Client, entities: Sequence[str], question: Question, names: Names, shown: Progress, *, json: bool
+) -> None:
+    """Print the plans, and how many requests planning has spent."""
+    if len(entities) == 1:
+        plans, answers = [await _plan(client, question)], Answers((), 1)
+    else:
+        plans, answers = await plan_several(client, entities, question)
+    print_plans(plans, json=json, several=len(entities) > 1)
+    if not json:
+        screen().print(f"planning has spent {counted(shown.by_entity.total(), 'request')}", style="dim")
+    if answers.answers:
+        answers.check_all(names)
+
+
+def print_plans(plans: Sequence[Plan], *, json: bool, several: bool) -> None:
     """Print plans for people, or as JSON: the document of one, or a list of several."""
     if not json:
         screen().print("\n\n".join(map(str, plans)))
         return
     documents = [plan_document(plan) for plan in plans]
-    print_json(documents[0] if len(documents) == 1 else documents)
+    print_json(documents if several else documents[0])
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

@@ -40,7 +40,10 @@ class Names:
 
     def __attrs_post_init__(self) -> None:
         # Read here and not in the event loop, where Ctrl-C would not end a wait for a pipe.
-        rows = [] if self.names is None else list(_rows(self.names))
+        # An empty variable, which is Path(""), counts as unset.
+        self._keep([] if self.names in (None, Path()) else list(_rows(self.names)))
+
+    def _keep(self, rows: list[tuple[str, list[str]]]) -> None:
         # Two entities may have one name. That is an error only if somebody asks by it.
         ids: dict[str, dict[str, None]] = {}
         for entity_id, names in rows:
@@ -100,6 +103,29 @@ class Names:
             raise
 
 
+@Parameter(name="*", group=entity_group)
+@frozen(kw_only=True)
+class OptionalNames(Names):
+    """Names for the command that writes them: a file that can't be read is an error only if it is needed."""
+
+    _refused: UsageError | None = field(init=False, repr=False, eq=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            super().__attrs_post_init__()
+        except UsageError as error:
+            self._keep([])
+            object.__setattr__(self, "_refused", error)
+
+    def entity_id(self, text: str, where: str = "") -> str:
+        try:
+            return super().entity_id(text, where)
+        except UsageError:
+            if self._refused is not None:
+                raise self._refused from None
+            raise
+
+
 def folded(name: str) -> str:
     """Return a name in the form in which names are compared: case and runs of blanks do not count."""
     return " ".join(name.split()).casefold()
@@ -112,6 +138,8 @@ def _rows(path: Path) -> Iterator[tuple[str, list[str]]]:
         # As spreadsheets save it: with blanks and capitals, and a byte order mark (`opened` drops that).
         heads = [(head or "").strip().casefold() for head in reader.fieldnames or ()]
         reader.fieldnames = heads
+        if not any(heads):
+            return
         if not {"id", "name"} <= set(heads):
             raise UsageError(f"--names {path} has no columns id and name: {_ADVICE}")
         for row in reader:

@@ -1,7 +1,8 @@
 """One question to several entities: what each has, which failed, and the exit code."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Generic, TypeVar
 
 from attrs import evolve, frozen
 
@@ -11,13 +12,14 @@ from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import AsyncfinError, SelectionError
 from asyncfin.extraction.report import missing_in_all, named
-from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Annual, Quarterly
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.many import ENDING
 from asyncfin.tasks import bounded
+
+T = TypeVar("T")
 
 # The catalogues that this command has just read are not confirmed a second time.
 _MAX_AGE = 60.0
@@ -52,13 +54,8 @@ class Answers:
             EntitiesFailedError: some failed.
             SelectionError: none has anything of the question, or no entity has one of the ids or words.
         """
-        failed = [(each.entity_id, each.error) for each in self.answers if each.error is not None]
-        for entity_id, error in failed:
-            print_error(f"asyncfin: {names.named(entity_id)}: {error}")
-        if self.ended is not None:
-            raise self.ended
-        if failed:
-            raise EntitiesFailedError([type(error).__name__ for _, error in failed], self.entities)
+        failed = {each.entity_id: each.error for each in self.answers if each.error is not None}
+        check_failed(failed, self.ended, self.entities, names)
         missing = [each.missing for each in self.answers]
         nothing = not any(each.panel for each in self.answers)
         unknown = missing_in_all(missing)
@@ -84,13 +81,13 @@ async def read_several(client: Client, entities: Sequence[str], question: Questi
         SelectionError: the rule matches no period of any entity.
     """
     found: dict[str, EntityAnswer] = {}
-    max_age = None
+    max_age = ended = None
     if isinstance(question.periods, (Annual, Quarterly)):
-        catalogues, found = await read_catalogues(client, entities)
-        if catalogues:
-            question = evolve(question, periods=question.periods.resolve(catalogues))
+        each = await read_each(client, entities, client.catalogue)
+        found, ended = each.answers(), each.ended
+        if each.found:
+            question = evolve(question, periods=question.periods.resolve(each.found.values()))
         max_age = _MAX_AGE
-    ended = None
     left = [each for each in entities if each not in found]
     try:
         async with client.query_many(
@@ -106,37 +103,74 @@ async def read_several(client: Client, entities: Sequence[str], question: Questi
 async def plan_several(
     client: Client, entities: Sequence[str], question: Question
 ) -> tuple[list[Plan], Answers]:
-    """Return the plans of what each entity has, and what the others do not have. No query is sent."""
-    catalogues, found = await read_catalogues(client, entities)
-    if catalogues and isinstance(question.periods, (Annual, Quarterly)):
-        question = evolve(question, periods=question.periods.resolve(catalogues))
+    """Return the plans of what each entity has, and the answers of those that failed. No query is sent."""
+    each = await read_each(client, entities, client.catalogue)
+    if each.found and isinstance(question.periods, (Annual, Quarterly)):
+        question = evolve(question, periods=question.periods.resolve(each.found.values()))
     plans = []
-    for catalogue in catalogues:
+    for catalogue in each.found.values():
         of_one = evolve(question, source=catalogue, known_only=True)
         plans.append(await client.whole_read(catalogue.entity_id, "plan").plan(of_one))
-    return plans, Answers(tuple(found.values()), len(entities))
+    return plans, Answers(tuple(each.answers().values()), len(entities), each.ended)
 
 
-async def read_catalogues(
-    client: Client, entities: Iterable[str]
-) -> tuple[list[Catalogue], dict[str, EntityAnswer]]:
-    """Return the catalogues, and an answer with its error for each entity without one.
+@frozen
+class Each(Generic[T]):
+    """What was read of several entities, in the order of the command line.
 
-    Raises:
-        AuthenticationError, AllowanceExhaustedError, BucketUnavailableError: no entity can be read.
+    Attributes:
+        found: what was read, by entity id.
+        failed: the errors of the others.
+        ended: why some were not read at all. None: all were.
     """
 
-    async def read(entity_id: str) -> Catalogue | EntityAnswer:
-        try:
-            return await client.catalogue(entity_id)
-        except ENDING:
-            raise
-        except AsyncfinError as error:
-            return EntityAnswer(entity_id, None, error=error)
+    found: dict[str, T]
+    failed: dict[str, AsyncfinError]
+    ended: AsyncfinError | None
 
-    async with bounded([partial(read, each) for each in entities], client.max_in_flight) as results:
-        found = [each async for each in results]
-    by_id = {each.entity_id: each for each in found}
-    ordered = [by_id[each] for each in entities]
-    catalogues = [each for each in ordered if isinstance(each, Catalogue)]
-    return catalogues, {each.entity_id: each for each in ordered if isinstance(each, EntityAnswer)}
+    def answers(self) -> dict[str, EntityAnswer]:
+        """Return an answer for each entity that failed."""
+        return {each: EntityAnswer(each, None, error=error) for each, error in self.failed.items()}
+
+
+async def read_each(
+    client: Client, entities: Sequence[str], read: Callable[[str], Awaitable[T]]
+) -> Each[T]:
+    """Read something of each entity; what would fail every other one too ends the reading."""
+    found: dict[str, T] = {}
+    failed: dict[str, AsyncfinError] = {}
+    ended: AsyncfinError | None = None
+
+    async def read_one(entity_id: str) -> None:
+        nonlocal ended
+        if ended is not None:
+            return
+        try:
+            found[entity_id] = await read(entity_id)
+        except ENDING as error:
+            ended = ended or error
+        except AsyncfinError as error:
+            failed[entity_id] = error
+
+    async with bounded([partial(read_one, each) for each in entities], client.max_in_flight) as ends:
+        async for _ in ends:
+            pass
+    in_order = [each for each in entities if each in found]
+    return Each({each: found[each] for each in in_order}, failed, ended)
+
+
+def check_failed(
+    failed: Mapping[str, AsyncfinError], ended: AsyncfinError | None, entities: int, names: Names
+) -> None:
+    """Print a line for each entity that failed, and raise an error if there is one.
+
+    Raises:
+        EntitiesFailedError: some failed.
+        AsyncfinError: what ended the reading.
+    """
+    for entity_id, error in failed.items():
+        print_error(f"asyncfin: {names.named(entity_id)}: {error}")
+    if ended is not None:
+        raise ended
+    if failed:
+        raise EntitiesFailedError([type(error).__name__ for error in failed.values()], entities)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Parameter
 
-from asyncfin.cli.exits import EntitiesFailedError, Exit, UsageError, ending
+from asyncfin.cli.exits import EntitiesFailedError, Exit, UsageError, exit_line
 from asyncfin.cli.streams import discard_output, print_error, use_utf8
 from asyncfin.errors import AsyncfinError, own_version
 
@@ -81,7 +81,7 @@ def run(arguments: Sequence[str]) -> int:
         discard_output()
         return Exit.BROKEN_PIPE
     except (CycloptsError, UsageError, EntitiesFailedError, AsyncfinError, OSError) as failure:
-        code, line = ending(failure)
+        code, line = exit_line(failure)
         print_error(line)
         try:
             sys.stdout.flush()

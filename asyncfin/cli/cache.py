@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from asyncfin.cache.file import FileCache
 from asyncfin.cli.entities import Names
-from asyncfin.cli.exits import UsageError, naming
+from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import AsJson
 from asyncfin.cli.output import print_json, screen
 from asyncfin.model.words import counted
@@ -39,7 +39,7 @@ async def cache(
         raise UsageError("no cache is named: set ASYNCFIN_CACHE or give --cache FOLDER")
     if entity is not None and not clear:
         raise UsageError("an entity goes with --clear: add it, or leave the entity out")
-    with naming("--cache"):
+    with prefix_errors("--cache"):
         # No account is needed: `stats` and `clear` are about the whole folder.
         kept = FileCache(folder)
         # What is mistyped must not look like a cache that is empty.

@@ -10,17 +10,20 @@ from typing import Annotated
 from attrs import field, frozen
 from cyclopts import Parameter
 
-from asyncfin.cli.exits import UsageError
+from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import entity_group, opened
-from asyncfin.errors import AsyncfinError
+from asyncfin.errors import AsyncfinError, printable
 from asyncfin.model.suggest import quoted
-from asyncfin.wire.protocol import has_spec_form
+from asyncfin.wire.protocol import check_entity_id, has_spec_form
 
 COLUMNS = ("id", "name", "aliases")
 # Aliases stand in one field of the file.
 _BETWEEN = "|"
-_ADVICE = "name a CSV file that begins with the line id,name,aliases (`asyncfin names` writes one)"
+_ADVICE = "give a CSV file that begins with the line id,name,aliases (`asyncfin names` writes one)"
 _ID = re.compile(r"O-\w{32}", re.ASCII)
+_AS_IT_IS = "id:"  # before an id of another form, so that a typing mistake costs no request
+_FILE = re.compile(r"\.(csv|json|txt|parquet|xlsx|png|pdf|svg)$")
+_FEW = 10
 
 
 @Parameter(name="*", group=entity_group)
@@ -65,15 +68,47 @@ class Names:
             return found[0]
         if found:
             raise UsageError(f"{where}{text!r} is a name of {' and of '.join(found)}: give the id")
+        if text.startswith(_AS_IT_IS):
+            with prefix_errors(f"{where}{text!r}"):
+                check_entity_id(text.removeprefix(_AS_IT_IS))
+            return text.removeprefix(_AS_IT_IS)
         if has_spec_form(text):
             return text
-        complaint = f"entity_id must be 'O-' followed by 32 characters, not {text!r}"
+        raise UsageError(f"{where}{self._complaint(text)}")
+
+    def listed_id(self, text: str, where: str) -> str:
+        """Return the entity id for a line of a file: a name, or an id of whatever form."""
+        if len(found := self._ids.get(folded(text), ())) == 1:
+            return found[0]
+        with prefix_errors(where):
+            check_entity_id(text)
+        return text
+
+    def _complaint(self, text: str) -> str:
+        """Return what to write in place of a word that is neither an id nor a name."""
         # Meant as an id, and mistyped: names would only distract.
         if text.startswith("O-"):
-            raise UsageError(f"{where}{complaint}")
-        if self.names is None:
-            raise UsageError(f"{where}{complaint}; names stand in a file: --names FILE or ASYNCFIN_NAMES")
-        raise UsageError(f"{where}{self.names} has no name {quoted(text, self._ids)}, and it is not an id")
+            return (
+                f"entity_id must be 'O-' followed by 32 characters, not {text!r}"
+                f" (write {_AS_IT_IS}{text} to send it as it is)"
+            )
+        if ending := _FILE.search(text):
+            option = "--plot" if ending[0] in (".png", ".pdf", ".svg") else ">"
+            return (
+                f"{text!r} looks like a file, not an entity: to write it, {option} {text}"
+                f"; to read entity ids from it, --ids {text}"
+            )
+        if not self._ids:
+            return (
+                f"{text!r} is not an entity id (O- and 32 characters): write the id, or {_AS_IT_IS}{text} to"
+                " send it as it is; names are given in a file: --names FILE or ASYNCFIN_NAMES"
+            )
+        known = quoted(text, self._ids)
+        if known == repr(text):
+            names = [printable(name) for name in self._by_id.values()]
+            more = f" and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
+            known += f"; it has {', '.join(names[:_FEW])}{more}"
+        return f"{self.names} does not have the name {known}; {text!r} is not an entity id"
 
     def offered(self, texts: Iterable[str], ids: Path | None) -> dict[str, str]:
         """Return the entities that arguments and a file of ids name, or else all that have a name.
@@ -83,7 +118,7 @@ class Names:
         asked = [self.entity_id(each) for each in texts] + (listed(ids, self) if ids else [])
         return {entity_id: self._by_id.get(entity_id, "") for entity_id in asked or self._by_id}
 
-    def in_text(self, text: str) -> str:
+    def add_names(self, text: str) -> str:
         """Return a text with names added to the entity ids in it."""
         return _ID.sub(lambda found: self.named(found[0]), text)
 
@@ -93,8 +128,8 @@ class Names:
         return entity_id if name is None else f"{name} ({entity_id})"
 
     @contextmanager
-    def in_errors(self) -> Iterator[None]:
-        """Add the entity's name as a note to errors raised within; `exits.ending` prints notes."""
+    def annotate(self) -> Iterator[None]:
+        """Add the entity's name as a note to errors raised within; `exits.exit_line` prints notes."""
         try:
             yield
         except AsyncfinError as error:
@@ -133,31 +168,50 @@ def folded(name: str) -> str:
 
 def _rows(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the id and the names of each line of a file."""
-    with opened(path, f"--names {path}", _ADVICE) as file:
-        reader = csv.DictReader(file)
+    for row in read_table(path, f"--names {path}")[1]:
+        names = [row["name"], *row.get("aliases", "").split(_BETWEEN)]
+        yield row["id"], [name.strip() for name in names if name.strip()] or [row["id"]]
+
+
+def read_table(path: Path, what: str) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the columns of a file of names and its rows; neither, if it is empty.
+
+    Raises:
+        UsageError: it can't be read, does not have the columns, or contains other things than ids. The
+            message begins with `what`.
+    """
+    with opened(path, what, _ADVICE) as file:
+        reader = csv.DictReader(file, restval="")
         # As spreadsheets save it: with blanks and capitals, and a byte order mark (`opened` drops that).
         heads = [(head or "").strip().casefold() for head in reader.fieldnames or ()]
         reader.fieldnames = heads
         if not any(heads):
-            return
+            return [], []
         if not {"id", "name"} <= set(heads):
-            raise UsageError(f"--names {path} has no columns id and name: {_ADVICE}")
+            raise UsageError(f"{what} does not have the columns id and name: {_ADVICE}")
+        rows = []
         for row in reader:
-            entity_id = (row["id"] or "").strip()
-            if not has_spec_form(entity_id):
-                raise UsageError(
-                    f"--names {path}, line {reader.line_num}: entity_id must be 'O-' followed by 32"
-                    f" characters, not {entity_id!r}"
-                )
-            names = [row["name"] or "", *(row.get("aliases") or "").split(_BETWEEN)]
-            yield entity_id, [name.strip() for name in names if name.strip()] or [entity_id]
+            row.pop(None, None)  # more fields than columns
+            row["id"] = row["id"].strip()
+            with prefix_errors(f"{what}, line {reader.line_num}"):
+                check_entity_id(row["id"])
+            rows.append(row)
+        return heads, rows
 
 
 def listed(path: Path, names: Names) -> list[str]:
-    """Return the entity ids of a file of ids or names, one a line; # begins a comment."""
-    with opened(path, f"--ids {path}", "name a file of entity ids, one a line") as file:
-        return [
-            names.entity_id(text, f"--ids {path}, line {number}: ")
-            for number, line in enumerate(file, 1)
-            if (text := line.partition("#")[0].strip())
-        ]
+    """Return the entity ids of a file: ids or names, one per line, or a file of names; # begins a comment."""
+    what = f"--ids {path}"
+    with opened(path, what, "give a file of entity ids, one per line") as file:
+        lines = list(file)
+    heads = [head.strip().casefold() for head in lines[0].split(",")] if lines else []
+    if {"id", "name"} <= set(heads):  # as `asyncfin names` writes it
+        rows = csv.reader(lines)
+        place = heads.index("id")
+        texts = [(rows.line_num, row[place].strip()) for row in rows if len(row) > place][1:]
+    else:
+        texts = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
+    found = [names.listed_id(text, f"{what}, line {number}") for number, text in texts if text]
+    if not found:
+        raise UsageError(f"{what} contains no entity ids (one per line)")
+    return found

@@ -59,7 +59,7 @@ class EntitiesFailedError(Exception):
 
 
 @contextmanager
-def naming(option: str) -> Iterator[None]:
+def prefix_errors(option: str) -> Iterator[None]:
     """Name the option in a SelectionError: the library does not know the options."""
     try:
         yield
@@ -107,11 +107,11 @@ _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
 )
 
 
-def ending(failure: Failure) -> tuple[Exit, str]:
+def exit_line(failure: Failure) -> tuple[Exit, str]:
     """Return the exit code of a failure and its line for standard error."""
     if isinstance(failure, EntitiesFailedError):
-        return ending_of_several(failure)
-    code, advice = verdict(type(failure))
+        return exit_line_of_several(failure)
+    code, advice = exit_code_for(type(failure))
     # The file is one of an object store then, so "check the file and its folder" would help nobody.
     if isinstance(failure, OSError) and "://" in str(failure.filename):
         advice = "check the address, and the credentials in the environment"
@@ -130,15 +130,15 @@ def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:
     return ""
 
 
-def ending_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
+def exit_line_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
     # Where all entities failed for one reason, its exit code says more than "partial" does.
-    verdicts = [verdict(kind) for kind in failure.kinds]
-    codes = {code for code, _ in verdicts}
-    advice = dict.fromkeys(advice or "the report says what to correct" for _, advice in verdicts)
+    outcomes = [exit_code_for(kind) for kind in failure.kinds]
+    codes = {code for code, _ in outcomes}
+    advice = dict.fromkeys(advice or "the report says what to correct" for _, advice in outcomes)
     return codes.pop() if failure.all and len(codes) == 1 else Exit.FAILED, _line(failure, "; ".join(advice))
 
 
-def verdict(kind: type[Exception]) -> tuple[Exit, str]:
+def exit_code_for(kind: type[Exception]) -> tuple[Exit, str]:
     # The order of the table decides, since subclasses stand before their bases.
     for each, code, advice in _ENDINGS:
         if issubclass(kind, each):

@@ -12,7 +12,7 @@ from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
 from asyncfin.cli.entities import Names, listed
-from asyncfin.cli.exits import EntitiesFailedError, UsageError, naming
+from asyncfin.cli.exits import EntitiesFailedError, UsageError, prefix_errors
 from asyncfin.cli.extract_progress import shown_progress
 from asyncfin.cli.options import (
     STDIN,
@@ -79,7 +79,7 @@ def _folder(_: Any, tokens: Sequence[Token]) -> str:
     refuse_bytes("--into", text)
     if not text:  # as a path it would be the current folder
         raise UsageError("--into must be the path of a folder, not ''")
-    with naming("--into"):
+    with prefix_errors("--into"):
         place_of(text)
     return text
 
@@ -146,11 +146,7 @@ def extract(
     # Read before the event loop runs, where Ctrl-C would not end a wait for standard input.
     entities = [*map(names.entity_id, entity_ids), *(listed(ids, names) if ids else ())]
     if not entities:
-        raise UsageError(
-            f"--ids {ids} names no entity: name a file of entity ids, one a line"
-            if ids
-            else "no entity is named: give entity ids, or a file of them as --ids FILE"
-        )
+        raise UsageError("no entity is given: give entity ids, or a file of them as --ids FILE")
     # What `extract` and `extract_cost` take alike.
     asked: dict[str, Any] = {
         "entity_ids": entities,
@@ -166,7 +162,7 @@ def extract(
         if json:
             print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
         else:
-            screen().print(names.in_text(str(cost)))
+            screen().print(names.add_names(str(cost)))
         check_failed(cost.failed, cost.entities)
     else:
         asked |= {"wait": wait, "lock": not no_lock}
@@ -228,7 +224,7 @@ def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:
     if json:
         print_json(document(report))
     else:
-        screen().print(names.in_text(str(report)))
+        screen().print(names.add_names(str(report)))
     if (stopped := report.stopped) is not None:
         own = isinstance(stopped, AllowanceExhaustedError) and not stopped.answered
         # A budget that is too small for any entity: repeating the command would never finish.

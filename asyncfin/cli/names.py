@@ -1,26 +1,31 @@
 """`asyncfin names`: a file of names for entity ids, as the service names them."""
 
-import asyncio
+import csv
+import io
 import os
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from asyncfin.cli.entities import COLUMNS, Names, listed
-from asyncfin.cli.exits import UsageError, naming
+from asyncfin.cli.entities import COLUMNS, OptionalNames, listed, read_table
+from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import Service, entity_group
-from asyncfin.cli.output import print_csv
+from asyncfin.cli.output import print_csv, print_text
 from asyncfin.cli.session import connected
+from asyncfin.cli.several import Each, check_failed, read_each
 from asyncfin.model.catalogue import Dataset
+from asyncfin.model.words import counted
 
 
 async def names(
     *entity_ids: str,
     ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)] = None,
+    into: Path | None = None,
     from_cache: bool = False,
-    names: Names = Names(),  # noqa: B008  a frozen value
+    names: OptionalNames = OptionalNames(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
     """Write a file of names for entity ids, as the service names them.
@@ -29,26 +34,44 @@ async def names(
     name and aliases: add names of your own as aliases, separated by |. With
     --names FILE, or ASYNCFIN_NAMES, every command then takes names for ids.
 
-      asyncfin names --ids ids.txt > names.csv
+      asyncfin names --ids ids.txt --into names.csv
       ASYNCFIN_NAMES=names.csv asyncfin dataset apple
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or names that they have already.
         ids: A file of more entity ids, one a line; - for standard input.
+        into: Add the entities to this file. What it contains stays, and costs no request.
         from_cache: All entities whose catalogues are in the cache of ASYNCFIN_CACHE; no request is sent.
     """
+    if from_cache and (entity_ids or ids):
+        raise UsageError("--from-cache takes all entities of the cache: give no entities with it")
+    heads, rows = ([*COLUMNS], []) if into is None else _existing(into)
+    known = {row["id"] for row in rows}
     if from_cache:
-        if entity_ids or ids:
-            raise UsageError("--from-cache takes all entities of the cache: name none beside it")
-        _print(await cached(service))
-        return
-    asked = [names.entity_id(each) for each in entity_ids] + (listed(ids, names) if ids else [])
-    if not asked:
-        raise UsageError("no entity is named: give entity ids, or a file of them as --ids FILE")
-    async with connected(service, "Asking", names) as client:
+        each = Each({found.entity_id: found for found in await cached(service)}, {}, None)
+        asked: list[str] = []
+    else:
         # Each id once, in the order given: a file of ids may repeat them.
-        found = await asyncio.gather(*map(client.dataset, dict.fromkeys(asked)))
-    _print(found)
+        asked = [names.entity_id(each) for each in entity_ids] + (listed(ids, names) if ids else [])
+        if not asked:
+            raise UsageError("no entity is given: give entity ids, or a file of them as --ids FILE")
+        new = [entity_id for entity_id in dict.fromkeys(asked) if entity_id not in known]
+        async with connected(service, "Reading", names) as client:
+            each = await read_each(client, new, client.dataset)
+    added = [
+        {"id": found.entity_id, "name": found.name}
+        for found in each.found.values()
+        if found.entity_id not in known
+    ]
+    if into is None:
+        print_csv(COLUMNS, [(row["id"], row["name"], "") for row in added], raw=False)
+    elif added or not rows:
+        _replace(into, heads, [*rows, *added])
+    if into is not None:
+        print_text(
+            f"{into}: {counted(len(rows) + len(added), 'entity', 'entities')}, {len(added):,} of them new"
+        )
+    check_failed(each.failed, each.ended, len(set(asked)), names)
 
 
 def cached(service: Service) -> Awaitable[Sequence[Dataset]]:
@@ -57,11 +80,45 @@ def cached(service: Service) -> Awaitable[Sequence[Dataset]]:
 
     folder = os.environ.get("ASYNCFIN_CACHE")
     if not folder:
-        raise UsageError("no cache is named: set ASYNCFIN_CACHE to its folder")
-    with naming("ASYNCFIN_CACHE"):
+        raise UsageError("no cache is given: set ASYNCFIN_CACHE to its folder")
+    with prefix_errors("ASYNCFIN_CACHE"):
         cache = FileCache(folder, account=os.environ.get("ASYNCFIN_ACCOUNT") or None)
         return cache.datasets(*service.identity())
 
 
-def _print(datasets: Sequence[Dataset]) -> None:
-    print_csv(COLUMNS, [(each.entity_id, each.name, "") for each in datasets], raw=False)
+def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the columns and rows of a file of names; those of an empty one if there is no file."""
+    if not file.exists():
+        if not file.parent.is_dir():
+            raise UsageError(f"--into {file} can't be written: {file.parent} is not a folder")
+        return [*COLUMNS], []
+    heads, rows = read_table(file, f"--into {file}")
+    return heads or [*COLUMNS], rows
+
+
+def _replace(file: Path, heads: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
+    """Replace a file as a whole: a reader sees the old one or the new one."""
+    target = file.resolve()  # a symbolic link stays
+    text = io.StringIO()
+    writer = csv.DictWriter(text, heads, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    mode = target.stat().st_mode & 0o777 if target.exists() else None
+    with NamedTemporaryFile(
+        "w", encoding="utf-8", newline="", dir=target.parent, prefix=f".{target.name}.", delete=False
+    ) as unfinished:
+        try:
+            unfinished.write(text.getvalue())
+            unfinished.flush()
+            os.fsync(unfinished.fileno())
+            os.chmod(unfinished.name, mode if mode is not None else 0o666 & ~_umask())
+            os.replace(unfinished.name, target)
+        except BaseException:
+            Path(unfinished.name).unlink(missing_ok=True)
+            raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

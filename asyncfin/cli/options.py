@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 from attrs import asdict, field, frozen
 from cyclopts import Group, Parameter
 
-from asyncfin.cli.exits import UsageError, naming
+from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import ArgumentError
@@ -61,7 +61,7 @@ def cached() -> "FileCache | None":
         return None
     from asyncfin.cache.file import FileCache  # SQLite, which most commands do without
 
-    with naming("ASYNCFIN_CACHE"):
+    with prefix_errors("ASYNCFIN_CACHE"):
         return FileCache(folder, account=os.environ.get("ASYNCFIN_ACCOUNT") or None)
 
 
@@ -150,7 +150,7 @@ def paced(rate: float | None, daily_budget: float | None) -> Bucket:
     place = os.environ.get("ASYNCFIN_BUCKET")
     if not place:
         return TokenBucket(rate, daily_budget=daily_budget)
-    with naming("ASYNCFIN_BUCKET"):
+    with prefix_errors("ASYNCFIN_BUCKET"):
         # Anything else is the path of a folder on this machine.
         if not re.match(r"(rediss?|unix)://", place):
             return FileBucket(place, rate, daily_budget=daily_budget)
@@ -276,7 +276,7 @@ class Periods:
         start, end = bound("--from", self.first, 1), bound("--to", self.final, 12)
         if start and end and end.fiscal_end < start.fiscal_start:
             raise UsageError(f"--to must not be before --from: {self.final} is before {self.first}")
-        with naming(mode if self.last is None else "--last"):
+        with prefix_errors(mode if self.last is None else "--last"):
             match mode:
                 case "--annual":
                     return Annual(start, end, self.last)
@@ -300,7 +300,7 @@ def bound(option: str, text: str | None, month: int) -> Period | None:
             f"{option} must be a year, a month such as 2024-03, or a period such as 2024-Q1, not {text!r}"
             + (f": fiscal periods have no days; write {day[1]}" if day else "")
         )
-    with naming(option):
+    with prefix_errors(option):
         if found := re.fullmatch(r"(\d{4})(?:-(\d\d))?", text):
             return Period(int(found[1]), int(found[2] or month), 0)
         return Period.parse(text)

@@ -15,7 +15,8 @@ from asyncfin.model.series import Series
 from asyncfin.model.value import Value
 from asyncfin.model.words import counted
 from asyncfin.table import text
-from asyncfin.table.comparison import excerpt_of
+from asyncfin.table.comparison import excerpt_of, periods_of, sign
+from asyncfin.table.notes import NOT_REQUESTED
 from asyncfin.table.panel import Panel
 
 Unit = Literal["thousands", "millions", "billions"]
@@ -38,8 +39,8 @@ def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool, several
         empty: series without a value too.
         several: begin each line with its entity.
     """
-    # The periods of all of them, so that one column means one fiscal period in each row.
-    periods = sorted({period for panel in panels for period in panel.periods})
+    # So that one column means one fiscal period in each row.
+    periods = periods_of(panels)
     entity_heads = _ENTITY_HEADS if several else ()
     # All rows first: a value that breaks the spec must not leave half a file.
     rows = [
@@ -52,7 +53,11 @@ def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool, several
 
 
 def csv_row(panel: Panel, series: Series, periods: Sequence[Period]) -> list[Any]:
-    numbers = {period: value.number for period, value in series.observations()}
+    """Return what a series is, and its numbers; a period that the panel did not ask for has a sign."""
+    numbers: dict[Period, Any] = {
+        period: NOT_REQUESTED for period in periods if sign(panel, period) == NOT_REQUESTED
+    }
+    numbers |= {period: value.number for period, value in series.observations()}
     path = format_path(series.scopes)
     names = (series.series_id, series.metric_id, series.label, path, series.reporting_group_id, series.basis)
     return [*names, panel.catalogue[series.series_id].description, *map(numbers.get, periods)]

@@ -1,7 +1,7 @@
 """`asyncfin query`: one question to one entity or several, its answer in several forms, or only its plan."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,13 +78,13 @@ async def query(
     # All that can be known before a request is spent is checked first.
     if plot is not None:
         check_picture(plot)
-    entities = list(dict.fromkeys(map(names.entity_id, entity_ids)))
+    entities = list(dict.fromkeys(_entity_ids(entity_ids, names)))
     if not entities:
-        raise UsageError("no entity is named: give an entity id, or several to compare them")
+        raise UsageError("no entity is given: give an entity id, or several to compare them")
     question = Question(
         entities[0], selection.select(), periods.selection(), "latest_restated" if restated else "original"
     )
-    with progress("Reading") as shown, names.in_errors():
+    with progress("Reading") as shown, names.annotate():
         async with service.client(observers=[shown]) as client:
             if explain:
                 await _explain(client, entities, question, names, shown, json=json)
@@ -110,6 +110,18 @@ async def query(
     print_missing(answers.answers, why_empty=form is not None)
     if len(entities) > 1:
         answers.check_all(names)
+
+
+def _entity_ids(texts: Sequence[str], names: Names) -> Iterator[str]:
+    for place, text in enumerate(texts):
+        try:
+            yield names.entity_id(text)
+            continue
+        except UsageError as error:
+            complaint = str(error)
+        # After an entity, a metric is often meant.
+        metric = f"; a metric is given as --metric {text}" if place and text.isalpha() else ""
+        raise UsageError(complaint + metric)
 
 
 def print_missing(answers: Sequence[EntityAnswer], *, why_empty: bool) -> None:

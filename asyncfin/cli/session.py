@@ -55,7 +55,7 @@ class Progress:
 @asynccontextmanager
 async def connected(service: Service, title: str, names: Names | None = None) -> AsyncIterator[Client]:
     """Open a client that shows progress under a title, and whose errors carry the names of entities."""
-    with progress(title) as shown, names.in_errors() if names else nullcontext():
+    with progress(title) as shown, names.annotate() if names else nullcontext():
         async with service.client(observers=[shown]) as client:
             yield client
 

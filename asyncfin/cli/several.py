@@ -133,9 +133,7 @@ class Each(Generic[T]):
         return {each: EntityAnswer(each, None, error=error) for each, error in self.failed.items()}
 
 
-async def read_each(
-    client: Client, entities: Sequence[str], read: Callable[[str], Awaitable[T]]
-) -> Each[T]:
+async def read_each(client: Client, entities: Sequence[str], read: Callable[[str], Awaitable[T]]) -> Each[T]:
     """Read something of each entity; what would fail every other one too ends the reading."""
     found: dict[str, T] = {}
     failed: dict[str, AsyncfinError] = {}

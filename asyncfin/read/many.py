@@ -31,7 +31,7 @@ from asyncfin.tasks import cancel_and_wait
 
 EntityIds = Iterable[str] | AsyncIterable[str]
 # They would fail every other entity too.
-_ENDING = (AuthenticationError, BucketUnavailableError, AllowanceExhaustedError)
+ENDING = (AuthenticationError, BucketUnavailableError, AllowanceExhaustedError)
 
 
 # For so many seconds a place is kept for an entity that is decoding or planning between two requests.
@@ -69,7 +69,7 @@ class Turns:
         self._sending[number] += 1
         try:
             yield
-        except _ENDING as error:
+        except ENDING as error:
             self._close(error)
             raise
         finally:
@@ -187,7 +187,7 @@ class _Answers:
     async def _answer(self, entity_id: str, number: int) -> None:
         try:
             answer = await self._read(entity_id, partial(self._turns.of, number))
-        except _ENDING:
+        except ENDING:
             raise
         except AsyncfinError as error:
             # Without its traceback, whose frames would keep everything that was read of the entity.
@@ -210,7 +210,7 @@ class _Answers:
             return
         self._failure = error
         # If the source of ids fails, the entities begun are still read.
-        if isinstance(error, _ENDING):
+        if isinstance(error, ENDING):
             self._beginner.cancel()
         elif task is not self._beginner:
             for other in self._tasks:

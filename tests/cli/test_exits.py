@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin.cli.exits import Exit, ending
+from asyncfin.cli.exits import Exit, exit_line
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -89,7 +89,7 @@ def test_every_error_of_the_library_has_an_exit_code_and_advice(kind: type[Async
         facts["resume_at"] = datetime(2026, 1, 1, tzinfo=UTC)
     if kind is UnknownToAllError:
         facts["report"] = ExtractReport((), seconds=0.0, waits=0.0)
-    code, line = ending(kind(**facts) if facts else kind("first\n second."))
+    code, line = exit_line(kind(**facts) if facts else kind("first\n second."))
     assert code in Exit
     assert code not in (Exit.OK, Exit.INTERRUPTED, Exit.BROKEN_PIPE)
     # What to do about a wrong argument, or a folder of another question, is said in each such message.
@@ -100,7 +100,7 @@ def test_every_error_of_the_library_has_an_exit_code_and_advice(kind: type[Async
 
 def test_a_service_that_cannot_be_reached_ends_with_1() -> None:
     """The line says to check the base URL."""
-    code, line = ending(ConnectionFailedError("nobody answers"))
+    code, line = exit_line(ConnectionFailedError("nobody answers"))
     assert code == 1
     assert line.endswith("check the base URL and the network, then run it again")
 

@@ -86,14 +86,15 @@ def test_a_name_that_is_none_is_refused_before_a_request(
 
 def test_without_a_file_the_line_says_where_names_come_from(command: Command) -> None:
     """A newcomer types the company's name."""
-    assert "names stand in a file: --names FILE or ASYNCFIN_NAMES" in command("dataset", "Apple").line
+    line = command("dataset", "Apple").line
+    assert "names are given in a file: --names FILE or ASYNCFIN_NAMES" in line
+    assert "id:Apple" in line
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("name,aliases\n", "has no columns id and name"),
-        ("", "has no columns id and name"),
+        ("name,aliases\n", "does not have the columns id and name"),
         (f"id,name\n{ENTITY},One\nO-1,Two\n", ", line 3: entity_id must be 'O-'"),
         ("id,name\n,One\n", ", line 2: entity_id must be 'O-'"),
     ],
@@ -121,7 +122,7 @@ def test_names_writes_a_file_that_it_reads(command: Command, tmp_path: Path) -> 
     path.write_text(out)
     assert command("dataset", "ratios", "--names", str(path)).code == 0
     assert command("names", "ratios", "--names", str(path)).out.endswith(f"{RATIOS_ENTITY},Ratios,\n")
-    assert "no entity is named" in command("names").line
+    assert "no entity is given" in command("names").line
 
 
 async def test_names_come_from_the_cache_without_a_request(
@@ -145,4 +146,94 @@ def test_names_from_the_cache_need_one(command: Command, monkeypatch: pytest.Mon
     """--from-cache needs a cache, and takes no entities beside it."""
     monkeypatch.delenv("ASYNCFIN_CACHE", raising=False)
     assert "set ASYNCFIN_CACHE" in command("names", "--from-cache").line
-    assert "name none beside it" in command("names", "--from-cache", ENTITY).line
+    assert "give no entities with it" in command("names", "--from-cache", ENTITY).line
+
+
+def test_names_are_merged_into_a_file(command: Command, tmp_path: Path) -> None:
+    """Edited names, aliases and further columns stay, and cost no request; only new ids are read."""
+    path = tmp_path / "names.csv"
+    path.write_text(f"id,name,aliases,note\n{ENTITY},My Example,EXA|mine,keep\n")
+    result = command("names", ENTITY, RATIOS_ENTITY, "--into", str(path))
+    assert (result.code, result.out) == (0, f"{path}: 2 entities, 1 of them new\n")
+    assert path.read_text() == (
+        f"id,name,aliases,note\n{ENTITY},My Example,EXA|mine,keep\n{RATIOS_ENTITY},Ratios,,\n"
+    )
+    assert [each.name for each in tmp_path.iterdir()] == ["names.csv"]
+
+
+def test_names_into_a_new_file_or_an_empty_one(command: Command, tmp_path: Path) -> None:
+    """The file has the columns and the service's names."""
+    path = tmp_path / "names.csv"
+    for _ in range(2):
+        assert command("names", ENTITY, "--into", str(path)).code == 0
+        assert path.read_text() == f"id,name,aliases\n{ENTITY},Example [AG],\n"
+        path.write_text("")
+
+
+def test_names_that_fail_do_not_lose_the_others(command: Command, tmp_path: Path) -> None:
+    """The others are written, and the exit code is 1; it is that of the reason if all failed."""
+    path = tmp_path / "names.csv"
+    result = command("names", NOBODY, ENTITY, "--into", str(path))
+    assert result.code == 1
+    assert path.read_text() == f"id,name,aliases\n{ENTITY},Example [AG],\n"
+    lines = result.err.splitlines()
+    assert lines[0].startswith(f"asyncfin: {NOBODY}: ")
+    assert lines[1].startswith("asyncfin: 1 of 2 entities failed")
+    printed = command("names", NOBODY, RATIOS_ENTITY)
+    assert (printed.code, printed.out) == (1, f"id,name,aliases\n{RATIOS_ENTITY},Ratios,\n")
+    assert command("names", NOBODY).code == 4
+
+
+def test_names_needs_no_file_of_names(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that the environment names may not exist yet, or be damaged; a name needs it."""
+    path = tmp_path / "names.csv"
+    monkeypatch.setenv("ASYNCFIN_NAMES", str(path))
+    assert command("names", ENTITY, "--into", str(path)).code == 0
+    assert command("dataset", "example [ag]").code == 0
+    other = tmp_path / "other.csv"
+    other.write_text("nonsense")
+    monkeypatch.setenv("ASYNCFIN_NAMES", str(other))
+    assert command("names", ENTITY).code == 0
+    result = command("names", "Example")
+    assert (result.code, "does not have the columns id and name" in result.line) == (2, True)
+
+
+@pytest.mark.parametrize("content", ["", "\n", "\ufeff"])
+def test_an_empty_file_contains_no_names(command: Command, tmp_path: Path, content: str) -> None:
+    """`> names.csv` makes one before the command begins."""
+    path = tmp_path / "names.csv"
+    path.write_text(content)
+    assert command("dataset", ENTITY, "--names", str(path)).code == 0
+    assert command("dataset", "Example", "--names", str(path)).code == 2
+
+
+def test_an_empty_variable_counts_as_unset(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that the command line reads."""
+    for name in ("NAMES", "CACHE", "BUCKET", "ACCOUNT"):
+        monkeypatch.setenv(f"ASYNCFIN_{name}", "")
+    assert command("dataset", ENTITY).code == 0
+    assert command("query", ENTITY, "--metric", "Debt").code == 0
+
+
+def test_a_word_is_sent_only_if_it_is_meant_as_an_id(
+    command: Command, service: Sandbox, tmp_path: Path
+) -> None:
+    """`id:WORD`, or a line of a file of ids; a mistyped name costs no request."""
+    before = len(service.log)
+    assert command("dataset", "Aple").code == 2
+    assert len(service.log) == before
+    ids = tmp_path / "ids.txt"
+    for entity_id in (NOBODY, ENTITY):
+        assert command("dataset", f"id:{entity_id}").code == (0 if entity_id == ENTITY else 4)
+        ids.write_text(entity_id)
+    assert command("names", "--ids", str(ids)).out.endswith(f"{ENTITY},Example [AG],\n")
+
+
+def test_a_file_that_names_wrote_is_a_file_of_ids(command: Command, names: str) -> None:
+    """Its columns may be in any order."""
+    assert command("names", "--ids", names).code == 1
+    path = Path(names).with_name("other.csv")
+    path.write_text(f'name,id\n"Example, the company",{ENTITY}\n')
+    assert command("names", "--ids", str(path)).out == f"id,name,aliases\n{ENTITY},Example [AG],\n"

@@ -16,8 +16,16 @@ from asyncfin.cli.panel import print_panels
 from asyncfin.client import Client
 from asyncfin.model.period import FiscalRange
 from asyncfin.model.select import Select
-from asyncfin.sandbox import Sandbox
-from tests.cli.conftest import ENTITY, HUGE, LONG_ENTITY, ODD_PATH, RATIOS_ENTITY, Command
+from asyncfin.sandbox import Sandbox, Status
+from tests.cli.conftest import (
+    ENTITY,
+    HUGE,
+    LONG_ENTITY,
+    NOBODY,
+    ODD_PATH,
+    RATIOS_ENTITY,
+    Command,
+)
 
 
 def table_rows(out: str) -> list[list[str]]:
@@ -206,12 +214,13 @@ def test_the_csv_has_a_line_for_each_series_with_exact_numbers(command: Command)
     rows = list(
         csv.reader(io.StringIO(command("query", ENTITY, "--group", "years", "--annual", "--csv").out))
     )
-    assert rows[0][6:] == ["FY2022", "FY2023", "FY2024"]
+    assert rows[0][6:] == ["description", "FY2022", "FY2023", "FY2024"]
     assert rows[1] == [
-        "S-1", "Revenue", "Sales of all kinds", "company=all", "years", "consolidated", "1200", "1300",
+        "S-1", "Revenue", "Sales of all kinds", "company=all", "years", "consolidated",
+        "Sales of all kinds", "1200", "1300",
         str(HUGE),
     ]  # fmt: skip
-    assert rows[2][6:] == ["0", "", "5"]
+    assert rows[2][7:] == ["0", "", "5"]
     assert rows[3][3] == ODD_PATH
 
 
@@ -384,7 +393,7 @@ def test_several_entities_stand_in_one_table(command: Command) -> None:
     assert rows[0] == "entity"
     assert rows[2:] == ["Example [AG]", "Example [AG]", "Ratios"]
     assert "the same fiscal period of two entities can be different months" in out
-    assert re.search(r"^Ratios: publication .*; 2 series by 2 periods, .*; \d requests$", out, re.MULTILINE)
+    assert re.search(r"^Ratios: publication .*; 2 series by 3 periods, .*; \d requests$", out, re.MULTILINE)
 
 
 def test_several_entities_stand_in_one_csv(command: Command) -> None:
@@ -457,3 +466,105 @@ def test_several_entities_answer_with_what_each_has(command: Command) -> None:
     assert (nobody.code, nobody.out) == (2, "")
     assert "none of the 2 entities has" in nobody.line
     assert "'Revenues' (close: Revenue" in nobody.line
+
+
+def test_a_rule_is_the_same_periods_for_several_entities(command: Command) -> None:
+    """The latest years of all of them."""
+    asked = (
+        "query",
+        LONG_ENTITY,
+        ENTITY,
+        "--metric",
+        "Revenue",
+        "--group",
+        "years",
+        "--annual",
+        "--last",
+        "3",
+    )
+    rows = list(csv.DictReader(io.StringIO(command(*asked, "--csv").out)))
+    assert list(rows[0])[-3:] == ["FY2022", "FY2023", "FY2024"]
+    found = {row["name"]: [row[f"FY{year}"] for year in (2022, 2023, 2024)] for row in rows if row["basis"]}
+    assert found["Long"] == ["1012", "1013", "1014"]
+
+
+def test_a_rule_takes_one_request_for_the_metadata_of_each_entity(command: Command, service: Sandbox) -> None:
+    """The catalogues that the rule is resolved over serve the question too."""
+    before = len(service.log)
+    assert command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--annual").code == 0
+    spent = [served.operation for served in service.log[before:]]
+    assert sorted(spent) == ["catalogue", "catalogue", "dataset", "dataset", "query", "query"]
+
+
+@pytest.mark.parametrize("periods", [["--annual"], ["--trailing", "24"], []])
+@pytest.mark.parametrize("form", [[], ["--csv"], ["--json"], ["--explain"]])
+def test_the_others_are_printed_if_one_entity_fails(
+    command: Command, form: list[str], periods: list[str]
+) -> None:
+    """Its error is a line, and the exit code is 1."""
+    result = command("query", ENTITY, NOBODY, RATIOS_ENTITY, "--metric", "Revenue", *form, *periods)
+    assert result.code == 1
+    assert (ENTITY in result.out, RATIOS_ENTITY in result.out, NOBODY in result.out) == (True, True, False)
+    first, last = result.err.splitlines()
+    assert first.startswith(f"asyncfin: {NOBODY}: 404")
+    assert last.startswith("asyncfin: 1 of 3 entities failed")
+
+
+def test_several_entities_that_all_fail_keep_the_exit_code_of_the_reason(command: Command) -> None:
+    """Nothing is printed."""
+    other = "O-" + "e" * 32
+    result = command("query", NOBODY, other, "--annual")
+    assert (result.code, result.out) == (4, "")
+    assert result.err.splitlines()[-1].startswith("asyncfin: 2 of 2 entities failed")
+    json_form = command("query", NOBODY, other, "--json")
+    assert (json_form.code, json_form.out) == (4, "")
+
+
+def test_a_refused_token_is_one_line_for_several_entities(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would fail every entity."""
+    monkeypatch.setenv("ASYNCFIN_TOKEN", "wrong")
+    for periods in ([], ["--annual"]):
+        result = command("query", ENTITY, RATIOS_ENTITY, *periods)
+        assert (result.code, result.out) == (3, "")
+        assert "ASYNCFIN_TOKEN" in result.line
+
+
+def test_what_is_finished_is_printed_if_the_allowance_ends(command: Command, service: Sandbox) -> None:
+    """Exit code 5."""
+    service.inject(Status(status=429, retry_after=7200, operation="query", nth=range(2, 99)))
+    result = command("query", ENTITY, RATIOS_ENTITY, LONG_ENTITY, "--metric", "Revenue", "--csv")
+    assert result.code == 5
+    assert len({row["entity_id"] for row in csv.DictReader(io.StringIO(result.out))}) == 1
+
+
+def test_an_entity_with_nothing_of_the_question_is_named(command: Command) -> None:
+    """It is not a failure; if all have nothing, it is exit code 2."""
+    asked = ("query", ENTITY, RATIOS_ENTITY, "--metric", "Earnings")
+    result = command(*asked)
+    assert result.code == 0
+    assert result.line == "asyncfin: Example [AG] has no metric_ids 'Earnings'"
+    periods = command("query", LONG_ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--exact", "FY2010")
+    assert periods.code == 0
+    assert periods.line == "asyncfin: Ratios has no periods 'FY2010'"
+    for options in (["--exact", "FY1999"], ["--label", "nonsense"], ["--annual", "--from", "2090"]):
+        nothing = command("query", ENTITY, RATIOS_ENTITY, *options)
+        assert (nothing.code, nothing.out) == (2, "")
+
+
+def test_an_id_that_no_entity_has_is_an_error_after_the_table(command: Command) -> None:
+    """As for a single entity; what the others have is printed."""
+    result = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--metric", "Revenu", "--csv")
+    assert result.code == 2
+    assert ENTITY in result.out
+    assert "none of the 2 entities has metric_ids 'Revenu'" in result.err.splitlines()[-1]
+
+
+def test_explain_says_what_planning_has_spent(command: Command) -> None:
+    """For one entity and for several."""
+    assert command("query", ENTITY, "--explain").out.endswith("planning has spent 2 requests\n")
+    several = command("query", ENTITY, RATIOS_ENTITY, "--explain", "--annual", "--metric", "Debt")
+    assert several.out.endswith("planning has spent 4 requests\n")
+    assert several.code == 0
+    assert isinstance(json.loads(command("query", ENTITY, RATIOS_ENTITY, "--explain", "--json").out), list)

@@ -38,7 +38,7 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
             ["query", ENTITY, "--metric", "Revenue,Debt"],
             "--metric is repeated: --metric Revenue --metric Debt",
         ),
-        (["query"], "no entity is named"),
+        (["query"], "no entity is given"),
         (["query", ENTITY, "--csv", "--csv-raw"], "--csv and --csv-raw"),
         (["catalogue", ENTITY, "--csv", "--json"], "--json and --csv"),
         (["limits", "--base-url", "https://example.org/v1/"], "must not end in /v1"),
@@ -148,7 +148,7 @@ def test_an_extraction_without_entities_says_how_to_name_them(command: Command, 
     pytest.importorskip("pyarrow")
     result = command("extract", "--into", str(tmp_path / "out"))
     assert result.code == 2
-    assert result.line == "asyncfin: no entity is named: give entity ids, or a file of them as --ids FILE"
+    assert result.line == "asyncfin: no entity is given: give entity ids, or a file of them as --ids FILE"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such shell on Windows")
@@ -166,7 +166,7 @@ def test_a_closed_standard_input_is_refused_in_one_line(
     shell = ["sh", "-c", 'exec "$0" -m asyncfin "$@" <&-', sys.executable, *arguments]
     done = subprocess.run(shell, capture_output=True, text=True, env=environment(service))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith(f"asyncfin: {named} can't be read (Bad file descriptor): name a file")
+    assert done.stderr.startswith(f"asyncfin: {named} can't be read (Bad file descriptor): ")
 
 
 def test_standard_input_that_is_no_text_is_refused_as_a_file_of_it_is(service: Sandbox) -> None:
@@ -183,7 +183,7 @@ def test_standard_input_that_is_no_text_is_refused_as_a_file_of_it_is(service: S
     ("content", "said"),
     [
         (f"# all\n\n{ENTITY}\nO-1  # short\n", ", line 4: entity_id must be 'O-' followed by 32 characters"),
-        ("# none yet\n\n", " names no entity: name a file of entity ids, one a line"),
+        ("# none yet\n\n", " contains no entity ids (one per line)"),
     ],
 )
 def test_a_wrong_file_of_ids_is_named_with_its_wrong_line(
@@ -220,7 +220,7 @@ def test_a_missing_environment_variable_is_named(
             "--scope-group must be text in UTF-8",
         ),
         (("extract", ENTITY, "--into", "night", "--label", b"\xff"), "--label must be text in UTF-8"),
-        (("extract", b"\xff", "--into", "night"), "entity_id must be"),
+        (("extract", b"\xff", "--into", "night"), "is not an entity id"),
         (("extract", ENTITY, "--into", b"\xff"), "--into"),
     ],
 )

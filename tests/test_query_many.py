@@ -132,15 +132,15 @@ async def test_query_refuses_unknown_ids_although_it_shares_requests_with_query_
 
 async def test_one_entity_that_fails_is_an_answer() -> None:
     """A malformed id, an unknown entity and a failing one; all the others have panels."""
-    bad: list[Any] = ["apple", "O-1", "O-" + "f" * 32, None]
+    bad: list[Any] = ["", "..", "O-" + "f" * 32, None]
     fault = Status(status=500, operation="query", nth=3)
     async with session(faults=[fault], retry=Retry(attempts=1)) as (_, client):
         answers = {each.entity_id: each for each in await collected(client, [*bad, *ALL])}
     assert len(answers) == len(bad) + len(ALL)
     failed = {entity_id: type(each.error) for entity_id, each in answers.items() if each.error}
     assert failed == {
-        "apple": SelectionError,
-        "O-1": SelectionError,
+        "": SelectionError,
+        "..": SelectionError,
         None: SelectionError,
         bad[2]: NotFoundError,
         ALL[2]: ServerFailureError,

@@ -110,7 +110,10 @@ async def plan_several(
     plans = []
     for catalogue in each.found.values():
         of_one = evolve(question, source=catalogue, known_only=True)
-        plans.append(await client.whole_read(catalogue.entity_id, "plan").plan(of_one))
+        async for attempt in client.whole_read(catalogue.entity_id, "plan"):
+            async with attempt:
+                plan = await attempt.plan(of_one)
+        plans.append(plan)
     return plans, Answers(tuple(each.answers().values()), len(entities), each.ended)
 
 

@@ -95,8 +95,8 @@ def test_without_a_file_the_line_says_where_names_come_from(command: Command) ->
     ("content", "said"),
     [
         ("name,aliases\n", "does not have the columns id and name"),
-        (f"id,name\n{ENTITY},One\nO-1,Two\n", ", line 3: entity_id must be 'O-'"),
-        ("id,name\n,One\n", ", line 2: entity_id must be 'O-'"),
+        (f"id,name\n{ENTITY},One\n..,Two\n", ", line 3: entity_id must be an id"),
+        ("id,name\n,One\n", ", line 2: entity_id must be an id"),
     ],
 )
 def test_a_file_that_is_none_is_named_with_its_line(

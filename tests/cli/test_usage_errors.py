@@ -182,7 +182,7 @@ def test_standard_input_that_is_no_text_is_refused_as_a_file_of_it_is(service: S
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (f"# all\n\n{ENTITY}\nO-1  # short\n", ", line 4: entity_id must be 'O-' followed by 32 characters"),
+        (f"# all\n\n{ENTITY}\n..  # a folder\n", ", line 4: entity_id must be an id"),
         ("# none yet\n\n", " contains no entity ids (one per line)"),
     ],
 )

@@ -184,3 +184,13 @@ async def test_a_panel_cut_in_two_says_what_a_half_does_not_have() -> None:
     whole = await company("Apple", {2024: 5, 2025: 6}, (2024, 2025))
     halves = [whole.during("FY2024"), whole.during(FiscalRange(2025, 2025))]
     assert "Apple (FY2025), Apple (FY2024)" in printed(halves)
+
+
+async def test_a_value_that_was_cut_away_gives_no_row() -> None:
+    """The other panel has the year; this one had it, before it was cut."""
+    whole = await company("Apple", {2024: 5, 2025: 6}, (2024, 2025))
+    other = await company("NVIDIA", {2024: 7}, (2024,))
+    nothing = evolve(whole.during("FY2025"), grid=evolve(whole._grid, periods=(FY[2023],)))
+    table = printed([nothing, other])
+    assert "Apple   " not in table
+    assert "1 series without a value left out" in table

@@ -6,32 +6,45 @@ duration. A series with values of two durations is shown for each of them.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import TypeAlias
 
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
 from asyncfin.model.words import counted
 from asyncfin.table import notes
+from asyncfin.table.block import Axis
 from asyncfin.table.grid import Grid
 
+# Of each panel and axis, the positions of the periods that are looked for.
+Wanted: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
 
-@frozen(eq=False)
+
+@define(eq=False)
 class Row:
-    """A series of one of the panels."""
+    """A series of one of the panels.
+
+    Attributes:
+        axis: the periods of the page that the series is from; None if the service left it out.
+        positions: where on this axis it has values, cut away or not.
+    """
 
     grid: Grid
     series: CatalogueSeries
+    axis: Axis | None = None
+    positions: Sequence[int] = ()
+    _values: dict[Period, Value] | None = field(default=None, init=False)
 
     @property
     def label(self) -> str:
         return self.series.label.strip() or self.series.metric_id
 
-    def observed(self) -> set[Period]:
-        """Return the periods in which the series has a value."""
-        indices, _ = self.grid.observations(self.series.series_id)
-        return {self.grid.periods[index] for index in indices}
+    def has(self, wanted: Wanted) -> bool:
+        """Return whether the series has a value at one of the wanted periods."""
+        # The first such position ends the search: of 170,000 values few are examined.
+        return self.axis is not None and not wanted[self.grid][self.axis].isdisjoint(self.positions)
 
     def values(self) -> dict[Period, Value]:
         """Return the values by period.
@@ -39,13 +52,42 @@ class Row:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        found = zip(self.grid.periods, self.grid.values(self.series.series_id), strict=True)
-        return {period: value for period, value in found if value is not None}
+        if self._values is None:
+            found = zip(self.grid.periods, self.grid.values(self.series.series_id), strict=True)
+            self._values = {period: value for period, value in found if value is not None}
+        return self._values
 
 
 def rows_of(grids: Iterable[Grid]) -> list[Row]:
     """Return the series of several panels, panel by panel."""
     return [Row(grid, series) for grid in grids for series in grid.series]
+
+
+def _observed_rows(grid: Grid) -> Iterator[Row]:
+    """Yield the series of a panel with the positions of their values."""
+    stored = {
+        block.series_ids[row]: (block.axis, block.positions[block.starts[row] : block.starts[row + 1]])
+        for block, rows in grid.rows()
+        for row in rows
+    }
+    for series in grid.series:
+        yield Row(grid, series, *stored.get(series.series_id, ()))
+
+
+def _wanted(rows: Iterable[Row], periods: Iterable[Period]) -> Wanted:
+    """Return where the axes of some series have these periods, as far as their panel has them."""
+    axes: dict[Grid, set[Axis]] = {}
+    for row in rows:
+        if row.axis is not None:
+            axes.setdefault(row.grid, set()).add(row.axis)
+    wanted = {}
+    for grid, of_grid in axes.items():
+        both = set(periods).intersection(grid.periods)
+        wanted[grid] = {
+            axis: frozenset(at for at, period in enumerate(axis.periods) if period in both)
+            for axis in of_grid
+        }
+    return wanted
 
 
 @frozen
@@ -143,9 +185,11 @@ class Section:
         Args:
             empty: keep those series.
         """
-        periods = self.periods[max(0, len(self.periods) - count) :]
-        rows = self.rows if empty else (row for row in self.rows if not row.observed().isdisjoint(periods))
-        return Section(periods, tuple(rows))
+        if count >= len(self.periods):
+            return self
+        periods = self.periods[len(self.periods) - count :]
+        wanted = _wanted(self.rows, periods)
+        return Section(periods, self.rows if empty else tuple(row for row in self.rows if row.has(wanted)))
 
 
 @frozen
@@ -257,25 +301,21 @@ def excerpt(grids: Iterable[Grid], *, empty: bool = False) -> Excerpt:
         empty: show series and periods without any value too, the series in every section.
     """
     grids = tuple(grids)
-    # From the numbers, which are at hand: finding out what has a value decodes nothing.
-    rows = rows_of(grids)
-    observed = [row.observed() for row in rows]
-    periods = sorted(set(chain.from_iterable(grid.periods for grid in grids)))
-    used = {period.duration_months for period in (periods if empty else chain.from_iterable(observed))}
-    sections = tuple(
-        Section(
-            tuple(period for period in periods if period.duration_months == duration),
-            tuple(
-                row
-                for row, found in zip(rows, observed, strict=True)
-                if empty or any(period.duration_months == duration for period in found)
-            ),
-        )
-        for duration in sorted(used, key=_rank)
-    )
-    unused = sum(period.duration_months not in used for period in periods)
-    shown = tuple(section for section in sections if section.rows)
-    return Excerpt(shown, len(rows), len(periods), grids, unused)
+    # From the numbers, which are decoded: finding out what has a value decodes nothing.
+    rows = [row for grid in grids for row in _observed_rows(grid)]
+    by_duration: dict[int, list[Period]] = {}
+    for period in sorted(set(chain.from_iterable(grid.periods for grid in grids))):
+        by_duration.setdefault(period.duration_months, []).append(period)
+    sections = []
+    for duration in sorted(by_duration, key=_rank):
+        wanted = _wanted(rows, by_duration[duration])
+        shown = tuple(rows) if empty else tuple(row for row in rows if row.has(wanted))
+        if shown:
+            sections.append(Section(tuple(by_duration[duration]), shown))
+    periods = sum(map(len, by_duration.values()))
+    # Without series there are no sections, and no duration is called unused for that.
+    used = sum(len(section.periods) for section in sections) if rows or not empty else periods
+    return Excerpt(tuple(sections), len(rows), periods, grids, periods - used)
 
 
 def _rank(duration: int) -> tuple[int, int]:

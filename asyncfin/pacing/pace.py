@@ -144,7 +144,9 @@ class Tuning:
     half: float = 0.7  # then the rate is what got through, but keeps this much: one interval may be short
     top: float = 1.1  # and the failed rate is at most this above it, so that the climb is short
     gaps: float = 1 / 8  # the mean gap is over about 8 refusals
-    doublings: int = 5  # how often the wait doubles while the first request after each pause is refused
+    hope: float = 1.05  # then each refusal raises the rate: a client that gets nothing can't learn otherwise
+    starved: int = 50  # how many do, so that a day without service does not leave an absurd rate
+    doublings: int = 4  # how often the wait doubles while the first request after each pause is refused
     longest_wait: float = 60.0  # and to how many seconds: an outage that ends is noticed within a minute
     slowest: float = 0.35  # requests per service wait that can't be too fast: the service itself asks for one
 
@@ -184,7 +186,8 @@ class AdaptiveRate:
     part of the same event. In turn:
 
     1. The first request after a pause was refused: nothing was sent at the rate, so it says nothing about it.
-       The next pause is twice as long. (The service is out, or another user has taken the place.)
+       The next pause is twice as long, and if that recurs, the rate rises a little. (The service is out, or
+       another user has taken the place.)
     2. The slow start: back to what got through.
     3. Few, irregular and below the rate that failed: refusals that do not depend on the rate. It is kept.
     4. Regular: a limit. The rate becomes what got through over the time and the wait that it took.
@@ -273,7 +276,8 @@ class AdaptiveRate:
         resumed_at, self._resumed_at = self._resumed_at, None
         if resumed_at is not None and sent_at <= resumed_at + 1e-6:
             self._in_a_row += 1
-            self.rate *= tuning.little
+            if self._in_a_row <= tuning.starved:
+                self.rate *= tuning.little if self._in_a_row == 1 else tuning.hope
             doubled = retry_after * 2.0 ** min(self._in_a_row, tuning.doublings)
             return max(retry_after, min(doubled, tuning.longest_wait))
         self._in_a_row = 0

@@ -50,32 +50,48 @@ class RedisServer:
 
 
 class RedisLine:
-    """Clients of a server whose responses take no virtual time, however long they take; it can be cut.
+    """The commands of all Redis clients in a test: the server's response takes no virtual time.
 
     Attributes:
+        url: the server's.
         cut: whether commands get no response.
+        blocked: for how many seconds the event loop is blocked during each command.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         from redis.asyncio import Redis
 
-        line = self
+        self.url, self.cut, self.blocked = url, False, 0.0
+        execute = Redis.execute_command
 
-        class Client(Redis):
-            async def execute_command(self, *args: Any, **options: Any) -> Any:
-                loop = asyncio.get_running_loop()
-                if line.cut:
-                    await loop.create_future()
-                if not isinstance(loop, VirtualTimeLoop):
-                    return await super().execute_command(*args, **options)
-                loop.threads += 1
-                try:
-                    return await super().execute_command(*args, **options)
-                finally:
-                    loop.threads -= 1
+        async def execute_command(client: Any, *args: Any, **options: Any) -> Any:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualTimeLoop)
+            if self.cut:
+                await loop.create_future()
+            if self.blocked:
+                loop.now += self.blocked
+                await asyncio.sleep(0.01)
+            loop.threads += 1
+            try:
+                return await execute(client, *args, **options)
+            finally:
+                loop.threads -= 1
 
-        self.cut = False
-        self.client = Client.from_url(url)
+        monkeypatch.setattr(Redis, "execute_command", execute_command)
+
+    def bucket(self, account: str, **settings: Any) -> Any:
+        """Return a bucket on the server whose clock is the loop's."""
+        from asyncfin import RedisBucket
+
+        return RedisBucket(self.url, account=account, microseconds=microseconds, **settings)
+
+
+def file_bucket(path: str | Path, *settings: Any, **more: Any) -> Any:
+    """Return a bucket whose clocks are the loop's."""
+    from asyncfin import FileBucket
+
+    return FileBucket(path, *settings, **{"clock": wall_clock, "monotonic": loop_time, **more})
 
 
 def microseconds() -> int:
@@ -153,6 +169,8 @@ def grants_of_processes(
 
     The first ones make their buckets by `others`, as far as there are any.
     """
+    import redis.asyncio  # noqa: F401  here, and not in each child
+
     context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(len(workers)), context.Queue()
     makes = [*others, *[make] * (len(workers) - len(others))]
@@ -162,7 +180,7 @@ def grants_of_processes(
     ]
     for each in processes:
         each.start()
-    found = sorted(results.get(timeout=seconds + 30) for _ in processes)
+    found = sorted(results.get(timeout=seconds + 120) for _ in processes)
     for each in processes:
         each.join()
     return [grants for _, grants in found]

@@ -155,13 +155,15 @@ def state_before(store: RedisStore) -> bytes:
 
 @pytest.mark.virtual
 @pytest.mark.timeout(600)
-async def test_the_server_s_script_equals_the_ledger_in_random_sequences(server: RedisServer) -> None:
+async def test_the_server_s_script_equals_the_ledger_in_random_sequences(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bookings, grants, levels, pauses, days, budgets and measures agree after each operation."""
-    line = RedisLine(server.url)
-    clients = RedisClients(line.client)
+    RedisLine(server.url, monkeypatch)
+    clients = RedisClients(server.url)
     for number in range(SEQUENCES):
         sequence = Sequence(number, clients)
         await sequence.store._reachable()  # the parameters, before the first operation
         for step in range(STEPS):
             await sequence.step(step)
-    await line.client.aclose()
+    await clients.aclose()

@@ -316,7 +316,7 @@ class FileStore(Store):
         if len(block) >= _HEAD.size:
             magic, checksum, length = _HEAD.unpack(block[: _HEAD.size])
             state = block[_HEAD.size :][:length]
-            if magic == _MAGIC and len(state) == length and zlib.crc32(state) == checksum:
+            if magic == _MAGIC and state and len(state) == length and zlib.crc32(state) == checksum:
                 return Ledger.load(state)
         begin = block[: len(_MAGIC)]
         # Damage leaves most of a bucket's first bytes, or zeros: anything else is other data.

@@ -88,12 +88,13 @@ local seen_version, seen_date = tonumber(ARGV[8]), tonumber(ARGV[9])
 local seen_spent, seen_exhausted, seen_generation = tonumber(ARGV[10]), number(ARGV[11]), number(ARGV[12])
 if epoch == nil then
   given_rate, given_burst, given_budget = number(ARGV[5]), number(ARGV[6]), number(ARGV[7])
-  rate, burst, epoch, generation = given_rate, given_burst, now, now
+  rate, burst, epoch = given_rate, given_burst, now
+  generation = math.max(now, (seen_generation or 0) + 1)
 end
 -- The server has lost its state since, or has an older one. A new generation begins: it inherits the most
 -- that any process saw spent in the one before, and its own spending is added to that.
 if seen_generation == generation and version < seen_version then
-  generation, inherited = now, spent
+  generation, inherited = math.max(now, generation + 1), spent
 end
 if seen_generation and seen_generation ~= generation then
   if seen_date > date then date, began, spent, inherited = seen_date, 0, 0, 0 end

@@ -1,0 +1,226 @@
+"""Buckets shared by real processes: shares, budgets, forks, and processes that are stopped or killed.
+
+Time is real here, so the bounds are those that hold on a busy machine too.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncfin
+from asyncfin import AllowanceExhaustedError, FileBucket, RedisBucket
+from tests.shared_buckets import RedisServer, excess, grants_of_processes, make_bucket, redis_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture(params=["file", "redis"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
+    """Return what makes buckets that share one state."""
+    if request.param == "file":
+        return partial(make_bucket, "file", str(tmp_path / "bucket"))
+    url = request.getfixturevalue("server").url
+    return partial(RedisBucket, url, account=str(tmp_path))
+
+
+HOLDER = """
+import asyncio, sys
+from asyncfin import AllowanceExhaustedError, FileBucket, RedisBucket
+
+async def main():
+    kind, place, account, rate = sys.argv[1:]
+    settings = {"rate": float(rate), "burst": 2}
+    file = kind == "file"
+    bucket = FileBucket(place, **settings) if file else RedisBucket(place, account=account, **settings)
+    await bucket.acquire()
+    print("ready", flush=True)
+    await asyncio.gather(*(without_end(bucket) for _ in range(8)))
+
+async def without_end(bucket):
+    while True:
+        try:
+            print(await bucket.acquire(), flush=True)
+        except AllowanceExhaustedError:
+            await asyncio.sleep(0.01)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("workers", [[1, 4, 8, 16]])
+def test_processes_keep_one_pace_and_have_equal_shares(make: Callable[..., Any], workers: list[int]) -> None:
+    """Never more than burst, rate and two over all; those that are always busy get the same."""
+    grants = grants_of_processes(partial(make, rate=100, burst=5), workers, 1.5)
+    together = [at for each in grants for at in each]
+    assert excess(together, 100, 5) <= 2
+    shares = [len(each) for each in grants]
+    assert sum(shares) ** 2 / (len(shares) * sum(each**2 for each in shares)) >= 0.9
+
+
+def test_a_budget_over_processes_is_spent_exactly(make: Callable[..., Any]) -> None:
+    """Four of them, sixty in all."""
+    grants = grants_of_processes(partial(make, rate=500, burst=5, daily_budget=60), [1] * 4, 0.8)
+    assert sum(map(len, grants)) == 60
+
+
+def test_a_bucket_made_before_a_fork_is_opened_anew_in_the_child(make: Callable[..., Any]) -> None:
+    """Parent and child share the state, and no descriptor or connection."""
+    bucket = make(rate=1000, burst=10, daily_budget=3)
+    asyncio.run(bucket.acquire())
+    if not (child := os.fork()):
+        try:
+            asyncio.run(bucket.acquire())
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    asyncio.run(bucket.acquire())
+    with pytest.raises(AllowanceExhaustedError):
+        asyncio.run(bucket.acquire())
+
+
+def test_parent_and_child_of_a_fork_spend_one_budget_at_the_same_time(make: Callable[..., Any]) -> None:
+    """Parent and child of a fork share one budget, and no lock or connection."""
+    # Paced, so that neither can spend it all before the other has begun.
+    bucket = make(rate=2000, burst=1, daily_budget=800)
+    asyncio.run(bucket.acquire())
+    (reader, writer), (ready, go) = os.pipe(), os.pipe()
+    if not (child := os.fork()):
+        try:
+            os.write(go, b"!")
+            os.write(writer, str(asyncio.run(_spend(bucket))).encode())
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    os.read(ready, 1)
+    mine = asyncio.run(_spend(bucket))
+    _, status = os.waitpid(child, 0)
+    theirs = int(os.read(reader, 99))
+    for end in (reader, writer, ready, go):
+        os.close(end)
+    assert status == 0
+    assert min(mine, theirs) > 10, "both were at it"
+    assert 1 + mine + theirs == 800
+
+
+async def _spend(bucket: Any) -> int:
+    """Acquire until the day's budget is spent, and return how often."""
+    count = 0
+    with suppress(AllowanceExhaustedError):
+        while True:
+            await bucket.acquire()
+            count += 1
+    return count
+
+
+@asynccontextmanager
+async def holders(
+    kind: str, place: str, account: str, rate: float, count: int = 1
+) -> AsyncIterator[list[asyncio.subprocess.Process]]:
+    """Give processes that acquire without end, each of which has been granted once, and end them."""
+    arguments = (sys.executable, "-c", HOLDER, kind, place, account, str(rate))
+    started = [await asyncio.create_subprocess_exec(*arguments, stdout=subprocess.PIPE) for _ in range(count)]
+    try:
+        for each in started:
+            assert each.stdout is not None
+            await each.stdout.readline()
+        yield started
+    finally:
+        for each in started:
+            if each.returncode is None:
+                each.kill()
+        await asyncio.gather(*(each.wait() for each in started))
+
+
+async def granted(stopped: list[asyncio.subprocess.Process]) -> list[float]:
+    """End the processes, and return when they were granted."""
+    for each in stopped:
+        each.kill()
+    outs = [(await each.communicate())[0] for each in stopped]
+    return [float(line) for out in outs for line in out.splitlines()]
+
+
+def placed(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, Any]:
+    """Return where the state of a kind is, and what makes buckets there."""
+    if kind == "file":
+        return str(tmp_path / "bucket"), partial(FileBucket, tmp_path / "bucket")
+    url = request.getfixturevalue("server").url
+    return url, partial(RedisBucket, url, account=str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["file", "redis"])
+async def test_a_process_that_is_stopped_with_a_booking_holds_up_nobody(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The moment of a stopped process is lost and the others go on; continued, it books again."""
+    place, make = placed(kind, tmp_path, request)
+    loop = asyncio.get_running_loop()
+    async with (
+        holders(kind, place, str(tmp_path), 40, 2) as others,
+        aclosing(make(rate=40, burst=2)) as bucket,
+    ):
+        grants = [await bucket.acquire() for _ in range(4)]
+        for each in others:
+            each.send_signal(signal.SIGSTOP)
+        stopped_at = loop.time()
+        async with asyncio.timeout(20):
+            alone = [await bucket.acquire() for _ in range(24)]
+        # What the two had booked is lost, and little more.
+        assert alone[-1] - stopped_at < 10
+        for each in others:
+            each.send_signal(signal.SIGCONT)
+        grants += alone + [await bucket.acquire() for _ in range(8)]
+        theirs = await granted(others)
+        assert not [at for at in theirs if stopped_at + 0.05 < at < alone[-1]]
+        assert [at for at in theirs if at > alone[-1]], "they went on"
+        assert excess([*grants, *theirs], 40, 2) <= 2
+
+
+@pytest.mark.parametrize("kind", ["file", "redis"])
+async def test_a_process_killed_at_any_time_holds_up_nobody(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Three are killed in their work; the state stays whole and the pace holds."""
+    place, make = placed(kind, tmp_path, request)
+    chance, grants = random.Random(7), list[float]()
+    async with (
+        holders(kind, place, str(tmp_path), 50, 3) as others,
+        aclosing(make(rate=50, burst=2)) as bucket,
+    ):
+        for each in others:
+            await asyncio.sleep(chance.uniform(0, 0.1))
+            each.kill()
+            async with asyncio.timeout(20):
+                grants += [await bucket.acquire() for _ in range(3)]
+    assert len(grants) == 9
+    assert excess(grants, 50, 2) <= 2
+
+
+def test_moves_to_a_new_loop_once_the_old_one_is_closed(make: Callable[..., Any]) -> None:
+    """The state is not the loop's."""
+    bucket = make(rate=1000, burst=5)
+    for _ in range(2):
+        asyncio.run(bucket.acquire())
+    assert bucket.stats().granted == 2
+
+
+def test_importing_needs_no_redis() -> None:
+    """The package is imported when a RedisBucket is made."""
+    code = "import sys, asyncfin; asyncfin.FileBucket; asyncfin.RedisBucket; sys.exit('redis' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert {"Bucket", "FileBucket", "RedisBucket"} <= set(asyncfin.__all__)

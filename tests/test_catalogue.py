@@ -5,6 +5,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import duckdb
+import pandas
+import polars
+import pyarrow
 import pytest
 from attrs import evolve
 from hypothesis import given, strategies as st
@@ -482,7 +486,7 @@ def test_nothing_of_the_service_is_taken_for_html() -> None:
     assert "<script" not in html
     assert "<b>" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
-    assert html.count("<tr>") == 2
+    assert html.count("<tr>") == 4
 
 
 def test_a_catalogue_can_be_a_key() -> None:
@@ -501,3 +505,81 @@ def test_a_search_finds_the_series_in_whose_texts_every_word_occurs() -> None:
     assert [each.metric_id for each in sold.search("income s")] == ["Revenue", "Shares"]
     assert sold.search("sales shares") == ()
     assert sold.search(" ") == sold.series
+
+
+def test_a_search_finds_the_aliases_of_scopes() -> None:
+    """What a company calls a segment is often not its name in the catalogue."""
+    aliased = evolve(
+        EXAMPLE,
+        scope_groups=(
+            ScopeGroup(
+                "segment", "Segment", "", (Scope("cloud", "Cloud", "", "part", ("AWS", "Web Services")),)
+            ),
+        ),
+    )
+    assert aliased.search("web services revenue") == (REVENUE_CLOUD, REVENUE_BOTH)
+
+
+def test_a_series_is_shown_in_a_line() -> None:
+    """Search results are lists of them."""
+    assert repr(REVENUE_BOTH) == (
+        "<CatalogueSeries s3: Label of Revenue (Revenue), segment=cloud|region=emea, income>"
+    )
+    assert "no scopes" in repr(replace(CASH, scopes=()))
+
+
+ROWS = [
+    ("s1", "Revenue", "company=total", "income", "quarterly"),
+    ("s2", "Revenue", "segment=cloud", "income", "quarterly"),
+    ("s3", "Revenue", "segment=cloud|region=emea", "income", "quarterly"),
+    ("s4", "Cash", "company=total", "annual", "annual"),
+    ("s5", "GrossMargin", "company=total", "annual", "annual"),
+]
+COLUMNS = [
+    *("series_id", "metric_id", "label", "scopes", "reporting_group_id", "basis", "cadence"),
+    *("period_meaning", "number_format", "description"),
+]
+
+
+def test_a_catalogue_is_a_table_of_its_series() -> None:
+    """The columns are those of `asyncfin catalogue --csv`, all of them texts."""
+    names = ["series_id", "metric_id", "scopes", "reporting_group_id", "cadence"]
+    table = EXAMPLE.to_arrow()
+    assert table.column_names == COLUMNS
+    assert {str(each.type) for each in table.schema} == {"string"}
+    assert [tuple(row.values()) for row in table.select(names).to_pylist()] == ROWS
+    some = EXAMPLE.to_arrow(Select("Revenue", basis="segment"))
+    assert some["series_id"].to_pylist() == ["s2", "s3"]
+    assert EXAMPLE.to_pandas(Select("Cash")).to_dict("records")[0]["scopes"] == "company=total"
+    assert list(EXAMPLE.to_pandas().columns) == COLUMNS
+    assert EXAMPLE.to_polars().rows() == [tuple(row.values()) for row in table.to_pylist()]
+    with pytest.raises(SelectionError, match="close: Revenue"):
+        EXAMPLE.to_pandas(Select("Revenu"))
+
+
+def test_an_empty_catalogue_is_a_table_without_rows() -> None:
+    """The columns are the same."""
+    assert catalogue().to_arrow().schema == EXAMPLE.to_arrow().schema
+    assert len(catalogue().to_pandas()) == 0
+
+
+def test_other_libraries_read_a_catalogue_as_its_table() -> None:
+    """By Arrow's C stream; pandas.DataFrame, which would make one column of objects, says what to write."""
+    assert polars.DataFrame(EXAMPLE).rows() == EXAMPLE.to_polars().rows()
+    listed = EXAMPLE
+    found = duckdb.sql("select metric_id from listed where cadence = 'annual' order by series_id").fetchall()
+    assert found == [("Cash",), ("GrossMargin",)]
+    assert pyarrow.table(listed) == EXAMPLE.to_arrow()
+    with pytest.raises(TypeError, match=r"write catalogue\.to_pandas\(\)"):
+        pandas.DataFrame(EXAMPLE)
+
+
+def test_a_notebook_shows_metrics_and_groups() -> None:
+    """Each metric with its label, and how many paths and series it has; a long list is cut and says so."""
+    html = EXAMPLE._repr_html_()
+    for text in ("Revenue", "Label of Revenue", "GrossMargin", "GROSS margin", "income", "quarterly"):
+        assert f">{text}<" in html
+    many = catalogue(*(series(number, f"m{number}", "g", TOTAL) for number in range(201)))
+    assert ">m199<" in many._repr_html_()
+    assert ">m200<" not in many._repr_html_()
+    assert "1 more metric: catalogue.search(text), catalogue.to_pandas()" in many._repr_html_()

@@ -8,6 +8,7 @@ from asyncfin.cli.options import AsJson, Selection, Service, choose_one
 from asyncfin.cli.output import print_csv, print_json, print_table, screen
 from asyncfin.cli.session import connected
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.frame import COLUMNS
 from asyncfin.model.scope import format_path
 from asyncfin.model.words import counted
 from asyncfin.table.text import columns
@@ -81,26 +82,10 @@ async def catalogue(
     if json:
         print_json(shown)
     elif csv or csv_raw:
-        _print_csv(shown, raw=csv_raw)
+        # One row a series: a spreadsheet filters by the columns that the options are named after.
+        print_csv(COLUMNS, list(shown.rows()), raw=csv_raw)
     else:
         print_catalogue(shown, len(whole), descriptions, screen())
-
-
-def _print_csv(shown: Catalogue, *, raw: bool) -> None:
-    heads = (
-        *("series_id", "metric_id", "label", "scopes", "reporting_group_id", "basis", "cadence"),
-        *("period_meaning", "number_format", "description"),
-    )
-    # One row a series: a spreadsheet filters by the columns that the options are named after.
-    rows = [
-        (
-            *(each.series_id, each.metric_id, each.label, format_path(each.scopes), each.reporting_group_id),
-            *(each.basis, group.cadence, each.period_meaning, each.number_format, each.description),
-        )
-        for group in shown.groups
-        for each in group.series
-    ]
-    print_csv(heads, rows, raw=raw)
 
 
 def print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Console) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property, partial
-from itertools import combinations
+from itertools import combinations, islice
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,8 +17,9 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model import suggest
 from asyncfin.model.deviation import Deviation
+from asyncfin.model.frame import Tabular
 from asyncfin.model.period import Exact, Period, PeriodSelection, Resolved, describe, existing, resolve
-from asyncfin.model.scope import ScopePath, format_path
+from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.model.select import Select, Wanted, check_select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted, listed, spanned
@@ -29,6 +30,8 @@ Fits: TypeAlias = Callable[[CatalogueSeries], object]
 
 # How often near matches are looked for in one message: that is slow.
 _EXPLAINED = 3
+# How many metrics a notebook shows.
+_SHOWN_METRICS = 200
 # Of how many values a message says that there are no others.
 _FEW = 12
 
@@ -145,11 +148,11 @@ class CataloguePage(Dataset):
 
 # Not slotted, for the cached properties (see `Series`); a pickle holds the fields, and nothing cached.
 @frozen(repr=False, slots=False, getstate_setstate=True)
-class Catalogue(Dataset):
-    """The whole catalogue of one publication (spec 2.3): a `Dataset` with all that a query can ask for.
+class Catalogue(Dataset, Tabular):
+    """The whole catalogue of one publication (spec 2.3): a `Dataset` with all that a query can select.
 
     Iterating gives its series, in the service's order; ``len`` counts them; ``catalogue[series_id]``
-    is one of them.
+    is one of them. polars and DuckDB read it as the table of `to_arrow`.
 
     Attributes:
         periods: the fiscal periods found anywhere in the dataset, oldest first. None of them is
@@ -201,16 +204,16 @@ class Catalogue(Dataset):
         return {group.reporting_group_id: group for group in self.groups}
 
     @cached_property
-    def _scope_names(self) -> dict[tuple[str, str], str]:
+    def _scopes(self) -> dict[ScopeRef, Scope]:
         return {
-            (group.scope_group_id, scope.scope_id): scope.name
+            ScopeRef(group.scope_group_id, scope.scope_id): scope
             for group in self.scope_groups
             for scope in group.scopes
         }
 
     def scope_names(self, path: ScopePath) -> tuple[str, ...]:
         """Return the names of the scopes on a path, in order; the id of an unlisted scope."""
-        return tuple(self._scope_names.get((ref.scope_group_id, ref.scope_id), ref.scope_id) for ref in path)
+        return tuple(self._scopes[ref].name if ref in self._scopes else ref.scope_id for ref in path)
 
     def __len__(self) -> int:
         return len(self.series)
@@ -230,18 +233,29 @@ class Catalogue(Dataset):
         """Return the series in whose texts every word of `text` occurs, in catalogue order.
 
         The texts of a series are its label, description, metric id, series id and reporting group id, and
-        the names of its scopes. Case does not matter, and a part of a word is enough. Without words, all
-        series are returned. No request.
+        the names and aliases of its scopes. Case does not matter, and a part of a word is enough. Without
+        words, all series are returned. No request.
         """
         words = set(text.casefold().split())
         found = []
         for series in self.series:
             ids = series.series_id, series.metric_id, series.reporting_group_id
-            texts = [series.label, series.description, *ids, *self.scope_names(series.scopes)]
+            aliases = [
+                alias for ref in series.scopes if ref in self._scopes for alias in self._scopes[ref].aliases
+            ]
+            texts = [series.label, series.description, *ids, *self.scope_names(series.scopes), *aliases]
             searched = "\n".join(texts).casefold()
             if all(word in searched for word in words):
                 found.append(series)
         return tuple(found)
+
+    def rows(self, select: Select | None = None) -> Iterator[tuple[str, ...]]:
+        for each in self.series if select is None else self.select(select):
+            yield (
+                *(each.series_id, each.metric_id, each.label, format_path(each.scopes)),
+                *(each.reporting_group_id, each.basis, self.by_group[each.reporting_group_id].cadence),
+                *(each.period_meaning, each.number_format, each.description),
+            )
 
     def select(self, select: Select) -> tuple[CatalogueSeries, ...]:
         """Return the series that a Select means here, in catalogue order; none only of an empty catalogue.
@@ -504,12 +518,23 @@ class Catalogue(Dataset):
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
-        heads = ("group", "name", "basis", "cadence", "series")
-        rows = [
+        groups = [
             (group.reporting_group_id, group.name, group.basis, group.cadence, f"{len(group.series):,}")
             for group in self.groups
         ]
-        return document(str(self).split("\n")[:4], [Table(heads, rows, names=4)])
+        metrics = [
+            (metric, series[0].label, str(len({each.scopes for each in series})), f"{len(series):,}")
+            for metric, series in islice(self.by_metric.items(), _SHOWN_METRICS)
+        ]
+        more = len(self.by_metric) - len(metrics)
+        notes = (
+            [f"{counted(more, 'more metric')}: catalogue.search(text), catalogue.to_pandas()"] if more else []
+        )
+        tables = [
+            Table(("metric", "label", "scope paths", "series"), metrics, names=2),
+            Table(("group", "name", "basis", "cadence", "series"), groups, names=4),
+        ]
+        return document(str(self).split("\n")[:4], tables, notes)
 
 
 def _grouped(series: Iterable[CatalogueSeries], key: Callable[[CatalogueSeries], K]) -> Grouped[K]:

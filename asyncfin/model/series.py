@@ -10,7 +10,7 @@ from msgspec import Struct
 from asyncfin.checks import short_repr
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.period import Period, period_hint
-from asyncfin.model.scope import ScopePath, ScopeRef
+from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.model.value import Value
 from asyncfin.model.words import counted, spanned
 
@@ -39,6 +39,13 @@ class CatalogueSeries(Struct, frozen=True, gc=False):
     scopes: tuple[ScopeRef, ...]
     number_format: str
     period_meaning: str
+
+    def __repr__(self) -> str:
+        path = format_path(self.scopes)
+        return printable(
+            f"<CatalogueSeries {self.series_id}: {self.label} ({self.metric_id}), {path or 'no scopes'},"
+            f" {self.reporting_group_id}>"
+        )
 
 
 # Not slotted: attrs' slots and cached_property together make `help()` fail on Python 3.13.

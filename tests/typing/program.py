@@ -255,6 +255,12 @@ async def reads(client: Client) -> None:
     assert_type(catalogue.scope_groups[0].scopes, tuple[Scope, ...])
     assert_type(catalogue.select(Select()), tuple[CatalogueSeries, ...])
     assert_type(catalogue["a"], CatalogueSeries)
+    assert_type(catalogue.missing(Select("a")), Mapping[str, tuple[str, ...]])
+    print(catalogue.to_arrow(Select("a")).num_rows)
+    print(catalogue.to_pandas().columns)
+    print(catalogue.to_polars().columns)
+    assert_type(Annual(last=2).resolve(catalogue), Exact)
+    assert_type(FiscalRange().resolve([catalogue, catalogue]), Exact)
     query = Query(["Revenue"], ["segment=cloud"], Trailing(12))
     async for found in client.query_pages(ENTITY, query, prefetch=True):
         assert_type(found, QueryPage)

@@ -13,7 +13,7 @@ from attrs import evolve
 from asyncfin import checks
 from asyncfin.client import Client
 from asyncfin.clock import utc_now
-from asyncfin.errors import ArgumentError
+from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.history import History, begin, find_feed
@@ -38,7 +38,7 @@ def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     """Return distinct entity ids, in their order.
 
     Raises:
-        SelectionError: one is not an entity id.
+        SelectionError: one is not an entity id, or two differ only in case.
         ArgumentError: no id is given.
     """
     if isinstance(entity_ids, str):
@@ -52,7 +52,16 @@ def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
         check_entity_id(each)
     if not ids:
         raise ArgumentError("entity_ids must name at least one entity")
-    return tuple(dict.fromkeys(ids))
+    distinct = tuple(dict.fromkeys(ids))
+    written: dict[str, str] = {}
+    for each in distinct:
+        # Many file systems would give both the same file.
+        if (other := written.setdefault(each.casefold(), each)) != each:
+            raise SelectionError(
+                f"entity_ids {other!r} and {each!r} differ only in case: leave out one of them, or extract it"
+                " to another folder"
+            )
+    return distinct
 
 
 async def checked_place(to: str | os.PathLike[str]) -> Folder | Prefix:

@@ -1,22 +1,23 @@
-"""The lock of a prefix: an object that is only written under conditions, and says that a run is at work."""
+"""The lock of a prefix: an object that is only written under conditions, and renewed while a run lasts."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 from uuid import uuid4
 
 from asyncfin.errors import ArgumentError, ManifestMismatchError
-from asyncfin.extraction.prefix import NoConditionsError, Objects, Prefix
+from asyncfin.extraction.prefix import Content, NoConditionsError, Objects, Prefix, waits
 from asyncfin.model.words import lasting
 from asyncfin.tasks import cancel_and_wait, wait_for_all
 
 _log = logging.getLogger("asyncfin")
 
-# The lock is renewed each minute, and taken over when nobody has renewed it for five, by the monotonic clock
-# of the run that waits: clocks are not compared.
+# The lock is renewed each minute, and taken over if it was not renewed for five, by the monotonic clock of
+# the run that waits: clocks are not compared.
 RENEW_SECONDS = 60.0
 STALE_SECONDS = 300.0
 # Seconds between two looks at a lock that is waited for.
@@ -24,7 +25,7 @@ _LOOK_SECONDS = 5.0
 
 
 class PrefixLock:
-    """Keeps other runs away from a prefix, from `take` to `release`."""
+    """Excludes other runs from a prefix, from `take` to `release`."""
 
     def __init__(self, objects: Objects, prefix: Prefix) -> None:
         self._objects, self._prefix = objects, prefix
@@ -43,20 +44,21 @@ class PrefixLock:
             Whether it is taken; not if `stop` has ended the wait for it.
 
         Raises:
-            ManifestMismatchError: another run is at work.
+            ManifestMismatchError: another run is using the prefix.
             ArgumentError: the store has no conditional writes.
+            OSError: the store fails.
         """
-        if not await self._put("create"):
+        if not await self._claim(None):
             if not await self._take_over(stop):
                 return False
         elif await self._put("create"):
-            # The second one must fail: this store says nothing of conditions, and keeps none.
+            # The second one must fail: this store ignores conditions without a word.
             raise self._unconditional()
         self._renewing = asyncio.ensure_future(self._renew())
         return True
 
     def check(self) -> None:
-        """Find out whether the lock is still this run's.
+        """Verify that the lock is still this run's.
 
         Raises:
             ManifestMismatchError: another run has taken it over, or may have: it was not renewed in time.
@@ -74,15 +76,38 @@ class PrefixLock:
 
     async def release(self) -> None:
         """Delete the lock, unless another run has taken it over. One that can't be deleted becomes stale."""
-        # In a task of its own, which ends properly however often the run is cancelled.
+        # A separate task, which ends properly however often the run is cancelled.
         await wait_for_all([asyncio.ensure_future(self._release())])
 
     async def _release(self) -> None:
         if self._renewing is not None:
             await cancel_and_wait([self._renewing])
         with suppress(OSError):
-            if self._tag is not None and not self._lost and await self._is_ours():
+            if self._tag is not None and not self._lost and self._wrote(await self._current()):
                 await self._objects.delete(self._prefix.lock)
+
+    async def _claim(self, tag: str | None) -> bool:
+        """Write the lock if there is none, or if its tag is the given one; return whether it is held.
+
+        Raises:
+            OSError: the store fails, or refuses the write although its condition holds.
+        """
+        for seconds in waits():
+            sent = self._time()
+            if await self._put("create" if tag is None else {"e_tag": tag}):
+                return True
+            # A refusal proves nothing: an earlier attempt of this write may have reached the store, or the
+            # store may be busy. Only the object shows whose lock it is.
+            current = await self._current()
+            if self._wrote(current):
+                self._tag = tag = current.tag
+                if current.content == self._body:
+                    self._renewed = sent
+                    return True
+            elif (current and current.tag) != tag:
+                return False
+            await asyncio.sleep(seconds)
+        raise OSError(errno.EIO, "the store refuses to write the lock", str(self._prefix))
 
     async def _put(self, condition: Literal["create"] | dict[str, Any]) -> bool:
         """Write the lock under a condition, and return whether that held."""
@@ -104,57 +129,45 @@ class PrefixLock:
 
     async def _take_over(self, stop: asyncio.Event) -> bool:
         """Wait until the lock is stale, or gone, and take it; return False if `stop` is set before."""
-        # A lock that is renewed has another tag each time. One that keeps its tag for five minutes is
-        # nobody's: the run that replaces just that tag has taken it over, and all others fail.
-        seen, since = await self._current_tag(), self._time()
+        # A lock that is renewed has another tag each time. One that keeps its tag for five minutes is stale:
+        # the run that replaces that very tag has taken it over, and all others fail.
+        found, since = await self._current(), self._time()
         _log.warning(
             "waiting for the lock of %s, at most %s: its run is at work, or was killed",
             self._prefix,
             lasting(STALE_SECONDS),
         )
-        while seen is not None and self._time() - since < STALE_SECONDS:
+        while found is not None and self._time() - since < STALE_SECONDS:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(_LOOK_SECONDS, STALE_SECONDS / 10)):
                     await stop.wait()
             if stop.is_set():
                 return False
-            if (tag := await self._current_tag()) not in (seen, None):
+            current = await self._current()
+            if current is not None and current.tag != found.tag:
                 raise self._at_work()
-            # Released while we waited: to be taken as one that was never there.
-            if tag is None:
-                seen = None
-        if not await self._put("create" if seen is None else {"e_tag": seen}):
+            found = current  # None: released during the wait, so it is taken like one that never was
+        if not await self._claim(None if found is None else found.tag):
             raise self._at_work()
         return True
 
     async def _renew(self) -> None:
         while not self._lost:
             await asyncio.sleep(RENEW_SECONDS)
-            # While the store is away nobody else can take the lock either; `check` says when it is stale.
+            # While the store is away, no other run can take the lock; `check` raises when it is stale.
             with suppress(OSError):
-                # A 409, or a write that the store has got twice, leaves open whose it is.
-                self._lost = not (await self._put({"e_tag": self._tag}) or await self._is_ours())
+                self._lost = not await self._claim(self._tag)
 
-    async def _is_ours(self) -> bool:
-        """Return whether the lock is this run's, and if so remember its tag."""
-        asked = self._time()
+    async def _current(self) -> Content | None:
+        """Return the lock as it is in the store; None if there is none."""
         try:
-            found = await self._objects.head(self._prefix.lock)
-            content = await self._objects.read(self._prefix.lock, 0, found.size)
-        except FileNotFoundError:
-            return False
-        if not content.startswith(self._owner.encode()):
-            return False
-        self._tag = found.tag
-        if content == self._body:  # the last write has got there
-            self._renewed = asked
-        return True
-
-    async def _current_tag(self) -> str | None:
-        try:
-            return (await self._objects.head(self._prefix.lock)).tag
+            return await self._objects.get(self._prefix.lock)
         except FileNotFoundError:
             return None
+
+    def _wrote(self, found: Content | None) -> TypeGuard[Content]:
+        """Return whether this run has written a lock."""
+        return found is not None and found.content.startswith(self._owner.encode())
 
     def _at_work(self) -> ManifestMismatchError:
         return ManifestMismatchError(f"another run is at work on {self._prefix}: let it end, or stop it")

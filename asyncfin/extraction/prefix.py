@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import random
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
-from typing import IO, Any, Literal
+from functools import partial
+from typing import IO, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from attrs import frozen
@@ -16,6 +20,7 @@ from attrs import frozen
 from asyncfin.errors import ArgumentError, bounded
 from asyncfin.extraction.folder import file_name
 from asyncfin.optional import library
+from asyncfin.tasks import wait_for_all
 
 SCHEMES = ("s3", "gs", "az")
 # The store's own client retries, over a minute: a busy bucket must not fail an entity that cost requests.
@@ -24,6 +29,10 @@ RETRY = {
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=5), "base": 2},
 }
+
+# Attempts of a request that the store refuses for a condition that the request does not have.
+_ATTEMPTS = 12
+T = TypeVar("T")
 
 
 @frozen
@@ -70,12 +79,26 @@ class Prefix:
 
 @frozen
 class Head:
-    """What the store says of an object. `tag` is another one after each change."""
+    """The metadata of an object."""
 
     key: str
     size: int
-    tag: str | None
     attributes: Mapping[str, str]
+
+
+@frozen
+class Content:
+    """An object, and its tag, which is another one after each change."""
+
+    content: bytes
+    tag: str | None
+
+
+def waits() -> Iterator[float]:
+    """Yield the seconds to wait after each refused attempt: growing, jittered, for half a minute in all."""
+    for attempt in range(_ATTEMPTS):
+        longest: float = min(0.1 * 2**attempt, 5.0)
+        yield random.uniform(longest / 2, longest)  # noqa: S311  a wait needs no secret
 
 
 class NoConditionsError(Exception):
@@ -108,27 +131,48 @@ class Objects:
 
     async def keys(self) -> list[str]:
         """Return the keys below the prefix."""
-        with self._named_failures():
+
+        async def listed() -> list[str]:
             found = self._obstore.list(self._store, f"{self._prefix.prefix}/")
             return [each["path"] async for chunk in found for each in chunk]
 
+        return await self._retried(listed)
+
     async def head(self, key: str) -> Head:
-        """Return what the store says of an object."""
-        with self._named_failures():
+        """Return the metadata of an object."""
+
+        async def read() -> Head:
             found = await self._obstore.get_async(self._store, key, options={"head": True})
-        return Head(key, found.meta["size"], found.meta["e_tag"], found.attributes)
+            return Head(key, found.meta["size"], found.attributes)
+
+        return await self._retried(read)
+
+    async def get(self, key: str) -> Content:
+        """Return an object with its tag, which is another one after each change."""
+
+        async def read() -> Content:
+            found = await self._obstore.get_async(self._store, key)
+            return Content(bytes(await found.bytes_async()), found.meta["e_tag"])
+
+        return await self._retried(read)
 
     async def read(self, key: str, start: int, end: int) -> bytes:
         """Return a part of an object."""
-        with self._named_failures():
+
+        async def read() -> bytes:
             return bytes(await self._obstore.get_range_async(self._store, key, start=start, end=end))
+
+        return await self._retried(read)
 
     async def put(self, key: str, content: bytes, attributes: Mapping[str, str]) -> None:
         """Write an object in one request, so that there is never a part of one."""
-        with self._named_failures():
+
+        async def write() -> None:
             await self._obstore.put_async(
                 self._store, key, content, attributes=dict(attributes), use_multipart=False
             )
+
+        await self._retried(write)
 
     async def put_if(
         self, key: str, content: bytes, condition: Literal["create"] | dict[str, Any]
@@ -136,62 +180,112 @@ class Objects:
         """Write an object if there is none, or if its tag is the given ``{"e_tag": tag}``.
 
         Returns:
-            Its tag now; None where the condition does not hold.
+            Its tag now; None if the condition does not hold, or if that is not certain: an attempt whose
+            response was lost may have reached the store.
 
         Raises:
             NoConditionsError: the store has none.
         """
+
+        async def write() -> str | None:
+            written = await self._obstore.put_async(
+                self._store, key, content, mode=condition, use_multipart=False
+            )
+            tag: str | None = written["e_tag"]
+            return tag
+
         try:
-            with self._named_failures():
-                written = await self._obstore.put_async(
-                    self._store, key, content, mode=condition, use_multipart=False
-                )
-        except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
-            return None
+            return await self._finished(write)
         except (self._errors.NotSupportedError, NotImplementedError):
             raise NoConditionsError from None
-        tag: str | None = written["e_tag"]
-        return tag
+        except (FileNotFoundError, self._errors.BaseError) as error:
+            # obstore does not repeat such a write: it may have reached the store.
+            if "error sending request" not in str(error):
+                self._final_failure(error)
+            return None
 
     async def delete(self, key: str) -> None:
-        """Delete an object."""
-        with self._named_failures():
+        """Delete an object, if it exists."""
+
+        async def delete() -> None:
             await self._obstore.delete_async(self._store, key)
+
+        with suppress(FileNotFoundError):  # a repeated attempt finds what the first has done
+            await self._retried(delete)
+
+    async def _retried(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what a call without a condition returns; repeat it if it is refused for one (409, 412).
+
+        Raises:
+            OSError: it fails.
+        """
+        for seconds in waits():
+            try:
+                return await self._finished(call)
+            except (FileNotFoundError, self._errors.BaseError) as error:
+                failure = self._final_failure(error)
+            await asyncio.sleep(seconds)
+        raise failure
+
+    def _retried_here(self, call: Callable[[], T]) -> T:
+        """The same in a thread."""
+        for seconds in waits():
+            try:
+                return call()
+            except (FileNotFoundError, self._errors.BaseError) as error:
+                failure = self._final_failure(error)
+            time.sleep(seconds)
+        raise failure
+
+    def _final_failure(self, error: Exception) -> OSError:
+        """Return the failure that an error means, if repeating the call may help.
+
+        Raises:
+            OSError: it does not help.
+        """
+        failure = self._meant(error)
+        refused = isinstance(error, (self._errors.AlreadyExistsError, self._errors.PreconditionError))
+        # obstore has no class for these, and repeats neither: refusals of listings, and cut responses.
+        if refused or re.search(r"status code: (409|412|429) |response body", str(error)):
+            return failure
+        raise failure from None
+
+    async def _finished(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what a call returns; if this is cancelled, wait for its end first.
+
+        A response that obstore delivers to a loop that has ended aborts the process.
+        """
+        task = asyncio.ensure_future(call())
+        await wait_for_all([task])
+        return task.result()
 
     # The same for threads and programs without an event loop; these calls block.
 
     def keys_in(self, folder: str) -> list[str]:
         """Return the keys that begin with a folder."""
-        with self._named_failures():
+
+        def listed() -> list[str]:
             return [each["path"] for chunk in self._obstore.list(self._store, folder) for each in chunk]
+
+        return self._retried_here(listed)
 
     def open(self, key: str) -> Any:
         """Return an object as a file that is read in ranges."""
-        with self._named_failures():
-            return self._obstore.open_reader(self._store, key)
+        return self._retried_here(partial(self._obstore.open_reader, self._store, key))
 
     def upload(self, key: str, content: IO[bytes]) -> None:
         """Write an object, which appears when it is complete."""
-        with self._named_failures():
+
+        def write() -> None:
+            content.seek(0)
             self._obstore.put(self._store, key, content)
+
+        self._retried_here(write)
 
     def remove(self, key: str) -> None:
         """Delete an object, if it exists."""
-        with suppress(FileNotFoundError), self._named_failures():
-            self._obstore.delete(self._store, key)
-
-    @contextmanager
-    def _named_failures(self) -> Iterator[None]:
-        errors = self._errors
-        try:
-            yield
-        except (errors.AlreadyExistsError, errors.PreconditionError, errors.NotSupportedError):
-            raise
-        except (FileNotFoundError, errors.BaseError) as error:
-            failure = self._meant(error)
-        else:
-            return
-        raise failure
+        with suppress(FileNotFoundError):
+            self._retried_here(partial(self._obstore.delete, self._store, key))
 
     def _meant(self, error: Exception) -> OSError:
         text, place = str(error), str(self._prefix)

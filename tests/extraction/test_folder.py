@@ -114,3 +114,12 @@ def test_long_ids_that_begin_alike_have_names_of_their_own() -> None:
     """A long name is cut, so what tells it apart is a hash of the whole id."""
     folder, alike = Folder.at("night"), "O-" + "\u682a" * 31
     assert folder.file(f"{alike}\u682a") != folder.file(f"{alike}\u682b")
+
+
+async def test_ids_that_differ_only_in_case_are_refused(
+    sandbox: Sandbox, client: Client, tmp_path: Path
+) -> None:
+    """Many file systems would give them one file; in different runs they may be in different folders."""
+    with pytest.raises(SelectionError, match=f"'{IDS[0]}' and '{IDS[0].upper()}' differ only in case"):
+        await extract(client, [*IDS, IDS[0].upper()], Select(), Annual(), to=tmp_path / "night")
+    assert (sandbox.log, names(tmp_path)) == ([], [])

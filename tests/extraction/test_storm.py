@@ -1,0 +1,117 @@
+"""An object store that refuses requests, loses responses, or resets connections."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import obstore
+import pytest
+
+from asyncfin import Annual, Client, ManifestMismatchError, Select, extract
+from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import FIRST, IDS, annual, wait_for
+from tests.extraction.s3 import BUCKET, S3, served
+from tests.storm import FailingProxy, failing, storm
+
+TO = f"s3://{BUCKET}/night"
+
+
+@pytest.fixture
+def s3() -> Iterator[S3]:
+    with served() as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(s3: S3) -> Iterator[FailingProxy]:
+    with failing(s3) as running:
+        yield running
+
+
+def fail(proxy: FailingProxy, method: str, path: str, *ways: Any) -> None:
+    """Fail the first requests of a method whose path contains a text."""
+    left = list(ways)
+
+    def choose(sent: str, to: str) -> Any:
+        return left.pop(0) if left and sent == method and path in to else None
+
+    proxy.choose = choose  # type: ignore[method-assign]
+
+
+async def test_a_store_that_fails_half_of_its_requests_ends_in_equal_rows_or_one_error() -> None:
+    """In every way: refusals, resets, and lost and cut responses; `python -m tests.storm` has ten runs."""
+    failed, errors = await storm(1, 3, entities=3)
+    assert failed
+    assert len(errors) <= 1
+
+
+@pytest.mark.parametrize("status", [409, 412])
+async def test_a_write_without_a_condition_is_repeated_if_it_is_refused_for_one(
+    s3: S3, proxy: FailingProxy, client: Client, status: int
+) -> None:
+    """Each object is written in the end, and no entity is read twice."""
+    fail(proxy, "PUT", IDS[0], status, status)
+    report = await extract(client, IDS, Select(), Annual(), to=TO)
+    assert proxy.failed == {status: 2}
+    assert [each.requests for each in report.done] == [3] * len(IDS)
+    assert s3.rows("night") == annual(*FIRST)
+
+
+async def test_a_write_that_is_always_refused_is_one_error_that_names_the_prefix(
+    s3: S3, proxy: FailingProxy, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An OSError after half a minute, which is shortened here; the next run continues."""
+    monkeypatch.setattr("asyncfin.extraction.prefix._ATTEMPTS", 3)
+    fail(proxy, "PUT", ".parquet", *[409] * 100)
+    with pytest.raises(OSError, match=r"409 Conflict.*s3://figures/night"):
+        await extract(client, IDS, Select(), Annual(), to=TO)
+    proxy.choose = lambda *_: None  # type: ignore[method-assign]
+    await extract(client, IDS, Select(), Annual(), to=TO)
+    assert s3.rows("night") == annual(*FIRST)
+
+
+@pytest.mark.parametrize("ways", [("lost",), (409,), (412, "reset"), ("lost", "lost", 503)], ids=str)
+async def test_a_lock_whose_response_is_lost_is_held(
+    s3: S3, proxy: FailingProxy, client: Client, caplog: pytest.LogCaptureFixture, ways: Any
+) -> None:
+    """The object has this run's name, so the run does not wait five minutes for itself."""
+    fail(proxy, "PUT", "lock", *ways)
+    async with asyncio.timeout(60):
+        await extract(client, IDS, Select(), Annual(), to=TO)
+    assert "waiting for the lock" not in caplog.text
+    assert s3.rows("night") == annual(*FIRST)
+    assert "night.journal/lock" not in s3.names()
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 100_000])
+async def test_an_object_that_is_not_an_extraction_s_file_is_named(
+    s3: S3, client: Client, sandbox: Sandbox, content: bytes
+) -> None:
+    """Also an empty one; no request is spent."""
+    obstore.put(s3.store, f"night/{IDS[0]}.parquet", content)
+    with pytest.raises(ManifestMismatchError, match=rf"night/{IDS[0]}\.parquet is not an extraction's file"):
+        await extract(client, IDS, Select(), Annual(), to=TO)
+    assert sandbox.log == []
+
+
+async def test_no_call_of_the_store_is_pending_when_a_run_has_ended(
+    proxy: FailingProxy, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response for a loop that has ended would abort the process."""
+    fail(proxy, "PUT", ".parquet", *["slow"] * 6)
+    pending: list[asyncio.Future[Any]] = []
+    for name in ("put_async", "get_async", "delete_async", "get_range_async"):
+        call = getattr(obstore, name)
+
+        async def watched(*args: Any, call: Any = call, **options: Any) -> Any:
+            pending.append(asyncio.ensure_future(call(*args, **options)))
+            return await asyncio.shield(pending[-1])
+
+        monkeypatch.setattr(obstore, name, watched)
+    running = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=TO))
+    await wait_for(lambda: proxy.failed["slow"])
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert pending
+    assert all(each.done() for each in pending)

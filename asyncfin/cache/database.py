@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -28,6 +28,7 @@ from asyncfin.model.catalogue import publication_id
 
 # Whose, and of which entity, publication and value version; "catalogue" in place of a version.
 PartKey: TypeAlias = tuple[bytes, str, str, str]
+FileId: TypeAlias = tuple[int, int]
 
 _BUSY_SECONDS = 10.0
 # Eight writers let the write-ahead log grow to 265 MiB where it is truncated by nobody.
@@ -39,6 +40,8 @@ _RECORD_SECONDS = 90 * 86_400
 # What is evicted to: a put that evicts makes room for several.
 _EVICTED_TO = 0.9
 
+# A file of another format is deleted after so long; its release may still be in use.
+_OTHER_FORMAT_SECONDS = 7 * 86_400
 _serials = count()  # a version is one of a connection, and another connection counts from its own beginning
 
 _SCHEMA = """
@@ -55,27 +58,55 @@ CREATE INDEX IF NOT EXISTS part_of ON part (account, entity, publication, kind);
 CREATE INDEX IF NOT EXISTS part_used ON part (used, bytes, series);
 """
 
+_RECORD_OF = "SELECT checksum, body FROM record WHERE account = ? AND entity = ?"
+_PUT_RECORD = "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?)"
+_OLD_RECORDS = """
+DELETE FROM record WHERE changed < ? AND NOT EXISTS
+    (SELECT 1 FROM part WHERE part.account = record.account AND part.entity = record.entity)
+"""
+_PARTS_OF = """
+SELECT id, CAST(used AS INTEGER) FROM part WHERE account = ? AND entity = ? AND publication = ? AND kind = ?
+"""
+_BODY = "SELECT checksum, body FROM part WHERE id = ?"
+_PUT_PART = "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# Superseded publications first, then the least recently used.
+_EVICTION = """
+SELECT id, bytes FROM part LEFT JOIN record USING (account, entity) WHERE id != ?
+    ORDER BY (record.body IS NOT NULL AND record.publication IS NOT part.publication) DESC, used, id
+"""
+# From the index alone, so that no body is read.
+_HELD = "SELECT coalesce(sum(series), 0), coalesce(sum(bytes), 0) FROM part"
+
 
 class Database:
-    """A connection, and the lock that says that this process has the file open."""
+    """A connection, and the lock by which other processes see that this one has the file open.
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
+    Args:
+        damaged: the file in which damage was found; it is replaced if no other process has it open.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int, *, damaged: FileId | None = None) -> None:
         folders.prepare(folder)
-        self._path = folder / f"publications-{FORMAT}.sqlite"
+        self._path = path_in(folder)
         self._max_bytes = max_bytes
         self._puts = 0
         self._serial = next(_serials)
         self.broken = 0
-        self._lock = folders.open_private(folder / f"publications-{FORMAT}.lock")
+        self._lock = folders.open_private(self._path.with_suffix(".lock"))
         try:
             folders.take_lock(self._lock, exclusive=False, seconds=_BUSY_SECONDS)
+            if damaged is not None and file_id(self._path) == damaged:
+                self._delete_file()
             try:
                 self._connection = self._opened()
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 if not is_damage(error):
                     raise
                 self._delete_file()
                 self._connection = self._opened()
+            with suppress(OSError):
+                folders.delete_databases(folder, keep=self._path.name, unmodified_for=_OTHER_FORMAT_SECONDS)
+                self._max_bytes = max(0, max_bytes - folders.bytes_of_other_databases(self._path))
         except BaseException:
             os.close(self._lock)
             raise
@@ -106,8 +137,13 @@ class Database:
             connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
-            for table in ("record", "part"):  # tables of that name may be somebody else's
-                connection.execute(f"SELECT checksum FROM {table} LIMIT 1")  # noqa: S608  a fixed name
+            # Damage to the schema is found only by the statements that use what is damaged. EXPLAIN compiles
+            # a statement without writing.
+            for statement in (_RECORD_OF, _PUT_RECORD, _OLD_RECORDS, _PARTS_OF, _BODY, _PUT_PART, _EVICTION):
+                connection.execute(f"EXPLAIN {statement}", (None,) * statement.count("?")).fetchall()
+            for statement in (_RECORD_OF, _PARTS_OF):
+                connection.execute(statement, (b"",) * statement.count("?")).fetchall()
+            connection.execute(_HELD).fetchall()
         except BaseException:
             connection.close()
             raise
@@ -122,10 +158,7 @@ class Database:
             BlockingIOError: another process has it open.
         """
         folders.take_lock(self._lock, exclusive=True)
-        # With its log: SQLite would apply the old one's to the new file.
-        for suffix in ("", "-wal", "-shm"):
-            with suppress(FileNotFoundError):
-                os.unlink(f"{self._path}{suffix}")
+        folders.delete_database(self._path)
         self.broken += 1
         folders.take_lock(self._lock, exclusive=False)
 
@@ -141,9 +174,7 @@ class Database:
 
     def record(self, account: bytes, entity_id: str) -> Stored:
         version = self.version()  # before the row: a change in between is then seen the next time
-        row = self._connection.execute(
-            "SELECT checksum, body FROM record WHERE account = ? AND entity = ?", (account, entity_id)
-        ).fetchone()
+        row = self._connection.execute(_RECORD_OF, (account, entity_id)).fetchone()
         if row is None:
             return Stored(EntityRecord(), version)
         stored, body = row
@@ -165,7 +196,7 @@ class Database:
                 latest = max(moment for moment in moments if moment is not None)
                 row = (account, entity_id, current and publication_id(current.dataset_id))
                 self._connection.execute(
-                    "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?)",
+                    _PUT_RECORD,
                     (*row, int(latest.timestamp()), checksum(account, entity_id, body), body),
                 )
             return Stored(record, known.version)
@@ -178,18 +209,14 @@ class Database:
         )
         return [entity_id for (entity_id,) in rows]
 
-    def bodies(self, key: PartKey, known: Iterable[int], now: datetime) -> dict[int, bytes]:
+    def bodies(self, key: PartKey, known: Iterable[Hashable], now: datetime) -> dict[Hashable, bytes]:
         """Return the parts under a key that are not known, by id. Damaged ones are deleted."""
-        rows = self._connection.execute(
-            "SELECT id, CAST(used AS INTEGER) FROM part"
-            " WHERE account = ? AND entity = ? AND publication = ? AND kind = ?",
-            key,
-        ).fetchall()
+        rows = self._connection.execute(_PARTS_OF, key).fetchall()
         known = set(known)
         found = {}
         for part in [part for part, _ in rows if part not in known]:
-            row = self._connection.execute("SELECT checksum, body FROM part WHERE id = ?", (part,)).fetchone()
-            if row is None:  # evicted by another process meanwhile
+            row = self._connection.execute(_BODY, (part,)).fetchone()
+            if row is None:  # evicted by another process since then
                 continue
             stored, body = row
             # SQLite gives a spoilt blob as whatever type its spoilt header names.
@@ -204,7 +231,7 @@ class Database:
                 self._connection.executemany("UPDATE part SET used = ? WHERE id = ?", old)
         return found
 
-    def drop(self, part: int) -> None:
+    def drop(self, part: Hashable) -> None:
         """Delete a damaged part."""
         self.broken += 1
         self._connection.execute("DELETE FROM part WHERE id = ?", (part,))
@@ -217,14 +244,13 @@ class Database:
         now: datetime,
         *,
         alone: bool = False,
-    ) -> int | None:
-        """Store a part, in place of others under its key where it is to be `alone`, and return its id.
+    ) -> int:
+        """Store a part, in place of others under its key if it is `alone`, and return its id.
 
-        None where it is larger than the cache.
+        0 if it is larger than the cache: it would evict all others, and then itself.
         """
-        # It would push out all else, and then itself.
         if len(body) > self._max_bytes:
-            return None
+            return 0
         # Never used twice, even after the file was replaced: processes know the parts they have read by id.
         part = secrets.randbits(63)
         row = (part, *key, series, len(body), int(now.timestamp()), checksum(*key, body), body)
@@ -233,7 +259,7 @@ class Database:
                 self._connection.execute(
                     "DELETE FROM part WHERE account = ? AND entity = ? AND publication = ? AND kind = ?", key
                 )
-            self._connection.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._connection.execute(_PUT_PART, row)
             self._evict(part, now)
         self._puts += 1
         if self._puts % _PUTS_PER_CHECKPOINT == 0:
@@ -248,11 +274,7 @@ class Database:
         total = self._connection.execute("SELECT sum(bytes) FROM part").fetchone()[0]
         if total <= self._max_bytes:
             return
-        ordered = self._connection.execute(
-            "SELECT id, bytes FROM part LEFT JOIN record USING (account, entity) WHERE id != ? ORDER BY"
-            " (record.body IS NOT NULL AND record.publication IS NOT part.publication) DESC, used, id",
-            (newest,),
-        ).fetchall()
+        ordered = self._connection.execute(_EVICTION, (newest,)).fetchall()
         evicted = []
         for part, size in ordered:
             if total <= self._max_bytes * _EVICTED_TO:
@@ -260,11 +282,7 @@ class Database:
             evicted.append((part,))
             total -= size
         self._connection.executemany("DELETE FROM part WHERE id = ?", evicted)
-        deleted = self._connection.execute(
-            "DELETE FROM record WHERE changed < ? AND NOT EXISTS (SELECT 1 FROM part"
-            " WHERE part.account = record.account AND part.entity = record.entity)",
-            (int(now.timestamp()) - _RECORD_SECONDS,),
-        )
+        deleted = self._connection.execute(_OLD_RECORDS, (int(now.timestamp()) - _RECORD_SECONDS,))
         if deleted.rowcount:  # a connection's own changes leave its data_version as it is
             self._serial = next(_serials)
 
@@ -291,14 +309,6 @@ class Database:
                 self._connection.execute("VACUUM")
                 self._truncate_log()
 
-    def held(self) -> tuple[int, int]:
-        """Return the number of series, and the bytes."""
-        # Both from the index, so that no body is read.
-        series, size = self._connection.execute(
-            "SELECT coalesce(sum(series), 0), coalesce(sum(bytes), 0) FROM part"
-        ).fetchone()
-        return series, size
-
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         # At once the writer: a transaction that becomes one later fails where another was quicker.
@@ -312,8 +322,43 @@ class Database:
             raise
 
 
-def is_damage(error: sqlite3.Error) -> bool:
-    """Return whether an error says that the file is damaged, or is another database."""
+def path_in(folder: Path) -> Path:
+    """Return the path of the database in a folder."""
+    return folder / f"publications-{FORMAT}.sqlite"
+
+
+def file_id(path: Path) -> FileId | None:
+    """Return what identifies the file at a path; None: there is none."""
+    with suppress(OSError):
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
+    return None
+
+
+def held(folder: Path) -> tuple[int, int]:
+    """Return the number of series in a folder's database, and their bytes, without changing it."""
+    path = path_in(folder)
+    if file_id(path) is None:
+        return 0, 0
+    folders.prepare(folder)
+    with (
+        folders.closing_descriptor(folders.open_private(path.with_suffix(".lock"))) as descriptor,
+        suppress(sqlite3.Error, UnicodeDecodeError, OSError),
+    ):
+        folders.take_lock(descriptor, exclusive=False, seconds=_BUSY_SECONDS)
+        uri = f"{path.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS)) as connection:
+            series, size = connection.execute(_HELD).fetchone()
+            return int(series), int(size)
+    return 0, 0
+
+
+def is_damage(error: Exception) -> bool:
+    """Return whether an error shows that the file is damaged, or is another database."""
+    if isinstance(error, UnicodeDecodeError):  # as in a name of the schema
+        return True
+    if not isinstance(error, sqlite3.Error):
+        return False
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     # SQLITE_ERROR: tables or columns are not those of the schema. IOERR_SHORT_READ: the file is cut off.
     damaged = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)

@@ -8,7 +8,6 @@ caller's thread. What was read from the file stays in memory too.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 import sqlite3
@@ -26,19 +25,15 @@ from zlib import crc32
 
 from asyncfin import checks
 from asyncfin.cache import folder as folders
-from asyncfin.cache.codec import FORMAT
-from asyncfin.cache.database import Database, is_damage
-from asyncfin.cache.memory import Memory, MiB
+from asyncfin.cache.base import MiB, ProcessCache, check_entity_id_or_none
+from asyncfin.cache.database import Database, FileId, file_id, held, is_damage, path_in
 from asyncfin.cache.record import Rule
 from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.cache.tiered import Stored, TieredPartition
 from asyncfin.clock import utc_now
-from asyncfin.errors import ArgumentError, printable
+from asyncfin.errors import ArgumentError
 from asyncfin.model.catalogue import Dataset
-from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.token import TokenSource
-
-_log = logging.getLogger("asyncfin.cache")
 
 # What was read from the file, or put into it, is kept decoded up to this much.
 _MEMORY_BYTES = 64 * MiB
@@ -48,7 +43,7 @@ _CLAIM_POLL_SECONDS = 0.02
 T = TypeVar("T")
 
 
-class FileCache:
+class FileCache(ProcessCache[TieredPartition]):
     """Keeps publications in a folder that the processes of a machine share.
 
     The folder belongs to this user alone (mode 0700, files 0600). It contains which entities were read, but
@@ -81,12 +76,8 @@ class FileCache:
         self._folder = _checked_folder(folder)
         self._account = checks.text().optional()("account", account)
         self._max_bytes = checks.positive_int("max_bytes", max_bytes)
-        self._clock = checks.plain_callable("clock", clock)
+        super().__init__(min(_MEMORY_BYTES, max_bytes), clock)
         self._secret = secrets.token_bytes(32)
-        self._partitions: dict[bytes, TieredPartition] = {}
-        self._memory = Memory(min(_MEMORY_BYTES, max_bytes))
-        self._hits = self._misses = self._broken = 0
-        self._warned = False
         self._pid = os.getpid()
         self._thread: ThreadPoolExecutor | None = None
         self._open = _Open()
@@ -110,7 +101,7 @@ class FileCache:
         digest = blake2b(partition_key(base_url, "", whose), key=self._secret).digest()
         if digest not in self._partitions:
             self._partitions[digest] = TieredPartition(
-                digest, self._memory, self._rows(base_url, whose), self._count, self._clock
+                digest, self._memory, self._rows(base_url, whose), self.count, self._clock
             )
         return self._partitions[digest]
 
@@ -157,43 +148,50 @@ class FileCache:
         return _FileRows(self, _Derivation(lambda _: key))
 
     def stats(self) -> CacheStats:
-        """Return what the cache holds, for all accounts and processes, and what it has done in this one.
+        """Return what the cache contains, for all accounts and processes, and what this process has done.
 
-        Reads the file, about a millisecond.
+        Reads the file, about a millisecond; `inspect` does so without blocking the event loop.
 
         Raises:
             ArgumentError: the folder is not one that may be used.
         """
-        series = size = 0
-        if (self._folder / f"publications-{FORMAT}.sqlite").is_file():
-            with suppress(sqlite3.Error, OSError):
-                database = Database(self._folder, self._max_bytes)
-                try:
-                    series, size = database.held()
-                finally:
-                    database.close()
-        return CacheStats(series, size, self._hits, self._misses, self._broken)
+        return CacheStats(*held(self._folder), self._hits, self._misses, self._broken)
+
+    async def inspect(self) -> CacheStats:
+        """Return what the cache contains, for all accounts and processes, and what this process has done.
+
+        Raises:
+            ArgumentError: the folder is not one that may be used.
+        """
+        return await asyncio.to_thread(self.stats)
 
     async def clear(self, entity_id: str | None = None) -> None:
         """Delete what is kept of an entity, or everything, of all accounts.
+
+        Files of other formats are deleted with everything, unless another process has them open.
 
         Raises:
             SelectionError: the text cannot be an entity id.
             ArgumentError: the folder is not one that may be used.
             OSError: the file could not be written, and nothing was deleted.
         """
-        if entity_id is not None:
-            check_entity_id(entity_id)
+        check_entity_id_or_none(entity_id)
 
-        def clear(database: Database) -> bool:
+        def clear() -> bool:
             # In the same thread, after what reads: nothing that was read before comes back afterwards.
-            self._memory.clear(entity_id)
-            for partition in self._partitions.values():
-                partition.clear(entity_id)
-            database.clear(entity_id)
+            self._clear_memory(entity_id)
+            try:
+                self._open.database(self._folder, self._max_bytes).clear(entity_id)
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                if entity_id is not None or not is_damage(error):
+                    raise
+                self._open.close_damaged(self._folder)
+                self._open.database(self._folder, self._max_bytes)  # which replaces the damaged file
+            if entity_id is None:
+                folders.delete_databases(self._folder, keep=path_in(self._folder).name)
             return True
 
-        if not await self.run(clear, False):
+        if not await self._in_thread(clear, False):
             raise OSError(f"the cache in {self._folder} can't be written, and was not cleared")
 
     async def aclose(self) -> None:
@@ -210,7 +208,12 @@ class FileCache:
         Raises:
             ArgumentError: the folder is not one that may be used.
         """
-        if self._pid != os.getpid():  # a fork: what is open is the parent's, and its thread is not here
+        return await self._in_thread(
+            lambda: work(self._open.database(self._folder, self._max_bytes)), otherwise
+        )
+
+    async def _in_thread(self, work: Callable[[], T], otherwise: T) -> T:
+        if self._pid != os.getpid():  # after a fork, what is open is the parent's, and its thread is not here
             self._pid, self._thread = os.getpid(), None
             self._open.abandon()
         if self._thread is None:
@@ -222,43 +225,32 @@ class FileCache:
         # Here, and not in the thread, which costs ten times as long: it reads shared memory, not the disk.
         if self._open.is_open and self._open.lock.acquire(blocking=False):
             try:
-                return self._open.database(self._folder, self._max_bytes).version()
+                if self._open.is_open:
+                    return self._open.database(self._folder, self._max_bytes).version()
             except sqlite3.Error:
                 pass
             finally:
                 self._open.lock.release()
         return await self.run(lambda database: database.version(), None)
 
-    def _tried(self, work: Callable[[Database], T], otherwise: T) -> T:
+    def _tried(self, work: Callable[[], T], otherwise: T) -> T:
         try:
             with self._open.lock:
-                return work(self._open.database(self._folder, self._max_bytes))
+                return work()
         except ArgumentError:
             raise
         except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
-            if isinstance(error, sqlite3.Error) and is_damage(error):
-                self._open.close()  # opening it again finds out whether it can be replaced
+            if is_damage(error):
+                self._open.close_damaged(self._folder)
             self.failed(error)
             return otherwise
         finally:
             # Damage is found while reading, in the database's thread, and counted here.
             self._broken += self._open.take_broken()
 
-    def _count(self, hits: int, misses: int) -> None:
-        self._hits += hits
-        self._misses += misses
-
     def failed(self, error: Exception) -> None:
         """Count a fault, and log the first."""
-        self._broken += 1
-        if not self._warned:
-            self._warned = True
-            _log.warning(
-                "the cache in %s can't be used just now, and is passed over: %s: %s",
-                self._folder,
-                type(error).__name__,
-                printable(str(error)),
-            )
+        self._failed(self._folder, error, f": {error}")
 
 
 class _Open:
@@ -267,6 +259,7 @@ class _Open:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._database: Database | None = None
+        self._damaged: FileId | None = None
         # The cache may be used from several threads, or while it is being closed.
         self.lock = RLock()
 
@@ -276,7 +269,8 @@ class _Open:
 
     def database(self, folder: Path, max_bytes: int) -> Database:
         if self._database is None:
-            self._database = Database(folder, max_bytes)
+            self._database = Database(folder, max_bytes, damaged=self._damaged)
+            self._damaged = None
         return self._database
 
     def take_broken(self) -> int:
@@ -294,6 +288,12 @@ class _Open:
             if database is not None:
                 with suppress(sqlite3.Error):
                     database.close()
+
+    def close_damaged(self, folder: Path) -> None:
+        """Close the file in which damage was found, and have it replaced when it is opened again."""
+        if self._database is not None:
+            self._damaged = file_id(path_in(folder))
+        self.close()
 
     def abandon(self) -> None:
         """Leave the parent's database alone: even closing it here would give up locks of the parent."""
@@ -356,21 +356,21 @@ class _FileRows:
         return await self._cache.run(lambda database: database.entity_ids(self._account), nothing)
 
     async def bodies(
-        self, key: tuple[str, str, str], known: Collection[int], now: datetime
-    ) -> dict[int, bytes]:
-        nothing: dict[int, bytes] = {}
+        self, key: tuple[str, str, str], known: Collection[Hashable], now: datetime
+    ) -> dict[Hashable, bytes]:
+        nothing: dict[Hashable, bytes] = {}
         return await self._cache.run(
             lambda database: database.bodies((self._account, *key), known, now), nothing
         )
 
     async def put(
         self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
-    ) -> int | None:
+    ) -> Hashable | None:
         return await self._cache.run(
             lambda database: database.put((self._account, *key), body, series, now, alone=alone), None
         )
 
-    async def drop(self, key: tuple[str, str, str], part: int) -> None:
+    async def drop(self, key: tuple[str, str, str], part: Hashable) -> None:
         await self._cache.run(lambda database: database.drop(part), None)
 
     def failed(self, error: Exception) -> None:

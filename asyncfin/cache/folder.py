@@ -1,6 +1,6 @@
-"""The folder of a FileCache: whose it must be, the salt of its account keys, and the locks of processes.
+"""The folder of a FileCache: private to its user, with the salt of its account keys and the locks.
 
-Unix only: it stands on `flock` and on the owners and modes of files.
+Unix only: it needs `flock` and the owners and modes of files.
 """
 
 from __future__ import annotations
@@ -8,27 +8,27 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 
 from asyncfin import local
 from asyncfin.errors import ArgumentError
 from asyncfin.local import SUPPORTED as SUPPORTED
 
-# Entities share this many files for their claims, made when they are needed: a file an entity would never be
-# deleted. Two that share one wait for each other's requests, so there are many: of 8 entities asked for at
+# Entities share this many files for their claims, created when they are needed: a file per entity would never
+# be deleted. Two that share one wait for each other's requests, so there are many: of 8 entities asked for at
 # once, some two share one of 4,096 in 0.7 % of cases, and one of 64 in 36 %.
 _STRIPES = 4_096
 _SALT_BYTES = 32
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder if it is not there.
+    """Create the folder unless it exists.
 
     Raises:
-        ArgumentError: it is not a folder, or not this user's alone.
-        OSError: it can't be made.
+        ArgumentError: it is not a folder, or is not private to this user.
+        OSError: it can't be created.
     """
     try:
         local.make_private_folder(folder)
@@ -37,10 +37,10 @@ def prepare(folder: Path) -> None:
 
 
 def open_private(path: Path) -> int:
-    """Open a file of the folder for reading and writing, made if it is not there, and return its descriptor.
+    """Open a file of the folder for reading and writing, created if it is missing; return its descriptor.
 
     Raises:
-        ArgumentError: it is not a file, or not this user's alone.
+        ArgumentError: it is not a file, or is not private to this user.
         OSError: it can't be opened.
     """
     try:
@@ -49,8 +49,52 @@ def open_private(path: Path) -> int:
         raise ArgumentError(f"the cache's {path} {error}") from None
 
 
+def delete_databases(folder: Path, *, keep: str = "", unmodified_for: float = 0) -> None:
+    """Delete the databases of all formats that no process has open.
+
+    Args:
+        keep: the file name of the one that stays.
+        unmodified_for: the seconds for which a database must not have been modified.
+    """
+    for path in folder.glob("publications-*.sqlite"):
+        if path.name == keep:
+            continue
+        with (
+            suppress(OSError),
+            closing_descriptor(open_private(path.with_suffix(".lock"))) as descriptor,
+            lock(descriptor, exclusive=True),
+        ):
+            logs = (path, Path(f"{path}-wal"))
+            modified = max(each.stat().st_mtime for each in logs if each.exists())
+            if time() - modified >= unmodified_for:
+                delete_database(path)
+
+
+def delete_database(path: Path) -> None:
+    """Delete a database, whose lock is held exclusively."""
+    # With its log, which SQLite would apply to a new file of this name.
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            os.unlink(f"{path}{suffix}")
+
+
+def bytes_of_other_databases(path: Path) -> int:
+    """Return the size of the databases of other formats next to one."""
+    others = (each for each in path.parent.glob("publications-*.sqlite") if each != path)
+    return sum(each.stat().st_size for each in others)
+
+
+@contextmanager
+def closing_descriptor(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def salt(folder: Path) -> bytes:
-    """Return the salt of the folder's account keys; the first process makes it."""
+    """Return the salt of the folder's account keys; the first process creates it."""
     path = folder / "salt"
     for _ in range(3):
         descriptor = open_private(path)
@@ -58,7 +102,7 @@ def salt(folder: Path) -> bytes:
             with lock(descriptor, exclusive=True, seconds=10):
                 if len(known := os.read(descriptor, _SALT_BYTES)) == _SALT_BYTES:
                     return known
-                # New, or cut off: what was kept under the old one is not found any more, and evicted.
+                # New, or cut off: what was stored under the old one is not found any more, and is evicted.
                 os.lseek(descriptor, 0, os.SEEK_SET)
                 made = secrets.token_bytes(_SALT_BYTES)
                 if os.write(descriptor, made) == len(made):
@@ -96,22 +140,22 @@ def take_lock(descriptor: int, *, exclusive: bool, seconds: float = 0) -> None:
 
 
 class Claim:
-    """A claim on an entity between processes, which is given up when the process ends, however it ends."""
+    """A claim on an entity between processes, which is released when the process ends, however it ends."""
 
     def __init__(self, folder: Path, stripe: int) -> None:
         self._path = folder / f"claim-{stripe % _STRIPES:04d}"
         self._descriptor: int | None = None
 
     def take(self) -> bool:
-        """Take the claim if nobody else has it; never waits."""
+        """Take the claim if no other process has it; never waits."""
         if self._descriptor is None:
             self._descriptor = open_private(self._path)
         return local.try_lock(self._descriptor)
 
     def release(self) -> None:
-        """Give the claim up, or the attempt to take it."""
+        """Release the claim, or the attempt to take it."""
         if self._descriptor is not None:
-            # Unlocked and not only closed: a child made meanwhile shares the lock, and may live for long.
+            # Unlocked and not only closed: a child forked since then shares the lock, and may live for long.
             local.unlock(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,13 +1,12 @@
 """Publications kept in Redis, which the machines of one account share (extra `redis`).
 
-Pointers and catalogues are strings; the parts of a publication's values are the fields of a hash. All carry
+Records are hashes; catalogues and the parts of a publication's values are fields of hashes. All have
 checksums over their key and content, and expire when they were not used for `keep`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable
@@ -22,21 +21,18 @@ import msgspec
 from attrs import evolve
 
 from asyncfin import checks
+from asyncfin.cache.base import MiB, ProcessCache, check_entity_id_or_none
 from asyncfin.cache.codec import CLOCK_STEP, FORMAT, checksum, decode_record, encode_record
-from asyncfin.cache.memory import Memory, MiB
 from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.cache.tiered import Stored, TieredPartition
 from asyncfin.clock import EPOCH, utc_now
-from asyncfin.errors import ArgumentError, printable
+from asyncfin.errors import ArgumentError
 from asyncfin.redis import RedisClient, RedisClients, unless_silent
-from asyncfin.wire.protocol import check_entity_id
 from asyncfin.wire.token import TokenSource
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
-
-_log = logging.getLogger("asyncfin.cache")
 
 _MEMORY_BYTES = 64 * MiB
 _SUM_BYTES = 16
@@ -45,6 +41,8 @@ _TIMEOUT = 2.0
 _LEFT_ALONE = 2.0
 # What one command reads or deletes, so that a server that answers does so in time.
 _PARTS_PER_READ = 8
+# What a question spends on reading a hash at most; the rest counts as not cached.
+_QUESTION_SECONDS = 5.0
 _NAMES_PER_SCAN = 1_000
 _CLAIM_SECONDS = 10.0
 _CLAIM_POLL_SECONDS = 0.05
@@ -62,7 +60,7 @@ _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL
 T = TypeVar("T")
 
 
-class RedisCache:
+class RedisCache(ProcessCache[TieredPartition]):
     """Keeps publications in Redis for the machines that share an account.
 
     Anyone who can read the Redis database can read the data. Only `clear` raises errors of Redis:
@@ -99,11 +97,7 @@ class RedisCache:
                 f"keep must be a timedelta of at least a second, not {checks.short_repr(keep)}"
             )
         self.keep_ms = round(keep / timedelta(milliseconds=1))
-        self._clock = checks.plain_callable("clock", clock)
-        self._memory = Memory(_MEMORY_BYTES)
-        self._partitions: dict[bytes, TieredPartition] = {}
-        self._hits = self._misses = self._broken = 0
-        self._warned = False
+        super().__init__(_MEMORY_BYTES, clock)
         self.ahead = timedelta()
         # By each loop's own clock.
         self._silent_until: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
@@ -124,12 +118,31 @@ class RedisCache:
         digest = partition_key(base_url, "account", self._account)
         if digest not in self._partitions:
             rows = _RedisRows(self, f"{self.prefix}:{{{digest.hex()}}}", digest)
-            self._partitions[digest] = TieredPartition(digest, self._memory, rows, self._count, self._clock)
+            self._partitions[digest] = TieredPartition(digest, self._memory, rows, self.count, self._clock)
         return self._partitions[digest]
 
-    def stats(self) -> CacheStats:
-        """Return what this process holds in memory, and what it has done."""
-        return CacheStats(*self._memory.held(), self._hits, self._misses, self._broken)
+    async def inspect(self) -> CacheStats:
+        """Return what Redis has of this account, and what this process has done.
+
+        Raises:
+            OSError: Redis failed or did not answer.
+        """
+        series = size = 0
+
+        async def add(redis: RedisClient, names: list[bytes]) -> None:
+            nonlocal series, size
+            async with redis.pipeline(transaction=False) as steps:
+                for name in names:
+                    steps.hkeys(name)
+                found = await steps.execute(raise_on_error=False)
+            for fields in found:
+                for part in map(_part, fields if isinstance(fields, list) else ()):
+                    if part is not None:
+                        _, count, length = part.split("-")
+                        series, size = series + int(count), size + int(length)
+
+        await self._scan(f"{self.prefix}:*", add, "could not be read, or not wholly")
+        return CacheStats(series, size, self._hits, self._misses, self._broken)
 
     async def clear(self, entity_id: str | None = None) -> None:
         """Delete what is kept of an entity, or everything, of this account.
@@ -138,11 +151,18 @@ class RedisCache:
             SelectionError: the text cannot be an entity id.
             OSError: Redis failed or did not answer, so some of it may still be there.
         """
-        if entity_id is not None:
-            check_entity_id(entity_id)
-            # Redis reads it as a pattern.
-            literal = re.sub(r"([*?\[\]^\\-])", r"\\\1", entity_id)
-        pattern = f"{self.prefix}:*" if entity_id is None else f"{self.prefix}:*:{literal}:*"
+        check_entity_id_or_none(entity_id)
+        pattern = f"{self.prefix}:*" if entity_id is None else f"{self.prefix}:*:{_escaped(entity_id)}:*"
+        try:
+            await self._scan(
+                pattern, lambda redis, names: redis.unlink(*names), "was not cleared, or not wholly"
+            )
+        finally:
+            self._clear_memory(entity_id)
+
+    async def _scan(
+        self, pattern: str, work: Callable[[RedisClient, list[bytes]], Awaitable[object]], problem: str
+    ) -> None:
         try:
             redis = await self._clients.get()
             cursor = None
@@ -151,16 +171,10 @@ class RedisCache:
                     cursor, names = await redis.scan(cursor or 0, match=pattern, count=_NAMES_PER_SCAN)
                 if names:
                     async with unless_silent(_TIMEOUT):
-                        await redis.unlink(*names)
+                        await work(redis, names)
         except Exception as error:  # noqa: BLE001  of the client's or the system's many classes
-            # Not from it: its text may hold what the URL holds.
-            raise OSError(
-                f"the cache in {self._clients.address} was not cleared, or not wholly: {type(error).__name__}"
-            ) from None
-        finally:
-            self._memory.clear(entity_id)
-            for partition in self._partitions.values():
-                partition.clear(entity_id)
+            # Not from it: its text may contain what the URL contains.
+            raise OSError(f"the cache in {self._clients.address} {problem}: {type(error).__name__}") from None
 
     async def aclose(self) -> None:
         """Close the connections of this event loop; they open again when the cache is used."""
@@ -181,15 +195,8 @@ class RedisCache:
             return otherwise
 
     def failed(self, error: Exception) -> None:
-        """Count a fault, and log the first. Texts of the server could hold what the URL holds."""
-        self._broken += 1
-        if not self._warned:
-            self._warned = True
-            _log.warning(
-                "the cache in %s can't be used just now, and is passed over: %s",
-                printable(self._clients.address),
-                type(error).__name__,
-            )
+        """Count a fault, and log the first. Texts of the server could contain what the URL contains."""
+        self._failed(self._clients.address, error)
 
     def compare_clocks(self, theirs: datetime) -> timedelta:
         """Return how far the clock of Redis, which has just shown this time, is ahead of this process's.
@@ -202,14 +209,6 @@ class RedisCache:
         ):  # a smaller one is not followed: what this process has recorded stays in order
             self.ahead = ahead
         return self.ahead
-
-    def count_damage(self) -> None:
-        """Count a damaged row."""
-        self._broken += 1
-
-    def _count(self, hits: int, misses: int) -> None:
-        self._hits += hits
-        self._misses += misses
 
 
 class _RedisRows:
@@ -265,23 +264,28 @@ class _RedisRows:
         return stored
 
     async def bodies(
-        self, key: tuple[str, str, str], known: Collection[int], now: datetime
-    ) -> dict[int, bytes]:
+        self, key: tuple[str, str, str], known: Collection[Hashable], now: datetime
+    ) -> dict[Hashable, bytes]:
         name = self._name(key[0], *key[1:])
         nothing: list[bytes] = []
         # The names first: what is in memory already is not sent again.
-        parts = [int(part) for part in await self._cache.run(lambda redis: redis.hkeys(name), nothing)]
-        wanted = [part for part in parts if part not in known]
+        names = await self._cache.run(lambda redis: redis.hkeys(name), nothing)
+        wanted = [part for part in map(_part, names) if part is not None and part not in known]
 
-        async def read(parts: list[int], redis: RedisClient) -> list[tuple[int, bytes | None]]:
-            rows = await redis.hmget(name, [str(part) for part in parts])
-            # What is read lives on; what nobody reads goes by itself.
+        async def read(parts: list[str], redis: RedisClient) -> list[tuple[str, bytes | None]]:
+            rows = await redis.hmget(name, parts)
+            # What is read stays; what is not expires by itself.
             await redis.pexpire(name, self._cache.keep_ms)
             return list(zip(parts, rows, strict=True))
 
-        found = {}
-        unread: list[tuple[int, bytes | None]] = []
+        found: dict[Hashable, bytes] = {}
+        corrupt: list[Hashable] = []
+        unread: list[tuple[str, bytes | None]] = []
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _QUESTION_SECONDS
         for begin in range(0, len(wanted), _PARTS_PER_READ):
+            if loop.time() > until:
+                break  # the rest counts as not cached
             some = partial(read, wanted[begin : begin + _PARTS_PER_READ])
             for part, row in await self._cache.run(some, unread):
                 if row is None:
@@ -290,21 +294,23 @@ class _RedisRows:
                 if row[:_SUM_BYTES] == checksum(self._account, *key, body):
                     found[part] = body
                 else:
-                    await self.drop(key, part)
+                    corrupt.append(part)
+        if corrupt:
+            await self.drop(key, *corrupt)
         return found
 
     async def put(
         self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
-    ) -> int | None:
-        part = secrets.randbits(63)
+    ) -> Hashable | None:
+        part = f"{secrets.randbits(63)}-{series}-{len(body)}"
         name = self._name(key[0], *key[1:])
 
-        async def store(redis: RedisClient) -> int | None:
-            # Whole or not at all: a reader never sees a catalogue deleted and its successor not there.
+        async def store(redis: RedisClient) -> str:
+            # Whole or not at all: a reader never sees a catalogue deleted and its successor missing.
             async with redis.pipeline(transaction=True) as steps:
                 if alone:
                     steps.delete(name)
-                steps.hset(name, str(part), checksum(self._account, *key, body) + body)
+                steps.hset(name, part, checksum(self._account, *key, body) + body)
                 steps.pexpire(name, self._cache.keep_ms)
                 await steps.execute()
             return part
@@ -314,10 +320,11 @@ class _RedisRows:
     def failed(self, error: Exception) -> None:
         self._cache.failed(error)
 
-    async def drop(self, key: tuple[str, str, str], part: int) -> None:
-        self._cache.count_damage()
+    async def drop(self, key: tuple[str, str, str], *parts: Hashable) -> None:
+        for _ in parts:
+            self._cache.count_damage()
         name = self._name(key[0], *key[1:])
-        await self._cache.run(lambda redis: redis.hdel(name, str(part)), None)
+        await self._cache.run(lambda redis: redis.hdel(name, *parts), None)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
@@ -341,5 +348,18 @@ class _RedisRows:
         return ":".join((self._prefix, entity_id, *rest))
 
 
+def _part(name: bytes) -> str | None:
+    """Return the part that a field of a hash is; None for a field that is not of this library.
+
+    The name has a random number, the number of series, and the bytes, so that `inspect` reads no body.
+    """
+    return name.decode() if re.fullmatch(rb"[0-9]+-[0-9]+-[0-9]+", name) else None
+
+
 async def _evaluated(redis: RedisClient, script: str, name: str, *arguments: Any) -> int:
     return int(await redis.eval(script, 1, name, *arguments))
+
+
+def _escaped(text: str) -> str:
+    """Return a text in which Redis sees no pattern."""
+    return re.sub(r"([\\*?\[\]^-])", r"\\\1", text)

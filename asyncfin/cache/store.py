@@ -59,7 +59,7 @@ class Cache(Protocol):
         ...
 
     async def clear(self, entity_id: str | None = None) -> None:
-        """Delete what is kept of an entity, or everything, of all accounts.
+        """Delete what is cached of an entity, or everything, of all accounts.
 
         Raises:
             SelectionError: the text cannot be an entity id.

@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 
 from attrs import frozen
 
+from asyncfin.cache.base import CATALOGUE, Key, Memory, distinct
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
-from asyncfin.cache.memory import CATALOGUE, Key, Memory, distinct
 from asyncfin.cache.record import EntityRecord, Pointer, Rule
 from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block, packed
@@ -51,22 +51,22 @@ class Rows(Protocol):
         ...
 
     async def bodies(
-        self, key: tuple[str, str, str], known: Collection[int], now: datetime
-    ) -> dict[int, bytes]:
+        self, key: tuple[str, str, str], known: Collection[Hashable], now: datetime
+    ) -> dict[Hashable, bytes]:
         """Return the parts under a key whose ids are not known, each as it was stored."""
         ...
 
     async def put(
         self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
-    ) -> int | None:
-        """Store a part and return its id, or None if it is not stored.
+    ) -> Hashable | None:
+        """Store a part and return its id, or None if that failed.
 
         Args:
             alone: whether it replaces all others under its key.
         """
         ...
 
-    async def drop(self, key: tuple[str, str, str], part: int) -> None:
+    async def drop(self, key: tuple[str, str, str], part: Hashable) -> None:
         """Delete a part that can't be read."""
         ...
 
@@ -105,6 +105,8 @@ class TieredPartition:
         self._clock = clock
         self._stored: dict[str, Stored] = {}  # records as they were last read or stored
         self._unstored: dict[str, EntityRecord] = {}  # what responses have shown that is not stored yet
+        # The series in memory that could not be stored; of a catalogue there are none.
+        self._not_stored: dict[Key, set[str]] = {}
 
     async def record(self, entity_id: str) -> EntityRecord | None:
         version, stored = await self._rows.version(entity_id), self._stored.get(entity_id)
@@ -156,10 +158,14 @@ class TieredPartition:
         for known in (self._stored, self._unstored):
             for each in [each for each in known if entity_id in (None, each)]:
                 known.pop(each, None)
+        for key in [key for key in self._not_stored if entity_id in (None, key[1])]:
+            self._not_stored.pop(key, None)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         key = self._key(entity_id, dataset_id, CATALOGUE)
         if (kept := self._memory.catalogue(key)) is not None:
+            if key in self._not_stored and await self._can_store(entity_id):
+                await self.put_catalogue(kept)
             return kept
         bodies = await self._rows.bodies(key[1:], (), self._clock())
         for part, body in bodies.items():
@@ -171,13 +177,18 @@ class TieredPartition:
     async def put_catalogue(self, catalogue: Catalogue) -> None:
         key = self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
         self._memory.put_catalogue(key, catalogue)
+        self._not_stored.pop(key, None)
         if (body := await self._encoded(encode_catalogue, catalogue)) is not None:
-            await self._rows.put(key[1:], body, 0, self._clock(), alone=True)
+            part = await self._rows.put(key[1:], body, 0, self._clock(), alone=True)
+            if part is None:
+                self._not_stored[key] = set()
 
     async def blocks(
         self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
     ) -> tuple[Block, ...]:
         key = self._key(entity_id, dataset_id, value_version)
+        if key in self._not_stored and await self._can_store(entity_id):
+            await self._store_blocks(key)
         # Series never change within a publication, so what is in memory needs no look at the rows.
         if wanted is not None and self._memory.has(key, wanted):
             return self._memory.blocks(key)
@@ -196,13 +207,34 @@ class TieredPartition:
     ) -> None:
         key = self._key(entity_id, dataset_id, value_version)
         if new := distinct(blocks, self._memory.series_ids(key)):
-            part, series = None, sum(len(block.series_ids) for block in new)
             stored = await asyncio.to_thread(packed, new)
-            if (body := await self._encoded(encode_blocks, stored)) is not None:
-                part = await self._rows.put(key[1:], body, series, self._clock(), alone=False)
+            parts = await self._put(key, stored)
             kept = new if self._memory.has_room(new) else stored
             # Together: a part that is noted without its blocks would never be read again.
-            self._memory.put_blocks(key, kept, () if part is None else (part,))
+            self._memory.put_blocks(key, kept, parts)
+
+    async def _put(self, key: Key, blocks: tuple[Block, ...]) -> tuple[Hashable, ...]:
+        """Store blocks, and return the ids of their parts; note them if that failed."""
+        series_ids = {series_id for block in blocks for series_id in block.series_ids}
+        if (body := await self._encoded(encode_blocks, blocks)) is None:
+            return ()
+        part = await self._rows.put(key[1:], body, len(series_ids), self._clock(), alone=False)
+        if part is None:
+            self._not_stored.setdefault(key, set()).update(series_ids)
+            return ()
+        return (part,)
+
+    async def _store_blocks(self, key: Key) -> None:
+        """Store what memory still has of the blocks that could not be stored."""
+        series_ids = self._not_stored.pop(key)
+        blocks = [each for each in self._memory.blocks(key) if not series_ids.isdisjoint(each.series_ids)]
+        if blocks:
+            parts = await self._put(key, await asyncio.to_thread(packed, blocks))
+            self._memory.put_blocks(key, (), parts)
+
+    async def _can_store(self, entity_id: str) -> bool:
+        # Encoding takes longer than finding out whether the store is there.
+        return await self._rows.version(entity_id) is not None
 
     async def _encoded(self, encode: Callable[[T], bytes], value: T) -> bytes | None:
         # In a thread, and not in that of a file, which is there for all who look something up.
@@ -212,7 +244,7 @@ class TieredPartition:
             self._rows.failed(error)
             return None
 
-    async def _decoded(self, decode: Callable[[bytes], T], key: Key, part: int, body: bytes) -> T | None:
+    async def _decoded(self, decode: Callable[[bytes], T], key: Key, part: Hashable, body: bytes) -> T | None:
         try:
             return decode(body)
         except Exception:  # noqa: BLE001  the bytes that were stored, but not of this format

@@ -1,11 +1,13 @@
 """A FileCache whose folder, file, disk, clock or fellow processes are not as they should be."""
 
 import asyncio
+import fcntl
 import os
 import random
 import shutil
 import signal
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -274,6 +276,69 @@ async def test_a_file_of_another_format_is_left_alone(tmp_path: Path) -> None:
     assert len(await cache.partition(URL, TOKEN).blocks(ENTITY, DATASET, "original")) == 4
     await cache.aclose()
     assert newer.read_bytes() == b"of a newer release"
+
+
+async def test_files_of_other_formats_are_deleted_after_a_week_and_with_everything(tmp_path: Path) -> None:
+    """Unless a process has them open; `clear` of everything leaves no readable data behind."""
+    await filled(tmp_path / "cache")
+    week = 7 * 86_400
+    new, old, open_one = (tmp_path / "cache" / f"publications-9{n}l.sqlite" for n in range(3))
+    for each, age in ((new, 0), (old, week + 60), (open_one, week + 60)):
+        each.write_bytes(b"of another release")
+        each.with_suffix(".sqlite-wal").write_bytes(b"its log")
+        for file in (each, each.with_suffix(".sqlite-wal")):
+            os.utime(file, (time.time() - age,) * 2)
+    with open_one.with_suffix(".lock").open("w") as lock:
+        open_one.with_suffix(".lock").chmod(0o600)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        cache = FileCache(tmp_path / "cache")
+        assert len(await cache.partition(URL, TOKEN).blocks(ENTITY, DATASET, "original")) == 4
+        assert [each.exists() for each in (new, old, open_one)] == [True, False, True]
+        await cache.clear()
+        assert [each.exists() for each in (new, old, open_one)] == [False, False, True]
+        assert not new.with_suffix(".sqlite-wal").exists()
+    assert cache.stats().series == 0
+    await cache.aclose()
+
+
+async def test_the_limit_is_that_of_the_folder(tmp_path: Path) -> None:
+    """The files of other formats count too."""
+    cache = FileCache(tmp_path / "cache", max_bytes=100_000)
+    await cache.partition(URL, TOKEN).put_blocks(ENTITY, DATASET, "original", blocks(*range(60)))
+    size = cache.stats().bytes
+    await cache.aclose()
+    (tmp_path / "cache" / "publications-99l.sqlite").write_bytes(bytes(100_000 - size // 2))
+    again = FileCache(tmp_path / "cache", max_bytes=100_000)
+    await again.partition(URL, TOKEN).put_blocks(OTHER, DATASET, "original", blocks(*range(10)))
+    assert again.stats().bytes <= size // 2
+    await again.aclose()
+
+
+async def test_a_damaged_schema_page_heals(tmp_path: Path) -> None:
+    """At 80 places: a few uses later everything is stored and found again, and nothing is raised."""
+    await filled(tmp_path / "good", "desk")
+    whole, source = file_of(tmp_path / "good").read_bytes(), random.Random(6)
+    written = [at for at in range(100, 4096) if whole[at]]
+    for place in sorted(source.sample(written, 80)):
+        shutil.rmtree(tmp_path / "bad", ignore_errors=True)
+        shutil.copytree(tmp_path / "good", tmp_path / "bad")
+        with file_of(tmp_path / "bad").open("r+b") as file:
+            file.seek(place)
+            file.write(bytes([whole[place] ^ source.randrange(1, 256)]))
+        cache = FileCache(tmp_path / "bad", account="desk")
+        cache.stats()
+        part = cache.partition(URL, TOKEN)
+        for number in range(100, 103):
+            await part.put_blocks(ENTITY, DATASET, "original", blocks(number))
+            await part.confirm(ENTITY, Pointer(DATASET, AT))
+        await cache.aclose()
+        other = FileCache(tmp_path / "bad", account="desk")
+        found = content(await other.partition(URL, TOKEN).blocks(ENTITY, DATASET, "original"))
+        assert "S-102" in found, place
+        assert await pointer(other.partition(URL, TOKEN), ENTITY) == Pointer(DATASET, AT), place
+        await other.clear()
+        assert other.stats().series == 0
+        await other.aclose()
 
 
 async def test_flipped_bytes_never_make_a_wrong_number(tmp_path: Path) -> None:

@@ -334,3 +334,86 @@ async def test_a_client_that_decodes_responses_is_refused(redis_url: str) -> Non
     with pytest.raises(ArgumentError, match="must not decode responses"):
         RedisCache(client, account="desk")
     await client.aclose()
+
+
+async def test_fields_of_others_are_ignored_and_corrupt_parts_are_deleted_together(redis: Redis) -> None:
+    """A foreign field fails no question, and one command deletes all corrupt parts."""
+    cache = RedisCache(redis, account="desk")
+    part = cache.partition(URL, "t")
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    (name,) = [each async for each in redis.scan_iter(f"*{ENTITY}*")]
+    corrupt = {f"{number}-1-3": b"bad" for number in range(20)}
+    await redis.hset(name, mapping={"note": b"of others", **corrupt})  # type: ignore[misc]
+    await redis.config_resetstat()
+    other = RedisCache(redis, account="desk")
+    assert content(await other.partition(URL, "t").blocks(ENTITY, DATASET, "original")) == content(blocks(1))
+    assert other.stats().broken == 20
+    assert len(await redis.hkeys(name)) == 2  # type: ignore[misc]
+    assert (await redis.info("commandstats"))["cmdstat_hdel"]["calls"] == 1
+
+
+async def test_a_question_spends_a_bounded_time_on_a_hash_that_others_have_filled(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not read within that time counts as not cached."""
+    monkeypatch.setattr("asyncfin.cache.redis._QUESTION_SECONDS", 0.2)
+    part = RedisCache(redis, account="desk").partition(URL, "t")
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    (name,) = [each async for each in redis.scan_iter(f"*{ENTITY}*")]
+    await redis.hset(name, mapping={f"{number}-1-3": b"bad" for number in range(100_000)})  # type: ignore[misc]
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await RedisCache(redis, account="desk").partition(URL, "t").blocks(ENTITY, DATASET, "original")
+    assert loop.time() - began < 10, "all of them take half a minute"
+
+
+@pytest.mark.parametrize("damage", [{"row": b"short"}, {"row": b"x" * 60}, {"version": b"\xff", "row": b""}])
+async def test_a_corrupt_record_counts_as_none_and_is_replaced(
+    redis: Redis, damage: dict[str, bytes]
+) -> None:
+    """The next confirmation stores a new one."""
+    part = RedisCache(redis, account="desk").partition(URL, "t")
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
+    (name,) = [each async for each in redis.scan_iter("*record*")]
+    await redis.hset(name, mapping={"version": b"other", **damage})  # type: ignore[misc]
+    assert await pointer(part, ENTITY) is None
+    later = Pointer(NEXT, AT + timedelta(seconds=1))
+    await part.confirm(ENTITY, later)
+    assert await pointer(RedisCache(redis, account="desk").partition(URL, "t"), ENTITY) == later
+
+
+async def test_clearing_an_entity_clears_no_other_one(redis: Redis) -> None:
+    """An entity id is not a pattern, whatever characters it has."""
+    cache = RedisCache(redis, account="desk")
+    part = cache.partition(URL, "t")
+    ids = ["O-" + "*" * 32, "O-" + "?" * 32, "O-[ab]" + "c" * 28, "O-\\" + "d" * 31, "O-a" + "c" * 31]
+    for entity_id in ids:
+        await part.confirm(entity_id, Pointer(DATASET, AT))
+    for at, entity_id in enumerate(ids):
+        await cache.clear(entity_id)
+        fresh = RedisCache(redis, account="desk").partition(URL, "t")
+        assert [await pointer(fresh, each) is None for each in ids] == [n <= at for n in range(len(ids))]
+
+
+async def test_inspecting_reads_what_redis_has(redis: Redis) -> None:
+    """Of the account, whichever process has stored it; nothing is changed."""
+    first = RedisCache(redis, account="desk")
+    part = first.partition(URL, "t")
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
+    await part.put_catalogue(catalogue())
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
+    await part.put_blocks(OTHER, DATASET, "original", blocks(1))
+    await (
+        RedisCache(redis, account="other")
+        .partition(URL, "t")
+        .put_blocks(OTHER, DATASET, "original", blocks(1))
+    )
+    other = RedisCache(redis, account="desk")
+    seen = await other.inspect()
+    assert (seen.series, seen.hits, seen.misses, seen.broken) == (3, 0, 0, 0)
+    assert seen.bytes > 500
+    assert other.stats().series == 0
+    await first.clear()
+    assert (await other.inspect()).bytes == 0
+    with pytest.raises(OSError, match="could not be read"):
+        await RedisCache("redis://user:s3cr3t@127.0.0.1:1/0", account="desk").inspect()

@@ -429,3 +429,40 @@ async def test_a_token_callable_is_an_account_of_its_own_in_memory() -> None:
     assert cache.partition(URL, one) is not cache.partition(URL, other)
     cache.partition(URL, "s3cr3t-t0ken")
     assert "s3cr3t" not in repr(vars(cache))
+
+
+@no_redis
+async def test_inspecting_reads_what_the_cache_has(make_cache: MakeCache) -> None:
+    """The same as `stats`, which for a file blocks the event loop."""
+    cache = make_cache()
+    part = cache.partition(URL, "a-token")
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
+    part.count(hits=3, misses=2)
+    assert isinstance(cache, (MemoryCache, FileCache))
+    seen = await cache.inspect()
+    assert (seen.series, seen.hits, seen.misses, seen.broken) == (2, 3, 2, 0)
+    assert seen == cache.stats()
+
+
+async def test_what_could_not_be_stored_is_stored_when_it_is_used_next(tmp_path: Path) -> None:
+    """Read while the file is locked, say: otherwise every other process would request it again."""
+    one = FileCache(tmp_path / "cache", account="desk")
+    part = one.partition(URL, "t")
+    await part.confirm(OTHER, Pointer(DATASET, AT))
+    rows = vars(part)["_rows"]
+    put = rows.put
+
+    async def away(*_: Any, **__: Any) -> None:
+        return None
+
+    rows.put = away
+    await part.put_catalogue(catalogue())
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
+    rows.put = put
+    other = FileCache(tmp_path / "cache", account="desk").partition(URL, "t")
+    assert await other.blocks(ENTITY, DATASET, "original") == ()
+    assert await part.catalogue(ENTITY, DATASET) == catalogue()
+    assert content(await part.blocks(ENTITY, DATASET, "original", ["S-1"])) == content(blocks(1, 2))
+    assert await other.catalogue(ENTITY, DATASET) == catalogue()
+    assert content(await other.blocks(ENTITY, DATASET, "original")) == content(blocks(1, 2))
+    await one.aclose()

@@ -1,0 +1,233 @@
+"""What the three caches have in common: memory within a bound, counts, and one warning about faults."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from datetime import datetime
+from threading import Lock
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from attrs import Factory, define
+
+from asyncfin import checks
+from asyncfin.cache.record import EntityRecord, Rule
+from asyncfin.cache.store import CacheStats
+from asyncfin.errors import printable
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.table.block import Block, nbytes, without
+from asyncfin.wire.protocol import check_entity_id
+
+_log = logging.getLogger("asyncfin.cache")
+
+MiB = 1024 * 1024
+# Blocks are kept as they come until this share of the memory is used, and compressed from then on.
+_AS_THEY_COME = 0.25
+
+# Of an entity of an account: its publication, and what of it (the catalogue, or a value version).
+Key: TypeAlias = tuple[bytes, str, str, str]
+CATALOGUE = "catalogue"
+# Of an account: an entity.
+EntityKey: TypeAlias = tuple[bytes, str]
+
+
+_NOTHING = EntityRecord()
+
+
+@define(eq=False)
+class _Kept:
+    """What is kept under one key: a catalogue, or the blocks of one value version."""
+
+    bytes: int = 0
+    catalogue: Catalogue | None = None
+    blocks: tuple[Block, ...] = ()
+    series_ids: set[str] = Factory(set)
+    parts: set[Hashable] = Factory(set)  # which parts of a file the blocks are from
+
+
+class Memory:
+    """Records, and catalogues and blocks within a bound, by key; for any number of threads.
+
+    When it is full, publications that are no longer the current ones go first, then the least recently used.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+        self._records: dict[EntityKey, EntityRecord] = {}
+
+    def record(self, key: EntityKey) -> EntityRecord:
+        with self._lock:
+            return self._records.get(key, _NOTHING)
+
+    def change(self, key: EntityKey, rule: Rule) -> EntityRecord:
+        """Apply what a response has shown to the record of an entity, and return it."""
+        with self._lock:
+            known = self._records.get(key, _NOTHING)
+            if (record := rule(known)) is not known:
+                self._records[key] = record
+            return record
+
+    def catalogue(self, key: Key) -> Catalogue | None:
+        with self._lock:
+            kept = self._used(key)
+            return kept.catalogue if kept else None
+
+    def blocks(self, key: Key) -> tuple[Block, ...]:
+        with self._lock:
+            kept = self._used(key)
+            return kept.blocks if kept else ()
+
+    def series_ids(self, key: Key) -> set[str]:
+        """Return the series of a key's blocks."""
+        with self._lock:
+            return set(self._kept[key].series_ids) if key in self._kept else set()
+
+    def has(self, key: Key, series_ids: Iterable[str]) -> bool:
+        """Return whether all of these series are among the blocks of a key."""
+        with self._lock:
+            return key in self._kept and self._kept[key].series_ids.issuperset(series_ids)
+
+    def parts(self, key: Key) -> frozenset[Hashable]:
+        """Return which parts of a file the blocks of a key are from."""
+        with self._lock:
+            return frozenset(self._kept[key].parts) if key in self._kept else frozenset()
+
+    def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
+        size = _catalogue_bytes(catalogue)
+        with self._lock:
+            self._drop(key)
+            self._kept[key] = _Kept(size, catalogue)
+            self._bytes += size
+            self._evict()
+
+    def has_room(self, blocks: Iterable[Block]) -> bool:
+        """Return whether blocks may be kept as they came: while somebody has the answer, they are its own."""
+        return self._bytes + nbytes(blocks) <= self._max_bytes * _AS_THEY_COME
+
+    def put_blocks(self, key: Key, blocks: Iterable[Block], parts: Iterable[Hashable] = ()) -> None:
+        with self._lock:
+            kept = self._kept.setdefault(key, _Kept())
+            # Noted even where the blocks bring nothing new: a part that was read is not read again.
+            kept.parts.update(parts)
+            new = distinct(blocks, kept.series_ids)
+            size = nbytes(new)
+            kept.blocks += new
+            kept.bytes += size
+            self._bytes += size
+            self._kept.move_to_end(key)
+            self._evict()
+
+    def clear(self, entity_id: str | None) -> None:
+        with self._lock:
+            for key in [key for key in self._kept if entity_id in (None, key[1])]:
+                self._drop(key)
+            for entity in [key for key in self._records if entity_id in (None, key[1])]:
+                del self._records[entity]
+
+    def held(self) -> tuple[int, int]:
+        """Return the number of series, and the bytes."""
+        with self._lock:
+            return sum(len(kept.series_ids) for kept in self._kept.values()), self._bytes
+
+    def _used(self, key: Key) -> _Kept | None:
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        return self._kept.get(key)
+
+    def _drop(self, key: Key) -> None:
+        if kept := self._kept.pop(key, None):
+            self._bytes -= kept.bytes
+
+    def _evict(self) -> None:
+        if self._bytes <= self._max_bytes:
+            return
+        superseded = [key for key in self._kept if self._records.get(key[:2], _NOTHING).rules_out(key[2])]
+        for key in superseded + list(self._kept):
+            if self._bytes <= self._max_bytes:
+                return
+            self._drop(key)
+
+
+def distinct(blocks: Iterable[Block], known: set[str]) -> tuple[Block, ...]:
+    """Return the blocks without the series that are known, and make theirs known."""
+    found = []
+    for block in blocks:
+        if known.isdisjoint(block.series_ids):
+            found.append(block)
+        elif rest := without(block, known):
+            found.append(rest)
+        known.update(block.series_ids)
+    return tuple(found)
+
+
+class _Clearable(Protocol):
+    def clear(self, entity_id: str | None) -> None: ...
+
+
+P = TypeVar("P", bound=_Clearable)
+
+
+class ProcessCache(Generic[P]):
+    """A cache's part in this process.
+
+    Args:
+        max_bytes: the limit of what memory keeps.
+        clock: gives the wall time, aware UTC.
+    """
+
+    def __init__(self, max_bytes: int, clock: Callable[[], datetime]) -> None:
+        self._memory = Memory(max_bytes)
+        self._clock = checks.plain_callable("clock", clock)
+        self._partitions: dict[bytes, P] = {}
+        self._hits = self._misses = self._broken = 0
+        self._warned = False
+
+    def stats(self) -> CacheStats:
+        """Return what this process has in memory, and what it has done."""
+        return CacheStats(*self._memory.held(), self._hits, self._misses, self._broken)
+
+    async def inspect(self) -> CacheStats:
+        """Return what the cache contains, for all processes that share it, and what this one has done."""
+        return self.stats()
+
+    def count(self, hits: int, misses: int) -> None:
+        """Count wanted series that were cached, and those that had to be requested."""
+        self._hits += hits
+        self._misses += misses
+
+    def count_damage(self) -> None:
+        """Count a corrupt part."""
+        self._broken += 1
+
+    def _failed(self, place: object, error: Exception, detail: str = "") -> None:
+        """Count a fault, and log the first."""
+        self._broken += 1
+        if not self._warned:
+            self._warned = True
+            text = printable(f"{place} can't be used at the moment: {type(error).__name__}{detail}")
+            _log.warning("the cache in %s; it is passed over", text)
+
+    def _clear_memory(self, entity_id: str | None) -> None:
+        self._memory.clear(entity_id)
+        for partition in self._partitions.values():
+            partition.clear(entity_id)
+
+
+def check_entity_id_or_none(entity_id: str | None) -> None:
+    """Refuse what is not an entity id; None is all entities.
+
+    Raises:
+        SelectionError: it is not an entity id.
+    """
+    if entity_id is not None:
+        check_entity_id(entity_id)
+
+
+def _catalogue_bytes(catalogue: Catalogue) -> int:
+    """Return about how much memory a catalogue takes."""
+    texts = sum(len(each.label) + len(each.description) for each in catalogue.series)
+    return 1_000 + texts + 600 * len(catalogue.series) + 100 * len(catalogue.periods)

@@ -520,3 +520,18 @@ def test_the_signatures_of_selections_stay_visible() -> None:
     assert str(signature(Annual)).startswith("(start: ")
     assert list(signature(Period).parameters) == ["year", "end_month", "duration_months"]
     assert list(signature(Exact).parameters) == ["periods"]
+
+
+def test_many_periods_do_not_make_a_long_error() -> None:
+    """Twenty are named."""
+    labels = [f"FY{year}" for year in range(1000, 9000)]
+    for refused in (
+        lambda: check_period_selection(labels),
+        lambda: Exact(*labels),
+        lambda: catalogue("2024-Q1").resolve(Exact(labels)),
+    ):
+        with pytest.raises(SelectionError) as caught:
+            refused()
+        assert len(str(caught.value)) < 800
+        assert "FY1019" in str(caught.value)
+    assert str(caught.value).endswith("FY1019 and 7,980 more; it has 1 period, 2024-Q1")

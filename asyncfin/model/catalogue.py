@@ -324,7 +324,7 @@ class Catalogue(Dataset, Tabular):
         Ids and words are listed under their fields, paths in their text form. A series picked by `Select.of`
         is listed by its id, with its triple where the Select has several of that id. If no series meets all
         conditions with what exists of them, a further entry is the condition that no series meets (``label``:
-        its text, ``where``: the `name` of the Select), or ``select`` with the text of the Select.
+        its text, ``where``: the `name` of the Select), or ``select``, at most 200 characters of the Select.
         """
         missing = dict(self._unknown(select))
         if (known := self._known(select)) is not None:
@@ -420,7 +420,7 @@ class Catalogue(Dataset, Tabular):
                 return {"where": (select.name or "where",)}
             case (field,):
                 return {field: _texts(select, field)}
-        return {"select": (repr(select),)}
+        return {"select": (checks.short_repr(select),)}
 
     def _exclusion(self, select: Select, conditions: Mapping[str, Fits]) -> str:
         """Return a message that names the conditions which leave nothing."""

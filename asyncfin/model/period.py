@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, StructMeta
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
-from asyncfin.model.words import counted, spanned
+from asyncfin.model.words import counted, listed, spanned
 
 # The service sets no bound; this is what a column of 32 bits holds.
 MAX_DURATION = 2**31 - 1
@@ -150,8 +150,9 @@ def _parsed(label: str) -> Period | None:
     return Period(year, int(found["month"]), int(found["duration"]))
 
 
-# How many years an error proposes at most.
+# How many years, and how many of the given labels, an error proposes at most.
 _FEW_YEARS = 3
+_MOST_LABELS = 20
 # A smaller bare year is probably a count.
 _LEAST_BARE_YEAR = 1000
 _SEPARATOR = r"[\s_./'\u2019-]*"
@@ -278,11 +279,17 @@ def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
     return periods
 
 
+def _shortened(labels: Sequence[object]) -> str:
+    """Return a list of labels as Python, its end left out where it is long."""
+    end = ", ..." if len(labels) > _MOST_LABELS else ""
+    return f"[{', '.join(map(repr, labels[:_MOST_LABELS]))}{end}]"
+
+
 def _one_collection(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
     if kwargs or not args:
         return f'{name}(["FY2023", "FY2024"])'
     labels = [period.label if (period := intended_period(each)) else each for each in args]
-    return f"{name}({labels})"
+    return f"{name}({_shortened(labels)})"
 
 
 @checks.explained(_one_collection)
@@ -514,7 +521,7 @@ def _exact_hint(selection: object) -> str:
     labels = [period.label for each in given if (period := intended_period(each))]
     if not labels or len(labels) < len(given):
         return ""
-    return f"; write Exact({labels if len(labels) > 1 else labels[0]!r})"
+    return f"; write Exact({_shortened(labels) if len(labels) > 1 else repr(labels[0])})"
 
 
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
@@ -571,7 +578,7 @@ def describe(selection: Any) -> str:
     """Return a period selection as a short line for people."""
     match selection:
         case Exact(periods=periods):
-            return f"exactly {', '.join(period.label for period in periods)}"
+            return f"exactly {listed([period.label for period in periods])}"
         case Trailing(months=months):
             return f"the last {counted(months, 'month')}"
         case FiscalRange(start=None, end=None):

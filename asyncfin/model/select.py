@@ -14,6 +14,7 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError
 from asyncfin.model.scope import AnyPaths, ScopePath, ScopeRef, as_paths, format_path, parse_path
 from asyncfin.model.series import CatalogueSeries, Series
+from asyncfin.model.words import listed
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -195,7 +196,7 @@ class Select:
         try:
             return _converter().structure(written, cls)
         except ForbiddenExtraKeysError as error:
-            unknown = ", ".join(sorted(map(checks.short_repr, error.extra_fields)))
+            unknown = listed(sorted(map(checks.short_repr, error.extra_fields)))
         raise SelectionError(f"a Select has no field {unknown}")
 
     def __repr__(self) -> str:

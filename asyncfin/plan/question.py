@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 
 from attrs import frozen
 
@@ -10,6 +10,7 @@ from asyncfin.checks import flag, seconds
 from asyncfin.model.catalogue import PICKED, Catalogue
 from asyncfin.model.period import Exact, PeriodSelection, Resolved, check_period_selection, describe, resolve
 from asyncfin.model.query import ValueVersion, check_value_version
+from asyncfin.model.scope import format_path
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.wire.protocol import check_entity_id
@@ -108,16 +109,25 @@ def has_nothing(select: Select, missing: Missing) -> bool:
     That is so if it has none of the ids or words of a field, or if no series meets all conditions. Missing
     periods do not count.
     """
-    return any(
-        name in ("label", "where", "select", "scope_group_ids") or len(names) == _given(select, name)
-        for name, names in missing.items()
-        if name != "periods"
-    )
+    return any(_excludes_all(select, name, names) for name, names in missing.items())
 
 
-def _given(select: Select, name: str) -> int:
-    """Return how many ids or words a field of a Select contains."""
-    return len(set(getattr(select, "picked" if name == PICKED else name)))
+def _excludes_all(select: Select, name: str, names: Collection[str]) -> bool:
+    """Return whether what is missing in a field leaves no series; ids of single series may be among it."""
+    match name:
+        case "select":
+            return True
+        case "label":
+            return select.label in names
+        case "where":
+            return (select.name or "where") in names
+        case "periods":
+            return False
+    if name == PICKED:
+        return len(names) == len(select.picked or ())
+    given = [format_path(each) if isinstance(each, tuple) else each for each in getattr(select, name)]
+    # Of scope groups a series must have exactly those given; of other fields any one.
+    return (any if name == "scope_group_ids" else all)(each in names for each in given)
 
 
 def _has_periods(catalogue: Catalogue, periods: PeriodSelection) -> bool:

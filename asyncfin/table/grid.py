@@ -1,7 +1,7 @@
 """A view of stored series: which series, at which periods. Cutting a panel makes a new view."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property
 
@@ -125,14 +125,18 @@ class Grid:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
+        if (stored := self.store.find(series_id)) is None:
+            return (None,) * len(self.periods)
+        with self.error_context():
+            return tuple(self.aligned(stored.axis, stored.values()))
+
+    def aligned(self, axis: Axis, values: Iterable[Value | None]) -> list[Value | None]:
+        """Return values given by an axis, one entry a period."""
         aligned: list[Value | None] = [None] * len(self.periods)
-        if (stored := self.store.find(series_id)) is not None:
-            with self.error_context():
-                values = stored.values()
-            for index, value in zip(self.indices(stored.axis), values, strict=True):
-                if index >= 0:
-                    aligned[index] = value
-        return tuple(aligned)
+        for index, value in zip(self.indices(axis), values, strict=True):
+            if index >= 0:
+                aligned[index] = value
+        return aligned
 
     def rows(self) -> Iterator[tuple[Block, list[int]]]:
         """Yield each block that holds series of the grid, with the rows of these series."""

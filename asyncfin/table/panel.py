@@ -47,19 +47,6 @@ _TEXT_SECTIONS = 4
 _TEXT_SERIES = 10
 _TEXT_DEVIATIONS = 5
 
-# Of a series in a JSON document, as in spec 2.4.
-_SERIES_FIELDS = (
-    "series_id",
-    "reporting_group_id",
-    "metric_id",
-    "label",
-    "basis",
-    "scopes",
-    "number_format",
-    "period_meaning",
-    "values",
-)
-
 _SELECTIONS = (Exact, FiscalRange, Trailing, Annual, Quarterly)
 Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Iterable[Period | str]
 
@@ -415,7 +402,7 @@ class Panel:
         """Return the panel as one JSON document, the query response of the service without pages.
 
         It has the fields of spec 2.4, all series in catalogue order, periods oldest first, and null for
-        a gap. Beside them stand `value_version`, `unlisted`, `anchor` and `requests`.
+        a gap, and `value_version`, `unlisted`, `anchor` and `requests`.
 
         Args:
             indent: the number of blanks by which nested lines are indented. None: one line.
@@ -423,19 +410,16 @@ class Panel:
         Raises:
             MalformedAnswerError: a value breaks the spec.
         """
-        whole = {
+        before = {
             "entity_id": self.dataset.entity_id,
             "name": self.dataset.name,
             "dataset_id": self.dataset.dataset_id,
             "created_timestamp": self.dataset.created_timestamp,
             "value_version": self.value_version,
-            "periods": self.periods,
-            "series": [{name: getattr(series, name) for name in _SERIES_FIELDS} for series in self],
-            "unlisted": self.unlisted,
-            "anchor": self.anchor,
-            "requests": self.requests,
+            "periods": self._grid.periods,
         }
-        return document.to_json(whole, indent)
+        after = {"unlisted": self.unlisted, "anchor": self.anchor, "requests": self.requests}
+        return document.panel_json(self._grid, before, after, indent)
 
     def plot(self, ax: "matplotlib.axes.Axes | None" = None) -> "matplotlib.axes.Axes":
         """Draw the numbers as lines over fiscal time, for a quick look (extra ``plot``).

@@ -25,6 +25,7 @@ COMMANDS = {
     "account:usage": "Print the account's daily usage as JSON, as the service words it.",
     "account:limits": "Print the account's credits and limits as JSON, as the service words them.",
     "cache:cache": "Show what the cache in a folder holds, or empty it.",
+    "status:status": "Show the shared bucket and cache, and whether extractions are running.",
     "names:names": "Write a file of names for entity ids, as the service names them.",
     "completion:completion": "Print the script that completes commands and options in a shell.",
 }

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import IO, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -79,11 +79,12 @@ class Prefix:
 
 @frozen
 class Head:
-    """The metadata of an object."""
+    """The metadata of an object; `modified` is by the store's clock."""
 
     key: str
     size: int
     attributes: Mapping[str, str]
+    modified: datetime
 
 
 @frozen
@@ -143,7 +144,7 @@ class Objects:
 
         async def read() -> Head:
             found = await self._obstore.get_async(self._store, key, options={"head": True})
-            return Head(key, found.meta["size"], found.attributes)
+            return Head(key, found.meta["size"], found.attributes, found.meta["last_modified"])
 
         return await self._retried(read)
 

@@ -1,8 +1,8 @@
 """The catalogue as a table of metrics and scope paths, and what queries match in it.
 
-A cell is one metric on one path, and holds a series for each reporting group that has one there. A line is
-a metric (side 0) or a path (side 1). Metrics and paths go by their numbers in the catalogue's order, which
-are cheap to compare and make every plan the same, whatever the order in which series are asked for.
+A cell is one metric on one path, with a series for each reporting group that has one there. A line is a
+metric (side 0) or a path (side 1). Metrics and paths are represented by their numbers in the catalogue's
+order, which are cheap to compare and make equal plans of equal questions, in whatever order series are given.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class CrossProduct(NamedTuple):
 
     Attributes:
         home: the wanted series that the query is sent for.
-        groups: None where naming them makes no difference, or they are too many to name.
-        matched: all series of the catalogue that the query matches; not all need be at home here.
+        groups: None where naming them makes no difference, or there are too many to name.
+        matched: all series of the catalogue that the query matches, at home here or not.
     """
 
     home: Sequence[CatalogueSeries]
@@ -52,10 +52,10 @@ class CrossProduct(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a query that names certain reporting groups sees of the table.
+    """The table as queries that name certain reporting groups match it.
 
     Attributes:
-        matched: how many series each cell holds, by metric and path, and by path and metric.
+        matched: how many series each cell has, by metric and path, and by path and metric.
         wanted: the wanted series of each cell.
     """
 
@@ -84,7 +84,7 @@ class Cells:
         self.wanted: SeriesByCell = {}
         for series in wanted:
             self.wanted.setdefault(self._cell_of[series.series_id], []).append(series)
-        # A query matches what lies on its metrics and its paths, so nothing else is ever looked at.
+        # A query matches only series on its metrics and paths, so no others are examined.
         paths = {path for _, path in self.wanted}
         self.known: SeriesByCell = {}
         for row in rows:
@@ -95,7 +95,7 @@ class Cells:
 
     @cached_property
     def lower_bound(self) -> int:
-        """How many requests the wanted series take at least."""
+        """The least number of requests for the wanted series."""
         return lower_bound(sum(map(len, self.wanted.values())), self.wanted)
 
     @cached_property
@@ -134,17 +134,17 @@ class Cells:
         )
 
     def single_query(self) -> CrossProduct | None:
-        """Return the one query for all wanted series, or None where the caps do not allow it."""
+        """Return a single query for all wanted series; None if the caps do not allow it."""
         metrics, paths = self._wanted_lines
         if metrics > MAX_METRIC_IDS or paths > MAX_SCOPE_COMBINATIONS:
             return None
         return self.cross_product([series for several in self.wanted.values() for series in several])
 
     def oversized_cells(self) -> list[CrossProduct]:
-        """Return the queries for the cells that hold more than a page of series even by themselves.
+        """Return the queries for the cells that have more than a page of series.
 
         Groups are named a page at a time; a single group of more than a page follows its cursor, and so do
-        all of them where that takes fewer requests.
+        all groups together where that takes fewer requests.
         """
         products: list[CrossProduct] = []
         for cell, wanted in self.wanted.items():
@@ -172,11 +172,11 @@ class Cells:
         return products
 
     def views(self, wanted: SeriesByCell) -> Iterator[View]:
-        """Yield the table as it looks to queries that name all wanted groups, and to queries that name some.
+        """Yield the views of queries that name all wanted groups, and of queries that name some of them.
 
         The first view is of all wanted groups. The others, if any, are of sets of groups that share no
-        cell, where naming the groups keeps the series of other groups out; each group of `wanted` is in one.
-        They are made when they are asked for, of what stands in `wanted` then.
+        cell, where naming the groups excludes the series of other groups; each wanted group is in one set.
+        They are made lazily, from what `wanted` contains then.
 
         Args:
             wanted: the wanted series to show in the views.
@@ -202,7 +202,7 @@ class Cells:
 
     @cached_property
     def _known_to_named(self) -> SeriesByCell:
-        """What a query that names the wanted groups can match; too many can't be named."""
+        """The series that a query which names the wanted groups can match; too many groups are not named."""
         if len(self._named) > MAX_REPORTING_GROUP_IDS or len(self._named) == len(
             _groups(self.known.values())
         ):
@@ -214,7 +214,7 @@ class Cells:
         return {cell: series for cell, series in named if series}
 
     def _apart(self, cells: SeriesByCell) -> list[SeriesByCell]:
-        """Return the series of each set of groups apart."""
+        """Return the cells of each set of groups by itself."""
         set_of = {group: at for at, groups in enumerate(self._groups_apart) for group in groups}
         apart: list[SeriesByCell] = [{} for _ in self._groups_apart]
         for cell, several in cells.items():
@@ -225,9 +225,8 @@ class Cells:
 
     @cached_property
     def _groups_apart(self) -> list[set[str]]:
-        """The wanted groups in few sets, none with two groups that share a cell; empty if one would do."""
-        # The colouring of a graph whose edges are shared cells: each group goes into the first set in which
-        # it meets none of its neighbours.
+        """The wanted groups in few sets without two groups that share a cell; empty if one set suffices."""
+        # Colour the graph whose edges are shared cells: a group goes into the first set without a neighbour.
         sharing: dict[str, set[str]] = {group: set() for group in self._named}
         for several in self.known.values():
             if len(several) > 1:
@@ -260,8 +259,8 @@ def by_line(counts: Mapping[Cell, int]) -> CountsByLine:
 def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> int:
     """Return how many requests the caps of spec 8 make necessary.
 
-    A response holds at most 100 series of at most 50 metrics and 50 paths, whatever is asked for, and so
-    does each further page of a cursor.
+    A response has at most 100 series of at most 50 metrics and 50 paths, and so has each further page of a
+    cursor.
 
     Args:
         series: how many series are wanted.

@@ -1,7 +1,8 @@
-"""Fills the batches of a plan up to full pages, for a cache: a page costs one request, whatever it brings.
+"""Widen the batches of a plan to full pages, for a cache: a page costs one request, whatever is on it.
 
-What is asked for along with the wanted series is nearest to them: the same metrics and paths in other
-groups, further metrics on the same paths, further paths for these, and so on; then the path that lacks most.
+A batch is widened by the series nearest to it: the same metrics and paths in other groups, then further
+metrics on the same paths, further paths of these metrics, and so on; then by the path with the most
+uncached series.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ _metric = attrgetter("metric_id")
 _path = attrgetter("scopes")
 
 
-def for_cache(plan: Plan, at_hand: Set[str], left_out: Set[str], *, fill: bool = True) -> Plan:
-    """Return a plan that asks only for what is not at hand.
+def for_cache(plan: Plan, cached: Set[str], unlisted: Set[str], *, fill: bool = True) -> Plan:
+    """Return a plan that requests only what is not cached.
 
     Args:
-        at_hand: the ids of the series that are cached.
-        left_out: the ids of those that the service does not list, and that are not asked for again.
-        fill: whether to ask with all periods, and in pages as full as they get, for the next questions' sake.
+        cached: the ids of the cached series.
+        unlisted: the ids of series that the service does not list; they are not requested again.
+        fill: whether to request all periods, and pages as full as possible, for later questions.
     """
-    # What the service leaves out is as good as at hand: it is known to be empty.
-    known = at_hand | left_out
+    # An unlisted series is known to be empty.
+    known = cached | unlisted
     missing = [series for series in plan.series if series.series_id not in known]
     periods = plan.periods
     if periods is not None and plan.catalogue.periods:
@@ -45,33 +46,33 @@ def for_cache(plan: Plan, at_hand: Set[str], left_out: Set[str], *, fill: bool =
     if plan.batches and all(batch.periods == periods for batch in plan.batches):
         home = set().union(*(batch.home for batch in plan.batches))
         if home == {series.series_id for series in missing}:
-            return plan  # nothing has come since it was made
+            return plan  # nothing was cached since it was made
     batches = batches_of(plan.catalogue, missing, periods, plan.question.value_version)
     if fill:
         batches = _filled(batches, plan.catalogue, known)
-    cached = tuple(series for series in plan.series if series.series_id in at_hand)
-    return evolve(plan, batches=batches, cached=cached)
+    return evolve(
+        plan, batches=batches, cached=tuple(series for series in plan.series if series.series_id in cached)
+    )
 
 
-def _filled(batches: Sequence[Batch], catalogue: Catalogue, at_hand: Set[str]) -> tuple[Batch, ...]:
-    """Return batches that bring more of what is neither at hand nor in another batch, in as many requests."""
-    lacking = {series.series_id for series in catalogue.series} - at_hand
-    # First of all what the batches bring as they are: no batch is filled with what comes in the next one.
-    for batch in batches:
-        lacking -= batch.matched
-    # As where all series were asked for: each round below looks at all of the catalogue.
-    if not lacking:
+def _filled(batches: Sequence[Batch], catalogue: Catalogue, known: Set[str]) -> tuple[Batch, ...]:
+    """Widen batches with uncached series, at no extra request."""
+    uncached = {series.series_id for series in catalogue.series}.difference(
+        known, *(batch.matched for batch in batches)
+    )
+    # Each round of `_widened` examines the whole catalogue.
+    if not uncached:
         return tuple(batches)
     wider = []
     for batch in batches:
-        if batch.requests == 1:  # what follows a cursor has no room
-            batch = _widened(batch, catalogue, lacking)
-            lacking -= batch.matched
+        if batch.requests == 1:  # a batch of several pages has no room
+            batch = _widened(batch, catalogue, uncached)
+            uncached -= batch.matched
         wider.append(batch)
     return tuple(wider)
 
 
-def _widened(batch: Batch, catalogue: Catalogue, lacking: Collection[str]) -> Batch:
+def _widened(batch: Batch, catalogue: Catalogue, uncached: Collection[str]) -> Batch:
     metrics, paths = dict.fromkeys(batch.metric_ids), dict.fromkeys(batch.scope_combinations)
     groups = batch.reporting_group_ids
     # The nearest are the same metrics and paths in the other groups, if all of them fit.
@@ -80,16 +81,18 @@ def _widened(batch: Batch, catalogue: Catalogue, lacking: Collection[str]) -> Ba
     room = MAX_PAGE_SIZE - len(_matched(catalogue, metrics, paths, groups))
     grows = True
     while grows and room:  # each round chooses a metric or a path, and there are few of either
-        on_paths = _asked(chain.from_iterable(map(catalogue.by_path.__getitem__, paths)), groups)
-        taken = _add(metrics, MAX_METRIC_IDS, on_paths, _metric, lacking, room)
-        of_metrics = _asked(chain.from_iterable(map(catalogue.by_metric.__getitem__, metrics)), groups)
-        taken += _add(paths, MAX_SCOPE_COMBINATIONS, of_metrics, _path, lacking, room - taken)
+        on_paths = _matchable(chain.from_iterable(map(catalogue.by_path.__getitem__, paths)), groups)
+        taken = _add(metrics, MAX_METRIC_IDS, on_paths, _metric, uncached, room)
+        of_metrics = _matchable(chain.from_iterable(map(catalogue.by_metric.__getitem__, metrics)), groups)
+        taken += _add(paths, MAX_SCOPE_COMBINATIONS, of_metrics, _path, uncached, room - taken)
         grows, room = taken > 0, room - taken
         if not grows and len(metrics) < MAX_METRIC_IDS and len(paths) < MAX_SCOPE_COMBINATIONS:
-            # Nothing near is left: go on where most lacks.
-            lacks = Counter(s.scopes for s in _asked(catalogue.series, groups) if s.series_id in lacking)
-            for path in [path for path, _ in lacks.most_common() if path not in paths]:
-                cost = sum(s.metric_id in metrics for s in _asked(catalogue.by_path[path], groups))
+            # Nothing near is left: continue with the path that has the most uncached series.
+            counts = Counter(
+                s.scopes for s in _matchable(catalogue.series, groups) if s.series_id in uncached
+            )
+            for path in [path for path, _ in counts.most_common() if path not in paths]:
+                cost = sum(s.metric_id in metrics for s in _matchable(catalogue.by_path[path], groups))
                 if cost < room:
                     paths[path] = None
                     grows, room = True, room - cost
@@ -108,18 +111,18 @@ def _add(
     most: int,
     series: Iterable[CatalogueSeries],
     line_of: Any,
-    lacking: Collection[str],
+    uncached: Collection[str],
     room: int,
 ) -> int:
-    """Choose more metrics or paths, those first whose series lack all, then most; return the room taken."""
+    """Choose more metrics or paths, those with the largest uncached share first; return the room taken."""
     lines: dict[L, list[CatalogueSeries]] = {}
     for each in series:
         if (line := line_of(each)) not in chosen:
             lines.setdefault(line, []).append(each)
-    # By the share that lacks, not by the number: what is at hand would be read a second time.
-    share = {line: sum(s.series_id in lacking for s in found) / len(found) for line, found in lines.items()}
+    # By the share and not by the number: cached series would be read a second time.
+    share = {line: sum(s.series_id in uncached for s in found) / len(found) for line, found in lines.items()}
     taken = 0
-    # The sort keeps the catalogue's order among equals, so that the same question is filled alike.
+    # The sort keeps the catalogue's order among equals, so that equal questions have equal plans.
     for line in sorted(lines, key=lambda line: -share[line]):
         if share[line] and len(chosen) < most and taken + len(lines[line]) <= room:
             chosen[line] = None
@@ -127,8 +130,10 @@ def _add(
     return taken
 
 
-def _asked(series: Iterable[CatalogueSeries], groups: Collection[str] | None) -> Iterator[CatalogueSeries]:
-    """Yield the series that a query of these groups can match, spec 8 considered."""
+def _matchable(
+    series: Iterable[CatalogueSeries], groups: Collection[str] | None
+) -> Iterator[CatalogueSeries]:
+    """Yield the series that a query of these groups can match within the caps of spec 8."""
     for each in series:
         if len(each.scopes) <= MAX_PATH_ENTRIES and (groups is None or each.reporting_group_id in groups):
             yield each

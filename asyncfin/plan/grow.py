@@ -1,9 +1,9 @@
 """Grow batches of one page over a sparse table of metrics and scope paths.
 
-A batch is grown from a hub, the line that most unassigned cells share. Where a hub has more partners than
-the caps let in, those are taken whose unassigned series come closest to what each free line still has to
-add to fill the page, so that partners with few and with many series are used up together. Then comes
-whatever wastes least of the page and adds most. When nothing near fits any more, the next hub starts in the
+A batch is grown from a hub, the line that most unassigned cells share. If a hub has more partners than the
+caps allow, those are taken whose unassigned series come closest to what each free line still has to add to
+fill the page, so that partners with few and with many series are used up together. Then the batch takes the
+lines that waste least of the page and add most. When nothing near fits any more, the next hub starts in the
 same batch, on the side with fewer lines left.
 
 Batches are grown in several views of the table (see `Cells.views`).
@@ -33,7 +33,7 @@ def grow(
     """Return the home series of batches of a page each that together hold the wanted series.
 
     Args:
-        wanted: what is to be assigned, without what fits on no page by itself.
+        wanted: the series to assign, without cells that do not fit on a page.
         enough: take a batch with at least this many home series without growing it in further views.
         limit: give up as soon as more batches than this would be needed, if the next ones are like the last
             two.
@@ -41,7 +41,7 @@ def grow(
     Returns:
         None if more than `limit` batches are needed.
     """
-    # A copy: what the batches take is removed from it, and the caller plans in other ways with the original.
+    # A copy, from which assigned series are removed: the caller goes on with the original.
     unassigned = dict(wanted)
     left = sum(map(len, unassigned.values()))
     views = map(_Growth, cells.views(unassigned))
@@ -49,7 +49,7 @@ def grow(
     homes: list[Sequence[CatalogueSeries]] = []
     most = MAX_PAGE_SIZE
     while 0 < left <= most * (limit - len(homes)):
-        # The first view, of all groups, is mostly the best; the others are made only where it leaves room.
+        # The first view, of all groups, is mostly the best; the others are made only if it leaves room.
         best, batch = growths[0].series(), growths[0].batch()
         if len(best) < enough:
             growths += views
@@ -65,17 +65,17 @@ def grow(
             growth.assign(batch, assigned)
         left -= len(best)
         homes.append(best)
-        # Batches seldom grow from one to the next, so what is left needs about as many as these promise.
+        # Batches seldom become larger, so the rest needs at least about as many of this size.
         most = max(map(len, homes[-2:]))
     return None if left else homes
 
 
 class _Growth:
-    """The unassigned series that one view sees, and the batch that would hold most of them."""
+    """The unassigned series of one view, and the batch that would take most of them."""
 
     def __init__(self, view: View) -> None:
         self._unassigned = view.wanted
-        # A cell with more series than a page takes is in no batch of one page, so it must attract none.
+        # A cell with more series than a page is in no batch of one page, so it must attract none.
         counts = {
             (metric, path): len(series)
             for (metric, path), series in view.wanted.items()
@@ -98,7 +98,7 @@ class _Growth:
             series = self._unassigned.get(cell, [])
             left = [each for each in series if each.series_id not in assigned]
             if len(left) == len(series):
-                continue  # the batch that was grown for this view still stands
+                continue  # the batch that was grown for this view is still valid
             self._table.assign(cell, len(series) - len(left))
             self._batch = None
             if left:
@@ -110,7 +110,7 @@ class _Growth:
 class _Table:
     """How many series each cell matches, and how many of them are unassigned.
 
-    `total` holds the unassigned series of each line. Every unassigned cell fits on a page by itself.
+    `total` counts the unassigned series of each line. Every unassigned cell fits on a page by itself.
     """
 
     def __init__(self, matched: CountsByLine, unassigned: dict[Cell, int]) -> None:
@@ -124,7 +124,7 @@ class _Table:
             heapify(hubs)
 
     def assign(self, cell: Cell, count: int) -> None:
-        """Take `count` series off a cell; a cell that does not fit on a page is not in the table."""
+        """Subtract assigned series from a cell; one that does not fit on a page is not in the table."""
         metric, path = cell
         if path not in self.unassigned[0].get(metric, ()):
             return
@@ -152,7 +152,7 @@ class _Table:
             partners = len(self.unassigned[side].get(hubs[0][1], ()))
             if partners == -hubs[0][0]:
                 return hubs[0]
-            # The heap is put right only when an outdated entry comes to its top.
+            # The heap is updated only when an outdated entry reaches its top.
             if partners:
                 heapreplace(hubs, (-partners, hubs[0][1]))
             else:
@@ -182,8 +182,7 @@ class _Batch:
         self._near: list[tuple[float, int, int, int]] = []
         self._room = MAX_PAGE_SIZE
         self._hubs = (table.hubs(0), table.hubs(1))
-        # One hub after the other in the same batch: what has no neighbour left would else leave pages half
-        # empty.
+        # Several hubs in the same batch: lines without neighbours would otherwise leave pages half empty.
         hub = table.largest_hub()
         while hub is not None:
             self.start(*hub)
@@ -249,14 +248,13 @@ class _Batch:
         near = self._near
         while near and self._room:
             waste, gain, side, line = heappop(near)
-            # An entry is not taken out of the heap when the gain of its line changes: a newer one stands
-            # beside it.
+            # When the gain of a line changes, its old entry stays in the heap beside a newer one.
             if line in self._chosen[side] or self._gain[side][line] != -gain or not self._free(side):
                 continue
             cost = self._cost(side, line)
             if cost > self._room:
                 continue
-            # An entry's waste may be outdated, and waste only grows: look again when its turn has come.
+            # An entry's waste may be outdated, and waste only grows: examine it again when it is the least.
             now = cost / -gain - 1
             if now > waste:
                 heappush(near, (now, gain, side, line))
@@ -264,10 +262,10 @@ class _Batch:
                 self.choose(side, line, cost)
 
     def next_hub(self) -> tuple[int, int] | None:
-        """Return the side and line of the next hub that fits. What does not fit never will in this batch."""
+        """Return the side and line of the next hub that fits; one that does not fit now never will."""
         if not self._room or not self._free(0) or not self._free(1):
             return None
-        # A hub of a side takes one line there and many of the other: so the scarcer side is the hub's.
+        # A hub takes one line of its side and many of the other, so the scarcer side is the hub's.
         short = 0 if self._free(0) <= self._free(1) else 1
         for side in (short, 1 - short):
             for line in self.fitting(side):
@@ -275,7 +273,7 @@ class _Batch:
         return None
 
     def fitting(self, side: int) -> Iterator[int]:
-        """Yield the hubs for which, and for one of whose partners, there is room."""
+        """Yield the hubs that fit together with one of their partners."""
         for line in self._hubs[side]:
             if line in self._chosen[side]:
                 continue

@@ -1,4 +1,4 @@
-"""Plans a question: batches that together bring every wanted series, in nearly the fewest requests.
+"""Plan a question: batches that together bring every wanted series, in nearly the fewest requests.
 
 A batch is a cross product of metrics, paths and groups. Each is one page, so that all of them can be in
 flight at once: dense tables are cut in `strips`, sparse ones are filled by `grow`. Only a single metric,
@@ -32,8 +32,8 @@ _FOR_CACHE = "; all periods are requested, for the cache"
 _DENSE = 0.05
 # Another way to plan takes as long as the first: it is not tried where so little can be gained.
 _CLOSE = 1.1
-# Strips can be cut in many ways, and trying one takes as long as sending a few requests. So the first one is
-# taken that needs at most one request in this many above the bound; below this many, none.
+# Cutting strips another way takes as long as sending a few requests. So the first way is taken that needs at
+# most one request in this many above the bound; below this many, none above it.
 _FEW = 100
 
 # Batches that a notebook shows.
@@ -57,8 +57,8 @@ class Batch(Query):
     def requests(self) -> int:
         """How many pages it takes.
 
-        One, unless a single metric, path and group holds more than 100 series, or this is the only batch
-        and takes two where batches of a page each would take three.
+        One, unless a single metric, path and group has more than 100 series, or this is the only batch and
+        takes two where batches of a page each would take three.
         """
         return ceil(len(self.matched) / MAX_PAGE_SIZE)
 
@@ -68,13 +68,13 @@ class Plan:
     """What is sent for a question, known before anything is sent.
 
     Attributes:
-        question: what was asked.
-        catalogue: of the publication that is asked.
-        periods: what the question's periods come to in this catalogue. None: it is empty, and there are no
-            batches.
+        question: the question.
+        catalogue: the catalogue of the publication that is read.
+        periods: the question's periods, resolved against this catalogue. None: the catalogue is empty, and
+            there are no batches.
         series: the wanted series, in catalogue order.
         batches: the queries to send, each with its home series.
-        cached: those of the wanted series that are at hand, so that no batch asks for them.
+        cached: the wanted series that are cached, which no batch requests.
     """
 
     question: Question
@@ -86,7 +86,7 @@ class Plan:
 
     @property
     def requests(self) -> int:
-        """How many requests it takes, when none has to be repeated."""
+        """How many requests it takes, if none has to be repeated."""
         return sum(batch.requests for batch in self.batches)
 
     @cached_property
@@ -160,7 +160,7 @@ def without_batches(question: Question, catalogue: Catalogue) -> Plan:
     """Return which series and periods of a catalogue a question means, with no batches yet.
 
     Raises:
-        SelectionError: the question names what the catalogue lacks.
+        SelectionError: the catalogue has nothing of the question, or not all of it.
     """
     series, periods = question.wanted(catalogue)
     return Plan(question, catalogue, periods, series)
@@ -172,7 +172,7 @@ def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSer
     It is the same for the same catalogue and the same wanted series, in whatever order they are given.
 
     Raises:
-        SelectionError: a wanted series can't be asked for: its scope path has more than 20 entries.
+        SelectionError: a wanted series cannot be queried: its scope path has more than 20 entries.
     """
     places = sorted({catalogue.places[each.series_id] for each in wanted})
     series = tuple(catalogue.series[place] for place in places)
@@ -187,7 +187,7 @@ def batches_of(
     periods: Resolved | None,
     value_version: ValueVersion,
 ) -> tuple[Batch, ...]:
-    """Return the queries that bring these series, given in catalogue order."""
+    """Return the queries for these series, given in catalogue order."""
     if not series or periods is None or not catalogue.periods:
         return ()
     requested = requested_periods(catalogue, periods)

@@ -1,4 +1,4 @@
-"""What is asked of one entity, as one value: checked once, and passed on from the client to the plan."""
+"""The question about one entity, as one value that is checked once and passed from the client to the plan."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Question:
         value_version: ``"original"`` or ``"latest_restated"``.
         max_age: for how many seconds a publication counts as the current one after it was confirmed.
             None: as long as the client says.
-        fill_cache: whether the client's cache, if it has one, may keep what is read. What it holds is used
-            all the same.
+        fill_cache: whether the client's cache, if it has one, may keep what is read. What is cached is used
+            in either case.
         known_only: whether ids, words and periods that the catalogue does not have are ignored. False: they
             are an error.
 
@@ -58,18 +58,18 @@ class Question:
 
     @property
     def entity_id(self) -> str:
-        """The entity that is asked."""
+        """The id of the entity."""
         return self.source.entity_id if isinstance(self.source, Catalogue) else self.source
 
     @property
     def key(self) -> Hashable:
-        """What two questions have in common if one answer does for both, apart from `known_only`."""
-        # By identity: a Catalogue has thousands of series, and hashing them would take longer than asking.
+        """A key that two questions share if one answer serves both, apart from `known_only`."""
+        # By identity: a Catalogue has thousands of series, and hashing them would take longer than a request.
         source = id(self.source) if isinstance(self.source, Catalogue) else self.source
         key = (source, self.select, self.periods, self.value_version, self.max_age, self.fill_cache)
         try:
             hash(key)
-        except TypeError:  # a predicate that can't be compared is like no other
+        except TypeError:  # a predicate that cannot be compared equals no other
             return id(self)
         return key
 

@@ -26,7 +26,7 @@ def strips(cells: Cells, wanted: SeriesByCell, *, enough: int) -> list[Sequence[
     fewest batches is taken.
 
     Args:
-        wanted: what is to be assigned, without what fits on no page by itself.
+        wanted: the series to assign, without cells that do not fit on a page.
         enough: take a way with at most this many batches without trying further ones.
     """
     views = cells.views(wanted)
@@ -63,7 +63,7 @@ def _strips(
         # ones depends little on where it ends.
         best = 0.0
         for width, gain, costs in _widths(matched, wanted, lines[start : start + MAX_LINES[side]]):
-            # No packing has fewer pages, so a width that is no better even then is not packed.
+            # No packing has fewer pages, so a width that is not better even then is not packed.
             at_least = max(ceil(sum(costs.values()) / MAX_PAGE_SIZE), ceil(len(costs) / max_others))
             if gain / at_least <= best:
                 continue
@@ -79,7 +79,7 @@ def _widths(
 ) -> Iterator[tuple[int, int, dict[int, int]]]:
     """Yield each possible width of a strip, its wanted series, and what each crossing line matches in it."""
     # A crossing line without a wanted cell in the strip is on none of its pages, and costs nothing. It is
-    # counted all the same: a wider strip may contain a wanted cell of it, and then all its cells cost.
+    # counted nevertheless: a wider strip may contain a wanted cell of it, and then all its cells cost.
     gain = 0
     all_costs: dict[int, int] = {}
     costs: dict[int, int] = {}
@@ -92,7 +92,7 @@ def _widths(
             gain += count
             costs[other] = all_costs[other]
         if max(costs.values()) > MAX_PAGE_SIZE:
-            return  # that line fits on no page any more, in this width or a greater one
+            return  # that line fits on no page, in this width or a greater one
         yield width, gain, dict(costs)
 
 

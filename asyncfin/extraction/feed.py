@@ -231,22 +231,17 @@ class Feed:
         """Write the changes of one entity, durable."""
         self.tree.write(f"{self._pending}/{name}", lambda stream: _write(stream, footer, [rows]))
 
-    def complete(self, run: str, parts: Sequence[RunFooter], previous: str | None, question: str) -> None:
-        """Make one file of the parts of a run, and delete them; no file is made of none."""
+    def complete(
+        self, run: str, parts: Sequence[RunFooter], previous: str | None, question: dict[str, Any]
+    ) -> None:
+        """Make one file of the parts of a run, which stay."""
         names = tuple(name for part in parts for name in part.parts)
-        if run not in self.runs():
-            footer = RunFooter(
-                run,
-                previous,
-                json.loads(question),
-                tuple(each for part in parts for each in part.publications),
-                names,
-            )
-            self.tree.write(
-                f"{self._folder}/{run}.parquet",
-                lambda stream: _write(stream, footer, (rows for each in parts for rows in self.tables(each))),
-            )
-        self.discard(names)
+        publications = tuple(each for part in parts for each in part.publications)
+        footer = RunFooter(run, previous, question, publications, names)
+        self.tree.write(
+            f"{self._folder}/{run}.parquet",
+            lambda stream: _write(stream, footer, (rows for each in parts for rows in self.tables(each))),
+        )
 
     def discard(self, names: Iterable[str]) -> None:
         """Delete parts."""

@@ -33,7 +33,7 @@ from asyncfin.extraction.feed import (
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.prefix import Prefix
-from asyncfin.extraction.question import SharedQuestion, canonical, differences
+from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.extraction.tree import tree_at
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import Annual, PeriodSelection, Quarterly, Trailing
@@ -248,7 +248,7 @@ class History:
         parts = [self._feed.part(name) for name in sorted(self._feed.pending_names())]
         complete(self._feed, parts, known)
         if not parts and begins and self.run.before is None:
-            self._feed.complete(self.run.name, [], None, self._question.text)
+            self._feed.complete(self.run.name, [], None, json.loads(self._question.text))
 
     def _prune(self, known: Mapping[str, Written], listed: Collection[str]) -> None:
         nothing = Snapshot(empty_table().replace_schema_metadata(None), "")
@@ -342,7 +342,7 @@ def complete(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -
                     f" of {entity_id}: restore it, or move {feed} and {feed.tree} away and begin again"
                 )
         if kept:
-            feed.complete(run, kept, kept[0].previous, canonical(kept[0].question))
+            feed.complete(run, kept, kept[0].previous, kept[0].question)
     feed.discard(name for part in parts for name in part.parts)
 
 

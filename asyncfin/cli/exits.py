@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 
-from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
+from cyclopts import CycloptsError
 
 import asyncfin.errors
+from asyncfin.cli.mistakes import described
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -149,13 +150,8 @@ def exit_code_for(kind: type[Exception]) -> tuple[Exit, str]:
 def _line(failure: Failure, advice: str) -> str:
     # Notes are the names of the entities that it is about.
     # One line, whatever the message holds: standard error is read by scripts too.
-    said = " ".join(": ".join([*getattr(failure, "__notes__", ()), str(failure)]).split())
-    said = said.partition(" Available commands: ")[0].rstrip(".")  # cyclopts names only the first few
-    if isinstance(failure, MissingArgumentError) and failure.argument and failure.keyword is None:
-        said = f"{failure.argument.name} is missing"  # cyclopts would say "requires an argument"
-    if isinstance(failure, UnusedCliTokensError):
-        tokens = ", ".join(map(repr, failure.unused_tokens or ()))
-        said = f"more arguments than the command takes: {tokens}"  # a token is a secret here
+    text = described(failure) if isinstance(failure, CycloptsError) else str(failure)
+    said = " ".join(": ".join([*getattr(failure, "__notes__", ()), text]).split())
     if not advice:
         return f"asyncfin: {said}"
-    return f"asyncfin: {said} {advice}" if said.endswith("?") else f"asyncfin: {said}; {advice}"
+    return f"asyncfin: {said}; {advice}"

@@ -1,6 +1,8 @@
 """`asyncfin explore`: the explorer as a page of this machine."""
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -45,21 +47,27 @@ async def explore(
 
     from asyncfin.web import explorer
 
-    async with served(service, names.offered(entity_ids, ids)) as (client, companies):
-        # 127.0.0.1 alone: anyone who reaches the page can spend the account's allowance.
-        config = uvicorn.Config(explorer(client, companies), host="127.0.0.1", port=port, log_level="warning")
-        server = uvicorn.Server(config)
-        announcing = asyncio.ensure_future(announce(server))
-        try:
-            # At Ctrl-C the server ends first, and then passes the signal on, which cancels this task.
-            with suppress(asyncio.CancelledError):
-                await server.serve()
-                await asyncio.sleep(0)
-        # uvicorn's way of saying that it can't listen; its log has the reason.
-        except SystemExit:
-            raise UsageError(f"--port {port} can't be used: choose another, or 0 for a free one") from None
-        finally:
-            announcing.cancel()
+    offered = names.offered(entity_ids, ids)
+    with listening(port) as listener:
+        async with served(service, offered) as (client, companies):
+            server = uvicorn.Server(uvicorn.Config(explorer(client, companies), log_level="warning"))
+            announcing = asyncio.ensure_future(announce(server))
+            try:
+                # At Ctrl-C the server ends first, and then passes the signal on, which cancels this task.
+                with suppress(asyncio.CancelledError):
+                    await server.serve(sockets=[listener])
+                    await asyncio.sleep(0)
+            finally:
+                announcing.cancel()
+
+
+def listening(port: int) -> socket.socket:
+    """Return a socket that listens on this machine alone: the page can spend the account's allowance."""
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+    raise UsageError(f"--port {port} can't be used ({reason}): choose another, or 0 for a free one")
 
 
 @asynccontextmanager

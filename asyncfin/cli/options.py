@@ -12,6 +12,7 @@ from attrs import asdict, field, frozen
 from cyclopts import Group, Parameter
 
 from asyncfin.cli.exits import UsageError, prefix_errors
+from asyncfin.cli.mistakes import whole
 from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import ArgumentError
@@ -23,13 +24,14 @@ from asyncfin.model.period import (
     PeriodSelection,
     Quarterly,
     Trailing,
+    period_hint,
 )
 from asyncfin.model.select import Select
 from asyncfin.optional import library
 from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.pacing.file import FileBucket
 from asyncfin.pacing.redis import RedisBucket
-from asyncfin.wire.address import checked_base_url
+from asyncfin.wire.address import UnencryptedAddressError, checked_base_url
 
 if TYPE_CHECKING:
     from asyncfin.cache.file import FileCache
@@ -112,14 +114,19 @@ class Service:
                 # Also one that Python would show only once, or that the environment turns off.
                 warnings.simplefilter("always")
                 client = Client(address, token, allow_http=self.allow_http, **options)
+        # The library does not know the options of the command line.
+        except UnencryptedAddressError as error:
+            complaint = (
+                "--base-url must be https, unless the host is this machine or --allow-http is given"
+                f"{error.given}"
+            )
         except ArgumentError as error:
             complaint = str(error)
         else:
             for warning in caught:
                 print_error(f"asyncfin: {warning.message}")
             return client
-        # The library does not know the options of the command line.
-        raise UsageError(complaint.replace("allow_http=True", "--allow-http is given"))
+        raise UsageError(complaint)
 
     def identity(self) -> tuple[str, str]:
         """Return the base URL and the access token, by which a cache tells accounts apart."""
@@ -250,13 +257,21 @@ class Periods:
     exact: Annotated[
         Several, _option("exact", "A period: FY2024, 2024-Q3, 2024-H1, 2024-9M; repeatable.")
     ] = ()
-    trailing: Annotated[int | None, _option("trailing", "This many months, up to the latest value.")] = None
+    trailing: Annotated[
+        int | None,
+        Parameter(name="--trailing", help="This many months, up to the latest value.", converter=whole),
+    ] = None
     first: Annotated[str | None, _option("from", "The first fiscal end: a year, 2024-03, or a period.")] = (
         None
     )
     final: Annotated[str | None, _option("to", "The last fiscal end, in the same forms.")] = None
     last: Annotated[
-        int | None, _option("last", "Only this many, the latest ones, with --annual or --quarterly.")
+        int | None,
+        Parameter(
+            name="--last",
+            help="Only this many, the latest ones, with --annual or --quarterly.",
+            converter=whole,
+        ),
     ] = None
 
     def selection(self) -> PeriodSelection:
@@ -276,6 +291,9 @@ class Periods:
         start, end = bound("--from", self.first, 1), bound("--to", self.final, 12)
         if start and end and end.fiscal_end < start.fiscal_start:
             raise UsageError(f"--to must not be before --from: {self.final} is before {self.first}")
+        if any("," in text for text in self.exact):
+            again = " ".join(f"--exact {part.strip()}" for text in self.exact for part in text.split(","))
+            raise UsageError(f"--exact is repeated: {again}")
         with prefix_errors(mode if self.last is None else "--last"):
             match mode:
                 case "--annual":
@@ -298,7 +316,7 @@ def bound(option: str, text: str | None, month: int) -> Period | None:
     if day or not re.fullmatch(r"\d{4}(-\d\d)?|FY\d{4}|\d{4}-\w+(-\w+)?", text, re.ASCII):
         raise UsageError(
             f"{option} must be a year, a month such as 2024-03, or a period such as 2024-Q1, not {text!r}"
-            + (f": fiscal periods have no days; write {day[1]}" if day else "")
+            + (f": fiscal periods have no days; write {day[1]}" if day else period_hint(text))
         )
     with prefix_errors(option):
         if found := re.fullmatch(r"(\d{4})(?:-(\d\d))?", text):

@@ -19,6 +19,7 @@ from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.report import named
+from asyncfin.model.period import intended_period
 from asyncfin.model.words import counted
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
@@ -119,9 +120,14 @@ def _entity_ids(texts: Sequence[str], names: Names) -> Iterator[str]:
             continue
         except UsageError as error:
             complaint = str(error)
-        # After an entity, a metric is often meant.
-        metric = f"; a metric is given as --metric {text}" if place and text.isalpha() else ""
-        raise UsageError(complaint + metric)
+        # After an entity, something else is often meant.
+        if place and text.isalpha():
+            complaint = f"{text!r} is not an entity; a metric is given as --metric {text}"
+        elif text.isdigit():
+            complaint = f"{text!r} is not an entity; give years as --annual --last {text} or --exact FY{text}"
+        elif intended_period(text):
+            complaint = f"{text!r} is not an entity; a period is given as --exact {intended_period(text)}"
+        raise UsageError(complaint)
 
 
 def print_missing(answers: Sequence[EntityAnswer], *, why_empty: bool) -> None:

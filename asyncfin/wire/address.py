@@ -16,6 +16,17 @@ _HARMLESS = r"(?a:([a-z]+:)?//([\w.\-]*|\[[\da-f:]*\])(:\d*)?(/[\w.\-/]*)?)?"
 _STRANGE = r"[\s\x00-\x1f?#]"
 
 
+class UnencryptedAddressError(ArgumentError):
+    """http to another machine, without `allow_http`. `given` is the end of a message that shows the URL."""
+
+    def __init__(self, given: str) -> None:
+        super().__init__(f"base_url must be https, unless the host is this machine or allow_http=True{given}")
+        self.given = given
+
+    def __reduce__(self) -> tuple[type[UnencryptedAddressError], tuple[str]]:
+        return type(self), (self.given,)
+
+
 def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
     """Return `base_url` without its trailing slash.
 
@@ -43,9 +54,7 @@ def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
         raise ArgumentError(f"base_url must not end in /v1, with which every path begins (spec 9){not_this}")
     if url.scheme == "http" and not _is_loopback(url.host):
         if not allow_http:
-            raise ArgumentError(
-                f"base_url must be https, unless the host is this machine or allow_http=True{not_this}"
-            )
+            raise UnencryptedAddressError(not_this)
         # The level of the warning is that of the code which made the client.
         warnings.warn(f"{url} is not encrypted: anyone on the way can read the token", stacklevel=4)
     return str(url).rstrip("/")

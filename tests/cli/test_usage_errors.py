@@ -14,56 +14,27 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nonsense"], 'Unknown command "nonsense"; see --help'),
-        (["querry"], 'Unknown command "querry". Did you mean "query"? see --help'),
-        (["query", ENTITY, "--scope", "company"], "'company' must be written group=scope|group=scope"),
         (["query", ENTITY, "--scope", "company=all|b"], "such as product=iPhone, and 'b' is not"),
-        (["dataset"], "ENTITY_ID is missing; see --help"),
-        (["extract", ENTITY], "asyncfin: --into is missing; see --help"),
         (["extract", ENTITY, "--into"], "requires an argument"),
         (["dataset", ENTITY, "--nonsense"], "--nonsense"),
-        (["dataset", "O-1"], "entity_id"),
         (["query", ENTITY, "--metric", "Revenu"], "Revenue"),
-        (["query", ENTITY, "--scope", "company"], "group=scope"),
-        (["query", ENTITY, "--annual", "--quarterly"], "--annual and --quarterly"),
-        (["query", ENTITY, "--json", "--csv"], "--json and --csv"),
-        (["query", ENTITY, "--last", "2"], "--annual"),
-        (["query", ENTITY, "--annual", "--last", "0"], "--last: last must be"),
         (["query", ENTITY, "--trailing", "12", "--from", "2023"], "--from"),
         (["query", ENTITY, "--trailing", "0"], "--trailing: months must be"),
-        (["query", ENTITY, "--trailing", "some"], "--trailing"),
-        (["query", ENTITY, "--from", "soon"], "--from"),
-        (["query", ENTITY, "--from", "2022-01-31"], "fiscal periods have no days; write 2022-01"),
         (
             ["query", ENTITY, "--metric", "Revenue,Debt"],
             "--metric is repeated: --metric Revenue --metric Debt",
         ),
-        (["query"], "no entity is given"),
         (["query", ENTITY, "--csv", "--csv-raw"], "--csv and --csv-raw"),
         (["catalogue", ENTITY, "--csv", "--json"], "--json and --csv"),
-        (["limits", "--base-url", "https://example.org/v1/"], "must not end in /v1"),
         (["limits", "--base-url", "127.0.0.1:8765"], "http://127.0.0.1 for this machine"),
-        (["dataset", ENTITY, "another"], "more arguments than the command takes: 'another'"),
         (["query", ENTITY, "--from", "0000"], "--from: year must be"),
-        (["query", ENTITY, "--to", "2024-13"], "--to: end_month must be"),
         (["query", ENTITY, "--to", "2024-Q5"], "--to: period must be"),
         (
             ["query", ENTITY, "--from", "2024-Q4", "--to", "2024-Q3"],
             "--to must not be before --from: 2024-Q3 is",
         ),
-        (["query", ENTITY, "--exact", "2024"], "not '2024'; write \"FY2024\""),
         (["query", ENTITY, "--exact", "Q3"], "--exact: period must be a label such as FY2024"),
         (["query", ENTITY, "--exact", "FY2024", "--exact", "FY2024"], "--exact: periods must be distinct"),
-        (
-            ["usage", "--from", "2026-02-01", "--to", "2026-01-01"],
-            "--to must not be before --from: 2026-01-01",
-        ),
-        (["usage", "--from", "yesterday"], "--from"),
-        (["limits", "--token-file", "/nonexistent"], "--token-file"),
-        (
-            ["limits", "--base-url", "http://example.org"],
-            "https, unless the host is this machine or --allow",
-        ),
     ],
 )
 def test_wrong_usage_is_one_line_that_names_it_before_any_query(
@@ -213,7 +184,7 @@ def test_a_missing_environment_variable_is_named(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((b"\xff",), "Unknown command"),
+        ((b"\xff",), "unknown command"),
         (("query", ENTITY, "--metric", b"\xff"), "--metric must be text in UTF-8, not '\\udcff'"),
         (
             ("extract", ENTITY, "--into", "night", "--scope-group", b"\xff"),

@@ -1,0 +1,144 @@
+"""Mistakes of a first day: one line that says what to write, and no request is spent."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from asyncfin.sandbox import Sandbox
+from tests.cli.conftest import ENTITY, RATIOS_ENTITY, Command
+
+# The command line after `asyncfin`, with E for an entity, and what its line must contain.
+MISTAKES = [
+    # Periods.
+    ("query E --exact FY23", 'write "FY2023"'),
+    ("query E --exact 2023Q1", 'write "2023-Q1"'),
+    ("query E --exact 1Q23", 'write "2023-Q1"'),
+    ("query E --exact Q1-2023", "--exact: period must be a label such as FY2024"),
+    ("query E --exact fy2023", 'write "FY2023"'),
+    ("query E --exact 2023", 'write "FY2023"'),
+    ("query E --exact FY2023,FY2024", "--exact is repeated: --exact FY2023 --exact FY2024"),
+    ("query E --from FY23", 'write "FY2023"'),
+    ("query E --to 2023Q1", 'write "2023-Q1"'),
+    ("query E --from 2023-01-31", "fiscal periods have no days; write 2023-01"),
+    ("query E --from last-year", "--from must be a year"),
+    ("query E --to 2024-13", "--to: end_month must be"),
+    ("query E --from 2024 --to 2023", "--to must not be before --from: 2023 is before 2024"),
+    ("query E --annual --last five", "--last must be a whole number, such as 5, not 'five': write --last 5"),
+    ("query E --annual --last 5y", "write --last 5"),
+    ("query E --annual --last 2.5", "--last must be a whole number"),
+    ("query E --annual --last 0", "--last: last must be a whole number from 1"),
+    ("query E --annual --last -1", "--last"),
+    ("query E --last 5", "--last goes with --annual or --quarterly: add one of them"),
+    ("query E --trailing 12M", "write --trailing 12"),
+    ("query E --trailing 2y", "write --trailing 24"),
+    ("query E --trailing 1.5", "--trailing must be a whole number"),
+    ("query E --trailing TTM", "--trailing must be a whole number, such as 5, not 'TTM'"),
+    ("query E --ttm", "write --trailing 12"),
+    ("query E --annual 5", "--annual --last 5"),
+    ("query E --annual=5", "--annual has no value: write --annual --last 5"),
+    ("query E FY2024", "a period is given as --exact FY2024"),
+    ("query E --year 2024", "write --exact FY2024, or --annual --last 5"),
+    ("query E --yearly", "unknown option --yearly: write --annual"),
+    ("query E --quarters", "write --quarterly"),
+    ("query E --since 2020", "write --from"),
+    ("query E --until 2020", "write --to"),
+    ("query E --annual --quarterly", "--annual and --quarterly exclude each other: choose one"),
+    # Entities.
+    ("query", "no entity is given: give an entity id, or several to compare them"),
+    ("query AAPL", "'AAPL' is not an entity id (O- and 32 characters)"),
+    ("query O-1", "entity_id must be 'O-' followed by 32 characters, not 'O-1'"),
+    ("query E Revenue", "a metric is given as --metric Revenue"),
+    ("query --entity E", "entities are written without an option, such as asyncfin query ENTITY_ID"),
+    ("query --ticker AAPL", "entities are written without an option"),
+    ("dataset", "ENTITY_ID is missing"),
+    ("dataset E another", "more arguments than the command takes: 'another'"),
+    ("dataset id:", "entity_id must be an id"),
+    ("extract --into night", "no entity is given: give entity ids, or a file of them as --ids FILE"),
+    ("extract --ids missing.txt --into night", "--ids missing.txt can't be read (No such file or directory)"),
+    ("names", "no entity is given: give entity ids, or a file of them as --ids FILE"),
+    ("names E --into no/such/folder.csv", "no/such is not a folder"),
+    ("dataset E --names missing.csv", "--names missing.csv can't be read (No such file or directory)"),
+    # Series.
+    ("query E --metrics Revenue", "unknown option --metrics: write --metric"),
+    ("query E -m Revenue", "write --metric"),
+    ("query E --Metric Revenue", "write --metric"),
+    ("query E --segment Cloud", "write --basis"),
+    ("query E --scope segment", "must be written group=scope|group=scope"),
+    ("query E --metric", "--metric requires an argument"),
+    # Output.
+    ("query E --csv out.csv", "> out.csv"),
+    ("catalogue E --csv out.csv", "to write a file, > out.csv"),
+    ("query E --plot", "--plot requires an argument"),
+    ("query E --plot sales.xls", "--plot sales.xls must end in one of ."),
+    ("query E -o out.csv", "output goes to standard output; write > FILE"),
+    ("query E --output out.csv", "write > FILE"),
+    ("extract E -o night", "write --into FOLDER"),
+    ("extract E", "--into is missing"),
+    ("query E --limit 5", "write --last N, with --annual or --quarterly"),
+    ("query E --format csv", "write --csv or --json"),
+    ("query E --json --csv", "--json and --csv exclude each other: choose one"),
+    ("query E --unit million", "not 'million': write --unit millions"),
+    ("query E --unit k", "--unit must be one of thousands, millions, billions, not 'k'"),
+    ("query E --csv --unit millions", "--unit is for the table, and --csv prints none"),
+    ("query E --dry-run", "unknown option --dry-run: write --explain"),
+    ("query E --no-annual", "leave --annual out"),
+    # The account and the service.
+    ("usage --from 01/02/2026", "--from must be a day, written YYYY-MM-DD, such as 2026-01-31"),
+    ("usage --from today", "--from must be a day"),
+    ("usage --from 2026-02-01 --to 2026-01-01", "--to must not be before --from"),
+    ("limits --token abc", "write --token-file FILE, or set ASYNCFIN_TOKEN; a token is never an argument"),
+    ("limits --url https://example.org", "write --base-url URL, or set ASYNCFIN_BASE_URL"),
+    ("limits --base-url http://example.org", "unless the host is this machine or --allow-http is given"),
+    ("limits --base-url example.org", "base_url must be https://host"),
+    ("limits --base-url https://example.org/v1", "must not end in /v1"),
+    ("limits --token-file missing.txt", "--token-file can't be read (No such file or directory)"),
+    ("limits extra", "more arguments than the command takes: 'extra'"),
+    # Commands.
+    ("querry E", "unknown command 'querry': write query"),
+    ("catalog E", "unknown command 'catalog': write catalogue"),
+    ("download E", "unknown command 'download': write extract"),
+    ("fetch E", "unknown command 'fetch': write query"),
+    ("nonsense", "unknown command 'nonsense'; see --help"),
+    ("completion tcsh", "must be one of bash, zsh, fish, powershell, not 'tcsh'"),
+    ("sandbox --port x", "--port must be a whole number, such as 5, not 'x'"),
+    ("explore --port 99999", "--port"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "said"), MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_a_mistake_is_one_line_that_says_what_to_write(
+    command: Command, service: Sandbox, line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 2, nothing on standard output, and no request."""
+    monkeypatch.chdir(tmp_path)
+    before = len(service.log)
+    result = command(*(ENTITY if word == "E" else word for word in line.split()))
+    assert (result.code, result.out, len(service.log)) == (2, "", before)
+    assert result.line.startswith("asyncfin: ")
+    assert said in result.line
+
+
+@pytest.mark.parametrize("line", [line for line, _ in MISTAKES if "abc" in line])
+def test_a_token_given_as_an_argument_is_not_printed(command: Command, line: str) -> None:
+    """Terminals and logs keep what is printed."""
+    assert "abc" not in command(*line.split()).err
+
+
+def test_a_name_without_a_close_one_shows_what_the_file_has(command: Command, tmp_path: Path) -> None:
+    """AAPL resembles no name."""
+    path = tmp_path / "names.csv"
+    path.write_text(f"id,name,aliases\n{ENTITY},Apple,\n{RATIOS_ENTITY},NVIDIA,\n")
+    result = command("dataset", "AAPL", "--names", str(path))
+    assert result.code == 2
+    assert f"{path} does not have the name 'AAPL'; it has Apple, NVIDIA" in result.line
+
+
+def test_a_port_in_use_is_one_line(command: Command) -> None:
+    """Without the log of the server."""
+    pytest.importorskip("uvicorn")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = command("explore", ENTITY, "--port", str(port))
+    assert result.code == 2
+    assert result.line.startswith(f"asyncfin: --port {port} can't be used (Address already in use): choose")

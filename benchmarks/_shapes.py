@@ -1,7 +1,7 @@
-"""The answers to replay, in two shapes: full pages made up here, and real pages of ../shared/data.
+"""The responses to replay, in two shapes: full pages made up here, and real pages of ../shared/data.
 
-Both come with the catalogue and the plan that asyncfin makes of it; the other contenders send the same
-number of requests for the same bytes.
+Both have zeros that are written as floats, and per cent signs in labels. They come with the catalogue and the
+plan that asyncfin makes of it; the other contenders send the same number of requests for the same bytes.
 """
 
 import gzip
@@ -29,6 +29,8 @@ DATASET_ID = "00000000-0000-4000-8000-000000000001"
 CREATED = "2026-01-01T00:00:00Z"
 SPAN = FiscalRange(1900, 2100)
 FILLED = 0.6
+# A service that writes doubles sends these as 0.0.
+ZEROS = 0.02
 GROUP = "quarterly.consolidated"
 
 Body = dict[str, Any]
@@ -108,6 +110,7 @@ class _Values:
     def _value(random: Random, period: Body) -> Body:
         whole = random.random() < 0.5
         number = random.randint(-(10**9), 10**9) if whole else round(random.uniform(-1e9, 1e9), 2)
+        number = 0.0 if random.random() < ZEROS else number
         sources = [
             {
                 "item_id": f"0000320193-{random.randint(10, 24)}-{random.randint(0, 999_999):06d}#t{at}",
@@ -185,7 +188,7 @@ def _series(at: int, metric: str, path: str) -> CatalogueSeries:
         f"S-{at:032x}",
         GROUP,
         metric,
-        f"Label of {metric}",
+        f"Label of {metric}, % of revenue",
         "A made-up quantity. Unit: USD.",
         "consolidated",
         (ScopeRef("company", path),),
@@ -311,6 +314,7 @@ def real() -> Shape:
 
 def _real_value(publication: Body, series: CatalogueSeries, value: list[Any]) -> Body:
     number, fill_type, reported, sources = value
+    number = number or 0.0  # as a service sends it that writes doubles
     year, end_month, duration = publication["report_periods"][reported]
     return {
         "number": number,

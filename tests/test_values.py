@@ -251,7 +251,7 @@ def test_what_comes_by_the_hundred_thousand_costs_the_garbage_collector_nothing(
     again = pickle.loads(pickle.dumps(one))
     assert (again, hash(again), repr(again)) == (one, hash(one), repr(one))
     assert again is not one
-    assert repr(one).startswith(f"{type(one).__name__}(")
+    assert type(one).__name__ in repr(one)
     with pytest.raises(AttributeError):
         setattr(one, type(one).__struct_fields__[0], None)
 

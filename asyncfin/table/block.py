@@ -8,7 +8,7 @@ would be ten times as large.
 
 from array import array
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -41,6 +41,10 @@ PIECE_BYTES = 128 * 1024
 FAST = 1
 # Pieces that are kept decompressed while a panel is read: 8 MiB.
 _KEPT_PIECES = 64
+# Of a page of few values, all are decoded when a second series is accessed: a call for each takes longer. As
+# many decoded values are kept: 4 MB.
+_FEW_VALUES = 2_000
+_KEPT_VALUES = 16_384
 # How much of an array is looked for before all of it is compared; it is nearly always found at once.
 _PREFIX_BYTES = 32
 
@@ -279,6 +283,11 @@ class Store:
         self._firsts = [*accumulate((len(block.series_ids) for block in self.blocks), initial=0)]
         self._rows = dict(zip(chain.from_iterable(block.series_ids for block in self.blocks), count()))
         self._piece = lru_cache(_KEPT_PIECES)(PageText.piece)
+        self._accessed: set[PageText] = set()
+        # None: not decoded as a whole, or no longer kept; then its series are decoded one by one.
+        self._decoded: dict[PageText, list[list[Value | None]] | None] = {}
+        self._kept: deque[tuple[PageText, int]] = deque()
+        self._room = _KEPT_VALUES
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Store, (self.blocks, self.tolerance, self.repaired)
@@ -306,6 +315,43 @@ class Store:
         known = self.repaired.get(series_id, Counter())
         self.repaired[series_id] = known | counts
         self.tolerance.report(deviations_of(counts - known))
+
+    def values(self, block: Block, row: int) -> list[Value | None]:
+        """Return the entries of a series' `values` array, in the page's order.
+
+        Raises:
+            MalformedAnswerError: one violates the spec.
+        """
+        index, count = block.page_indices[row], len(block.axis.periods)
+        if (page := self._page(block)) is not None and len(page[index]) == count:
+            return page[index]
+        repairs = self.tolerance.counts()
+        text, series_id = self.text(block, row), block.series_ids[row]
+        entries = decode_entries(values_decoder.one, text, count, index, series_id, repairs)
+        if repairs:
+            self.record(series_id, repairs)
+        return entries
+
+    def _page(self, block: Block) -> list[list[Value | None]] | None:
+        """Return all entries of a page, if they are few and this is not the first access to it."""
+        text = block.text
+        if text in self._decoded:
+            return self._decoded[text]
+        is_mostly_wanted = 2 * len(block.page_indices) > block.page_indices[-1]
+        if text not in self._accessed or len(block.positions) > _FEW_VALUES or not is_mostly_wanted:
+            self._accessed.add(text)
+            return None
+        self._decoded[text] = None
+        # What is wrong in one series is for that series to say.
+        with suppress(MalformedAnswerError):
+            self._decoded[text] = [each.values for each in decode(text.whole(), values_decoder.page).series]
+            self._kept.append((text, len(block.positions)))
+            self._room -= len(block.positions)
+            while self._room < 0:
+                oldest, size = self._kept.popleft()
+                self._decoded[oldest] = None
+                self._room += size
+        return self._decoded[text]
 
     def text(self, block: Block, row: int) -> memoryview:
         """Return the bytes of a series' `values` array."""
@@ -335,16 +381,4 @@ class Stored:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        block, row, tolerance = self.block, self.row, self._store.tolerance
-        index, counts = block.page_indices[row], tolerance.counts()
-        entries: list[Value | None] = decode_entries(
-            values_decoder,
-            self._store.text(block, row),
-            len(self.axis.periods),
-            index,
-            block.series_ids[row],
-            counts,
-        )
-        if counts:
-            self._store.record(block.series_ids[row], counts)
-        return tuple(self.axis.ordered(entries))
+        return tuple(self.axis.ordered(self._store.values(self.block, self.row)))

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from attrs import field, frozen
 
-from asyncfin.errors import error_context
+from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.deviation import Deviation, deviations_of
 from asyncfin.model.period import Period
@@ -127,8 +127,20 @@ class Grid:
         """
         if (stored := self.store.find(series_id)) is None:
             return (None,) * len(self.periods)
-        with self.error_context():
-            return tuple(self.aligned(stored.axis, stored.values()))
+        try:
+            values = stored.values()
+        except MalformedAnswerError:
+            with self.error_context():
+                raise
+        if stored.axis.periods == self.periods:
+            return values
+        # Most entries of a sparse series are None, and the positions of the others are known.
+        aligned: list[Value | None] = [None] * len(self.periods)
+        indices = self.indices(stored.axis)
+        for position in stored.observations()[0]:
+            if indices[position] >= 0:
+                aligned[indices[position]] = values[position]
+        return tuple(aligned)
 
     def aligned(self, axis: Axis, values: Iterable[Value | None]) -> list[Value | None]:
         """Return values given by an axis, one entry a period."""

@@ -7,6 +7,7 @@ first way, which names what is wrong, and tolerates what is unsound in series th
 """
 
 import asyncio
+import re
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.series import Series
 from asyncfin.model.value import Value
 from asyncfin.wire.codec import Metadata, next_cursor, refuse_repeated, utc_timestamp
+from asyncfin.wire.rare import occurs
 from asyncfin.wire.strict import JsonBytes, decode, json_text
 from asyncfin.wire.tolerance import STRICT, Tolerance, TolerantDecoder
 
@@ -351,7 +353,12 @@ async def _scanned(
         indices, others = _split(found.series, wanted)
         others = others if keep_foreign else []
         numbers, foreign = (
-            _numbers_of([found.series[index].values for index in rows], len(periods), _value_texts(body))
+            _numbers_of(
+                [found.series[index].values for index in rows],
+                len(periods),
+                body,
+                partial(_arrays_at, body, rows),
+            )
             for rows in (indices, others)
         )
         # A number too large for a float, or an array of another length: the slower way says which.
@@ -409,8 +416,8 @@ def arrays_of(body: bytes) -> list[msgspec.Raw]:
     return [each.values for each in decode(body, _arrays_decoder).series]
 
 
-def _value_texts(body: bytes) -> Iterator[bytes]:
-    yield from map(bytes, arrays_of(body))
+def _arrays_at(body: bytes, indices: Iterable[int]) -> Iterable[msgspec.Raw]:
+    return map(arrays_of(body).__getitem__, indices)
 
 
 class _ReadValues(msgspec.Struct, Generic[T], gc=False):
@@ -431,7 +438,7 @@ class ArraysDecoder(Generic[T]):
 
 
 _observations = ArraysDecoder(_Number)
-values_decoder: TolerantDecoder[list[Value | None]] = TolerantDecoder(list[Value | None])
+values_decoder: ArraysDecoder[Value] = ArraysDecoder(Value)
 
 
 def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbers:
@@ -447,7 +454,7 @@ def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbe
     text = b"[" + b",".join([raw.values for _, raw in series]) + b"]"
     single = ((raw.values, index, raw.series_id) for index, raw in series)
     arrays = decode_arrays(_observations, text, count, single)
-    numbers = _numbers_of(arrays, count, [text])
+    numbers = _numbers_of(arrays, count, text, lambda: (raw.values for _, raw in series))
     if numbers is None:
         _refuse_unfit((raw.values, series_path(index, raw.series_id)) for index, raw in series)
         numbers = _numbers_of(arrays, count)
@@ -455,11 +462,17 @@ def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbe
     return numbers
 
 
-def _numbers_of(arrays: Sequence[list[Any]], count: int, texts: Iterable[bytes] = ()) -> Numbers | None:
+def _numbers_of(
+    arrays: Sequence[list[Any]],
+    count: int,
+    text: bytes = b"",
+    single: Callable[[], Iterable[JsonBytes]] = tuple,
+) -> Numbers | None:
     """Return the numbers of arrays; None where one has not `count` entries, or a number may fit no float.
 
     Args:
-        texts: what the arrays were read from, to tell a zero from a number too small for a float.
+        text: what contains the arrays, to distinguish a zero from a number too small for a float.
+        single: returns the text of each array.
     """
     if not all(map(partial(eq, count), map(len, arrays))):
         return None
@@ -469,9 +482,12 @@ def _numbers_of(arrays: Sequence[list[Any]], count: int, texts: Iterable[bytes] 
         numbers = array("d", found)
     except OverflowError:
         return None
-    # What is too small is read as 0.0; the int 0 is exact, and frequent.
-    if float in map(type, filterfalse(None, found)) and any(map(_is_marked_tiny, texts)):
-        return None
+    # What is too small is read as 0.0; the int 0 is exact, and frequent. Marks in labels and other texts are
+    # frequent too, so the arrays that have a float zero are searched if the text has a mark.
+    if float in map(type, filterfalse(None, found)) and _is_marked_tiny(text):
+        zeros = (any(type(entry.number) is float and not entry.number for entry in each) for each in present)
+        if any(map(_is_marked_tiny, map(bytes, compress(single(), zeros)))):
+            return None
     starts = accumulate(map(len, present), initial=0)
     # In C, as far as it goes: a loop of Python over millions of values takes longer than decoding them.
     positions = compress([*range(count)] * len(arrays), chain.from_iterable(arrays))
@@ -502,13 +518,16 @@ def _concatenated(slices: Iterable[Numbers]) -> Numbers:
     return whole
 
 
-# No text without one of these stands for less than the least float: what has fewer zeros behind its
-# point needs an exponent below zero. (Looking for three texts is many times faster than a pattern.)
-_MAYBE_TINY = (b"e-", b"E-", b"0" * 200)
+_EXPONENT = re.compile(b"E-")
 
 
 def _is_marked_tiny(text: bytes) -> bool:
-    return any(each in text for each in _MAYBE_TINY)
+    """Return whether a text may contain a number below the least float.
+
+    Such a number has an exponent below zero, or that many zeros behind its point.
+    """
+    # Searches for bytes are many times faster than one for a pattern.
+    return b"e-" in text or b"0" * 200 in text or occurs(_EXPONENT, b"E", text)
 
 
 class _NumberText(msgspec.Struct, gc=False):
@@ -581,8 +600,8 @@ def decode_arrays(
 def _decode_values(
     raw: JsonBytes, count: int, index: int, series_id: str, counts: Counts | None
 ) -> tuple[Value | None, ...]:
-    values = decode_entries(values_decoder, raw, count, index, series_id, counts)
-    if _numbers_of([values], count, [bytes(raw)]) is None:
+    values = decode_entries(values_decoder.one, raw, count, index, series_id, counts)
+    if _numbers_of([values], count, bytes(raw), lambda: [raw]) is None:
         _refuse_unfit([(raw, series_path(index, series_id))])
     return tuple(values)
 

@@ -1,5 +1,6 @@
 """Optional libraries, imported when first needed."""
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -10,6 +11,9 @@ def library(name: str, extra: str) -> Any:
     Raises:
         ImportError: the package is not installed; the message names the extra.
     """
+    # A table takes hundreds of them, and the machinery of imports half a microsecond for each.
+    if module := sys.modules.get(name):
+        return module
     package = name.partition(".")[0]
     try:
         import_module(package)

@@ -4,6 +4,7 @@ import json
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import accumulate, chain
 from typing import Any
 
@@ -17,6 +18,7 @@ _ROWS = 4_000
 _METADATA = b"asyncfin"
 
 
+@cache
 def _type(name: str) -> Any:
     """Return the Arrow type of a name in the schema."""
     pa = library("pyarrow", "arrow")

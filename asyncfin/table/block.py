@@ -161,38 +161,6 @@ class Block:
     numbers: "array[float]"
     text: PageText
 
-    def entries(
-        self,
-        rows: Sequence[int],
-        decoder: ArraysDecoder[T],
-        tolerance: Tolerance,
-        repaired: Callable[[str, Counts], object],
-    ) -> Iterable[list[T | None]]:
-        """Return the entries of some series' `values` arrays, by the axis.
-
-        Args:
-            repaired: called with the id of each series that was repaired, and what was.
-
-        Raises:
-            MalformedAnswerError: one breaks the spec.
-        """
-        # All arrays of the page in one call of the decoder, for a table needs nearly all of them.
-        indices = [self.page_indices[row] for row in rows]
-        if 2 * len(indices) > max(indices, default=0):
-            # Where most of a page is wanted, all of it is read in one scan, unless that finds a problem.
-            with suppress(MalformedAnswerError):
-                page = decode(self.text.whole(), decoder.page).series
-                found = [page[index].values for index in indices]
-                if all(len(each) == len(self.axis.periods) for each in found):
-                    return map(self.axis.ordered, found)
-        arrays = arrays_of(self.text.whole())
-        joined = b"[%b]" % b",".join([arrays[index] for index in indices])
-        single = (
-            (arrays[index], index, self.series_ids[row]) for row, index in zip(rows, indices, strict=True)
-        )
-        entries = decode_arrays(decoder, joined, len(self.axis.periods), single, tolerance, repaired)
-        return map(self.axis.ordered, entries)
-
 
 def block_of(axis: Axis, page: PlannedPage, rows: Rows, text: PageText) -> Block:
     """Return the block of some series of a page, whose text is given so that blocks of a page share it."""
@@ -308,7 +276,19 @@ class Store:
         Raises:
             MalformedAnswerError: one violates the spec.
         """
-        return block.entries(rows, decoder, self.tolerance, self.record)
+        count, indices = len(block.axis.periods), [block.page_indices[row] for row in rows]
+        if 2 * len(indices) > max([len(block.series_ids), *indices]):
+            # Where most of a page is wanted, all of it is read in one scan, unless that finds a problem.
+            with suppress(MalformedAnswerError):
+                page = decode(block.text.whole(), decoder.page).series
+                found = [page[index].values for index in indices]
+                if all(len(each) == count for each in found):
+                    return map(block.axis.ordered, found)
+        arrays = [self.text(block, row) for row in rows]
+        joined = b"[%b]" % b",".join(arrays)
+        single = zip(arrays, indices, [block.series_ids[row] for row in rows], strict=True)
+        entries = decode_arrays(decoder, joined, count, single, self.tolerance, self.record)
+        return map(block.axis.ordered, entries)
 
     def record(self, series_id: str, counts: Counts) -> None:
         """Record what was repaired in a series' values, of all fields or some, and report what is new."""

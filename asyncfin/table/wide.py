@@ -98,6 +98,7 @@ def wide_table(
             f"columns must be {', '.join(leading)} or series of the table, not {unknown[0]!r}"
         )
     at = {period: index for index, period in enumerate(periods)}
+    places = {grid: [at[period] for period in grid.periods] for grid in {row.grid for row in names}}
     fields, arrays = [], []
     for name in chosen:
         if name == PERIOD:
@@ -105,17 +106,18 @@ def wide_table(
         elif name in leading:
             arrays.append(pa.array([getattr(period, name) for period in periods], pa.int32()))
         else:
-            arrays.append(pa.array(_numbers(by_name[name], at), pa.float64()))
+            row = by_name[name]
+            arrays.append(pa.array(_numbers(row, places[row.grid], len(at)), pa.float64()))
         metadata = _described(by_name[name]) if name in by_name else None
         fields.append(pa.field(name, arrays[-1].type, metadata=metadata))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=schema_metadata(about)))
 
 
-def _numbers(row: Row, at: Mapping[Period, int]) -> list[float | None]:
-    numbers: list[float | None] = [None] * len(at)
-    periods = row.grid.periods
+def _numbers(row: Row, places: Sequence[int], count: int) -> list[float | None]:
+    """Return a series' numbers; `places` has the row of each period of its panel."""
+    numbers: list[float | None] = [None] * count
     for index, number in zip(*row.grid.observations(row.series.series_id), strict=True):
-        numbers[at[periods[index]]] = number
+        numbers[places[index]] = number
     return numbers
 
 

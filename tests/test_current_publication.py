@@ -1,0 +1,222 @@
+"""Which publication counts as the current one: late responses, refusals, and clients that share a cache."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from asyncfin import (
+    Annual,
+    AsyncfinError,
+    AuthenticationError,
+    Catalogue,
+    Client,
+    FileCache,
+    FiscalRange,
+    MemoryCache,
+    Panel,
+    PermissionDeniedError,
+    RedisCache,
+    Retry,
+    Select,
+    ServerFailureError,
+)
+from asyncfin.sandbox import Sandbox, Slow, Status
+from asyncfin.sandbox.dataset import DatasetFile
+from tests.generate import generate
+from tests.properties.test_answers import content
+from tests.shared_buckets import redis_server
+
+BOTH = generate(7, series=60, publications=2)
+OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
+ENTITY = BOTH.entity_id
+ONCE = Retry(attempts=1)
+Make = Callable[..., Client]
+
+
+@pytest.fixture(params=["memory", "file"])
+async def shared(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Sandbox, Make]]:
+    """A service with the old publication, and what makes clients that share a cache, each file in turn."""
+    memory = MemoryCache()
+    clients = []
+    async with Sandbox(OLD) as sandbox:
+
+        def make(**options: float) -> Client:
+            cache = memory if request.param == "memory" else FileCache(tmp_path / "cache", account="desk")
+            kept = {"retry": ONCE, "cache": cache, **options}
+            clients.append(Client(sandbox.base_url, sandbox.token, **kept))  # type: ignore[arg-type]
+            return clients[-1]
+
+        yield sandbox, make
+        for each in clients:
+            await each.aclose()
+
+
+def requested(sandbox: Sandbox, since: int = 0) -> list[str | None]:
+    return [served.operation for served in list(sandbox.log)[since:]]
+
+
+async def pieces(client: Client, source: str | Catalogue) -> list[Panel]:
+    async with client.stream(source, Select(), Annual()) as stream:
+        return [piece async for piece in stream]
+
+
+@pytest.mark.parametrize(("status", "error"), [(401, AuthenticationError), (403, PermissionDeniedError)])
+async def test_a_catalogue_as_the_source_gives_nothing_after_a_refusal(
+    shared: tuple[Sandbox, Make], status: int, error: type[Exception]
+) -> None:
+    """The next question sends one request, whose 200 lifts the refusal, whichever publication is current."""
+    sandbox, make = shared
+    client = make(max_age=1e9, stale_if_error=1e9)
+    whole = await client.query(ENTITY, Select(), FiscalRange())
+    sandbox.inject(Status(status=status, code="no", nth=(1, 2)))
+    with pytest.raises(error):
+        await client.dataset(ENTITY)
+    spent = len(sandbox.log)
+    with pytest.raises(error):
+        await client.query(whole.catalogue, Select(), Annual())
+    sandbox.publish(NEW)
+    panel = await client.query(whole.catalogue, Select(), FiscalRange())
+    assert content(panel) == content(whole)
+    assert requested(sandbox, spent) == ["dataset", "dataset"]
+
+
+async def test_a_refusal_applies_to_every_client_of_the_cache_until_a_later_request_lifts_it(
+    shared: tuple[Sandbox, Make],
+) -> None:
+    """What another client has in its memory is neither returned nor stored again."""
+    sandbox, make = shared
+    options = {"max_age": 1e9, "stale_if_error": 1e9}
+    one, other = make(**options), make(**options)
+    whole = await one.query(ENTITY, Select(), FiscalRange())
+    assert (await other.query(ENTITY, Select(), Annual())).requests == 0
+    sandbox.inject(Status(status=403, code="no", nth=(1, 2)))
+    with pytest.raises(PermissionDeniedError):
+        await one.dataset(ENTITY)
+    spent = len(sandbox.log)
+    with pytest.raises(PermissionDeniedError):
+        await other.query(ENTITY, Select(), Annual())
+    assert requested(sandbox, spent) == ["dataset"]
+    panel = await other.query(ENTITY, Select(), FiscalRange())
+    assert (panel.requests, content(panel)) == (1, content(whole))
+    assert (await one.query(ENTITY, Select(), Annual())).requests == 0
+
+
+READS: dict[str, Callable[[Client, str | Catalogue], Awaitable[object]]] = {
+    "query": lambda client, source: client.query(source, Select(), Annual()),
+    "stream": pieces,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("pinned", [False, True])
+async def test_a_read_in_progress_returns_nothing_that_was_sent_before_a_refusal(
+    shared: tuple[Sandbox, Make], read: Callable[[Client, str | Catalogue], Awaitable[object]], pinned: bool
+) -> None:
+    """Its old confirmation is not stored either: no other client returns anything afterwards."""
+    sandbox, make = shared
+    one, other = make(max_age=1e9), make(max_age=1e9)
+    catalogue = await one.catalogue(ENTITY)
+    sandbox.inject(Slow(seconds=0.5, operation="query"), Status(status=403, code="no", operation="dataset"))
+    reading = asyncio.ensure_future(read(one, catalogue if pinned else ENTITY))
+    while "query" not in requested(sandbox):  # noqa: ASYNC110  the sandbox has no event for it
+        await asyncio.sleep(0.02)
+    with pytest.raises(PermissionDeniedError):
+        await other.dataset(ENTITY)
+    with pytest.raises(PermissionDeniedError):
+        await reading
+    for each in (one, other):
+        with pytest.raises(PermissionDeniedError):
+            await each.query(ENTITY, Select(), Annual())
+
+
+async def test_an_old_publication_is_not_returned_for_errors_once_a_client_has_confirmed_another(
+    shared: tuple[Sandbox, Make],
+) -> None:
+    """Though it is what this client read last."""
+    sandbox, make = shared
+    one, other = make(stale_if_error=1e9), make()
+    await one.query(ENTITY, Select(), FiscalRange())
+    sandbox.publish(NEW)
+    await other.dataset(ENTITY)
+    sandbox.inject(Status(status=503))
+    with pytest.raises(ServerFailureError):
+        await one.query(ENTITY, Select(), FiscalRange())
+    with pytest.raises(AsyncfinError):
+        await one.catalogue(ENTITY)
+
+
+async def test_clients_never_go_back_to_a_publication_that_another_has_seen_replaced(
+    shared: tuple[Sandbox, Make],
+) -> None:
+    """One confirms the new one; the others follow, without a 409 of their own."""
+    sandbox, make = shared
+    clients = [make(max_age=1e9) for _ in range(3)]
+    for each in clients:
+        await each.query(ENTITY, Select(), FiscalRange())
+    sandbox.publish(NEW)
+    current = await clients[0].dataset(ENTITY)
+    for each in (*clients, *clients):
+        assert (await each.query(ENTITY, Select(), FiscalRange())).dataset == current
+    sandbox.publish(OLD)
+    await clients[1].query(ENTITY, Select(), Annual(), max_age=0)
+    for each in clients:
+        assert (await each.query(ENTITY, Select(), FiscalRange())).dataset != current
+    assert not [served for served in sandbox.log if served.status == 409]
+
+
+@pytest.mark.parametrize("shared", ["file"], indirect=True)
+async def test_one_client_s_409_spares_the_others_theirs(shared: tuple[Sandbox, Make]) -> None:
+    """Each plans with the old catalogue at the same time, and requests series that are not cached."""
+    sandbox, make = shared
+    clients = [make(max_age=1e9) for _ in range(3)]
+    for each in clients:
+        await each.catalogue(ENTITY)
+    sandbox.publish(NEW)
+    questions = [each.query(ENTITY, Select(), FiscalRange()) for each in clients]
+    panels = await asyncio.gather(*questions)
+    assert len({panel.dataset.dataset_id for panel in panels}) == 1
+    assert len([served for served in sandbox.log if served.status == 409]) == 1
+
+
+async def test_a_publication_that_returns_is_confirmed_when_its_metadata_were_requested() -> None:
+    """Not after the wait before the restart: `confirmed_at` would be later than what is known."""
+    sent: list[datetime] = []
+
+    def note(event: object) -> None:
+        if type(event).__name__ == "RequestStarted":
+            sent.append(datetime.now(UTC))
+
+    async with (
+        Sandbox(OLD) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache()) as client,
+    ):
+        for each in (NEW, OLD):
+            await client.query(ENTITY, Select(), FiscalRange())
+            sandbox.publish(each)
+        with client.observed(note):
+            panel = await client.query(ENTITY, Select(), FiscalRange())
+        assert panel.requests == 1
+        assert panel.confirmed_at is not None
+        assert panel.confirmed_at <= sent[0]
+
+
+async def test_nothing_is_returned_from_memory_while_the_cache_cannot_be_read(tmp_path: Path) -> None:
+    """Within max_age too, one request confirms it: another client may have recorded a refusal."""
+    with redis_server(tmp_path) as server:
+        cache = RedisCache(server.url, account="desk")
+        async with (
+            Sandbox(OLD) as sandbox,
+            Client(sandbox.base_url, sandbox.token, cache=cache, max_age=1e9) as client,
+        ):
+            whole = await client.query(ENTITY, Select(), FiscalRange())
+            assert (await client.query(ENTITY, Select(), FiscalRange())).requests == 0
+            server.signal(signal.SIGSTOP)
+            for source in (ENTITY, whole.catalogue):
+                panel = await client.query(source, Select(), FiscalRange())
+                assert (panel.requests, content(panel)) == (1, content(whole))
+            server.signal(signal.SIGCONT)
+        await cache.aclose()

@@ -28,8 +28,8 @@ Keywords: TypeAlias = Mapping[str, object]
 class Check:
     """A condition on an argument, and its words: "{name} must be {wanted}, not {value!r}".
 
-    `error` is what is raised: ArgumentError for an argument of the library, SelectionError where it
-    is a part of a question.
+    `error` is what is raised: ArgumentError for an argument of the library, SelectionError for a part of a
+    question.
     """
 
     wanted: str
@@ -38,7 +38,7 @@ class Check:
 
     def __call__(self, name: str, value: V) -> V:
         """Return the value, or raise the error that names the argument, what it must be, and the value."""
-        # The words are made only here: a check that holds costs a call.
+        # The message is built only here: a condition that holds costs a call.
         if not self.holds(value):
             raise self.error(f"{name} must be {self.wanted}, not {short_repr(value)}")
         return value
@@ -48,7 +48,7 @@ class Check:
         self(attribute.name, value)
 
     def optional(self, meaning: str = "") -> Check:
-        """Return the check that takes None too; `meaning` says what None stands for."""
+        """Return the check that accepts None too; `meaning` says what None means."""
         return evolve(
             self,
             wanted=f"{self.wanted}{', ' if meaning else ' '}or None{meaning and ' ' + meaning}",
@@ -64,7 +64,7 @@ def instance_of(*kinds: type) -> Check:
     """Return the check for an instance of one of these classes."""
     names = " or ".join(kind.__name__ for kind in kinds)
     article = "an" if names[:1].lower() in "aeiou" else "a"
-    # A class has the names that a protocol asks for, but is no instance of it.
+    # A class has the names of a protocol, but is not an instance of it.
     return Check(f"{article} {names}", lambda value: isinstance(value, kinds) and not isinstance(value, type))
 
 
@@ -103,7 +103,7 @@ def whole_number(least: int, most: int | None = None) -> Check:
 
 
 def text(wanted: str = "a text that is not empty") -> Check:
-    """Return the check for a str that is not empty; `wanted` says what it holds."""
+    """Return the check for a str that is not empty; `wanted` says what it contains."""
     return Check(wanted, lambda value: isinstance(value, str) and value != "")
 
 

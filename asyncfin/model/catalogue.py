@@ -35,12 +35,12 @@ _SHOWN_METRICS = 200
 # Of how many values a message says that there are no others.
 _FEW = 12
 
-# What the client keeps of a series in order to query it (spec 4.2 rule 4). Ids are of one publication only.
+# What a client keeps of a series in order to query it (spec 4.2 rule 4). Ids belong to one publication.
 triple = attrgetter("metric_id", "reporting_group_id", "scopes")
 
 
 def publication_id(dataset_id: str) -> str:
-    """Return what tells publications apart: the dataset id, without its case (RFC 9562, section 4)."""
+    """Return what identifies a publication: its dataset id, in lower case (RFC 9562, section 4)."""
     return dataset_id.lower()
 
 
@@ -66,7 +66,7 @@ class Dataset:
     created_timestamp: datetime
 
 
-# gc=False: it holds texts and periods, so it is in no cycle, and a catalogue has thousands.
+# gc=False: it contains texts and periods, so it is in no cycle, and a catalogue has thousands.
 class Scope(Struct, frozen=True, gc=False):
     """A company scope (spec 2.3).
 
@@ -135,7 +135,7 @@ class CataloguePage(Dataset):
         periods: the fiscal periods found anywhere in the dataset, in the service's order.
         scope_groups: the available company scopes.
         groups: the reporting groups of this page, each with those of its series that are on it.
-        next_cursor: what asks for the next page; None on the last one.
+        next_cursor: the cursor of the next page; None on the last one.
         deviations: what the page contains against the spec, and was repaired.
     """
 
@@ -146,7 +146,7 @@ class CataloguePage(Dataset):
     deviations: tuple[Deviation, ...] = ()
 
 
-# Not slotted, for the cached properties (see `Series`); a pickle holds the fields, and nothing cached.
+# Not slotted, for the cached properties (see `Series`); a pickle has the fields only.
 @frozen(repr=False, slots=False, getstate_setstate=True)
 class Catalogue(Dataset, Tabular):
     """The whole catalogue of one publication (spec 2.3): a `Dataset` with all that a query can select.
@@ -281,7 +281,7 @@ class Catalogue(Dataset, Tabular):
         """
         conditions = dict(self._conditions(select))
         series = _meeting(conditions.values(), self.series)
-        # Ids that exist, but none of them together: nothing would be sent, and the reader would not know why.
+        # Each id exists, but no series has all of them: an empty result would not say why.
         if conditions and not series:
             raise SelectionError(
                 self._exclusion(select, conditions), missing=self._excluded(select, conditions)
@@ -378,7 +378,7 @@ class Catalogue(Dataset, Tabular):
                         _among, partial(each.read, self), {frozenset(given)} if each.every else set(given)
                     ),
                 )
-        # Not a Criterion: a substring names nothing that a catalogue could lack.
+        # Not a Criterion: a substring is not the name of anything.
         if select.label is not None:
             label = select.label.casefold()
             yield "label", lambda series: label in series.label.casefold()
@@ -445,7 +445,7 @@ class Catalogue(Dataset, Tabular):
                 return f"{together} leave nothing together: no series of {self._named} is all of these"
 
     def _instead(self, field: str, series: Iterable[CatalogueSeries]) -> str:
-        """Return what a field is for these series, where the values are words, and few."""
+        """Return the values of a field in these series, if they are words and few."""
         for criterion in CRITERIA:
             if criterion.field == field and criterion.words:
                 found = sorted({printable(str(criterion.read(self, each))) for each in series})
@@ -482,13 +482,13 @@ class Catalogue(Dataset, Tabular):
         return evolve(select, **kept)
 
     def resolve(self, periods: PeriodSelection) -> Resolved:
-        """Return what to ask for: rules and open ends resolved against the catalogue's periods.
+        """Return the periods to request: rules and open ends resolved against the catalogue's periods.
 
         Raises:
             SelectionError: this catalogue has none of the periods.
         """
         resolved = resolve(periods, self.periods)
-        # An Exact is asked for as it is, so one with none of the catalogue's periods is found here.
+        # An Exact resolves to itself, whichever periods the catalogue has.
         absent = isinstance(resolved, Exact) and not set(resolved.periods).intersection(self.periods)
         if resolved is not None and not absent:
             return resolved
@@ -510,7 +510,7 @@ class Catalogue(Dataset, Tabular):
         return "\n".join(map(printable, lines))
 
     def __repr__(self) -> str:
-        # asyncio.run writes the result's repr, and throws it away: nothing is gathered here.
+        # asyncio.run builds the result's repr and discards it, so the cached properties are not used here.
         series = sum(len(group.series) for group in self.groups)
         periods = counted(len(self.periods), "period")
         return printable(f"<Catalogue of {self.name} ({self.entity_id}): {series:,} series, {periods}>")
@@ -556,8 +556,8 @@ def _meeting(conditions: Iterable[Fits], series: Iterable[CatalogueSeries]) -> t
     return tuple(series)
 
 
-def _absent(asked: Iterable[K], known: Collection[K]) -> tuple[K, ...]:
-    return tuple(each for each in asked if each not in known)
+def _absent(given: Iterable[K], known: Collection[K]) -> tuple[K, ...]:
+    return tuple(each for each in given if each not in known)
 
 
 def _texts(select: Select, field: str) -> tuple[str, ...]:
@@ -584,8 +584,8 @@ class Criterion:
         known: what the field can name in a catalogue.
         every: whether a series must have exactly what is given; else any one of it.
         text: the text form of a value.
-        words: whether a complaint lists all known values, instead of those that come close.
-        described: a text about each known value, in which a name may stand that is not known.
+        words: whether a message lists all known values, instead of those that come close.
+        described: a text about each known value, which may contain an unknown name.
     """
 
     field: str
@@ -606,7 +606,7 @@ def _labels(catalogue: Catalogue) -> Mapping[str, str]:
 
 
 def _series_word(name: str) -> Criterion:
-    """Return the criterion of a word that each series bears in the field of that name."""
+    """Return the criterion of a word that each series has in the field of that name."""
     return Criterion(
         name,
         name.replace("_", " "),
@@ -666,7 +666,7 @@ _STATED_AT = {
     **{field: f"$.groups[*].series[*].{field}" for field in ("basis", "period_meaning", "label")},
     "cadence": "$.groups[*].cadence",
 }
-# What `Select.of` picks goes by triple, so it is no field of its own.
+# What `Select.of` picks is compared by triple, so it is not a Criterion.
 PICKED = "series"
 _ATTRIBUTE = {PICKED: "picked"}
 _PICKED = evolve(CRITERIA[-1], field=PICKED)

@@ -12,7 +12,7 @@ from asyncfin.model.period import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.model.scope import ScopePath, as_paths, format_path
 from asyncfin.model.select import OneOf
 
-# The caps of spec 8; checked here, so that breaking one costs no request.
+# The caps of spec 8; checked here, so that exceeding one costs no request.
 MAX_METRIC_IDS = 50
 MAX_SCOPE_COMBINATIONS = 50
 MAX_PATH_ENTRIES = 20
@@ -31,7 +31,7 @@ check_page_size = partial(checks.whole_number(1, MAX_PAGE_SIZE).as_selection_err
 
 
 def _ids(value: OneOf) -> tuple[str, ...]:
-    """Take a str as one id, a collection as its members; `_check_ids` sees what is neither."""
+    """Read a str as one id, a collection as its members; `_check_ids` refuses the rest."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, Iterable) else value
@@ -48,7 +48,7 @@ def _check_ids(name: str, ids: object, cap: int) -> None:
     _check_count(name, ids, cap)
     for each in ids:
         if not isinstance(each, str):
-            raise SelectionError(f"{name} must hold str, not {checks.short_repr(each)}")
+            raise SelectionError(f"{name} must contain str, not {checks.short_repr(each)}")
     _check_distinct(name, ids)
 
 
@@ -78,7 +78,7 @@ class Query:
         expected_dataset_id: the publication to read. None: whichever is current.
 
     Raises:
-        SelectionError: a cap is broken, something is named twice, or a field holds what it can't.
+        SelectionError: a cap is exceeded, something is named twice, or a field has a wrong value.
     """
 
     metric_ids: tuple[str, ...] = field(converter=_ids)

@@ -29,7 +29,7 @@ ScopePath: TypeAlias = tuple[ScopeRef, ...]
 """The complete, ordered `scopes` array of a series."""
 AnyRef: TypeAlias = ScopeRef | tuple[str, str]
 AnyPath: TypeAlias = str | AnyRef | Iterable[AnyRef]
-"""What is taken for a path: its text form, its references or pairs of str, or a single one of them."""
+"""What is accepted as a path: its text form, its references or pairs of str, or a single one of them."""
 AnyPaths: TypeAlias = AnyPath | Iterable[AnyPath]
 
 # Only the characters of the text form itself, and the one that escapes: other ids stay readable.
@@ -52,7 +52,7 @@ def format_path(path: Iterable[ScopeRef | tuple[str, str]]) -> str:
     """Return the text form of a scope path: ``group=scope|group=scope``, with %25, %3D, %7C for % = | in ids.
 
     Raises:
-        SelectionError: it holds something else than `ScopeRef` and pairs of str.
+        SelectionError: it contains something other than `ScopeRef` and pairs of str.
 
     >>> format_path((ScopeRef("segment", "R&D"), ScopeRef("region", "a=b")))
     'segment=R&D|region=a%3Db'
@@ -62,10 +62,10 @@ def format_path(path: Iterable[ScopeRef | tuple[str, str]]) -> str:
 
 
 def parse_path(text: str) -> ScopePath:
-    """Return the scope path that a text form stands for.
+    """Return the scope path of a text form.
 
     Raises:
-        SelectionError: the text is no text form of a path.
+        SelectionError: the text is not the text form of a path.
 
     >>> parse_path("segment=R&D|region=a%3Db")[1].scope_id
     'a=b'
@@ -86,7 +86,7 @@ def _parse_ref(part: str, whole: str) -> ScopeRef:
 
 
 def _is_ref(value: object) -> bool:
-    """Return whether it is a reference of str ids, or a pair of str that stands for one."""
+    """Return whether a value is a reference of str ids, or a pair of str."""
     if isinstance(value, ScopeRef):
         return isinstance(value.scope_group_id, str) and isinstance(value.scope_id, str)
     return (
@@ -108,16 +108,16 @@ def as_path(value: object) -> ScopePath:
     for each in references:
         if not _is_ref(each):
             raise SelectionError(
-                f"scope path must hold ScopeRef or pairs (scope_group_id, scope_id), not {short_repr(each)}"
+                f"scope path must be of ScopeRef or pairs (scope_group_id, scope_id), not {short_repr(each)}"
             )
     return tuple(each if isinstance(each, ScopeRef) else ScopeRef(*each) for each in references)
 
 
 def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
-    """Return scope paths from a collection of them, or from a single one, in any form `as_path` takes.
+    """Return scope paths from a collection of them, or from a single one, in any form `as_path` accepts.
 
     Raises:
-        SelectionError: one of them is no path.
+        SelectionError: one of them is not a path.
     """
     given: object = value
     if isinstance(given, (str, ScopeRef)):
@@ -125,10 +125,10 @@ def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
     if not isinstance(given, Iterable):
         raise SelectionError(f"scope_combinations must be scope paths, not {short_repr(given)}")
     items = tuple(given)
-    # References in a row are one path, since a collection of paths holds tuples of them.
+    # Several references are one path: a collection of paths contains tuples of them.
     if items and all(_is_ref(each) for each in items):
         return (as_path(items),)
-    # Two texts are the ids of one reference, or the text forms of two paths: only those hold "=".
+    # Two texts are the ids of one reference, or the text forms of two paths, which contain "=".
     if _is_ref(items) and "=" not in "".join(items):
         return (as_path((items,)),)
     return tuple(as_path(each) for each in items)

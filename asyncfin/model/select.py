@@ -1,4 +1,4 @@
-"""What the caller wants, as a value that any catalogue can be asked for."""
+"""The choice of series, as a value that applies to any catalogue."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Ids: TypeAlias = tuple[str, ...] | None
 
 
 def _one_of(value: OneOf | None) -> tuple[str, ...] | None:
-    """Take a str as one id, a collection as "one of these" without duplicates; `_check_ids` sees the rest."""
+    """Read a str as one id, a collection as distinct ids; `_check_ids` refuses the rest."""
     if value is None or isinstance(value, str):
         return None if value is None else (value,)
     given = tuple(value) if isinstance(value, Iterable) else (value,)
-    # Only once all are str: others may not be hashable, and are for `_check_ids` to name.
+    # Others than str may not be hashable; `_check_ids` names them.
     return tuple(dict.fromkeys(given)) if all(isinstance(each, str) for each in given) else given
 
 
@@ -88,8 +88,8 @@ def _field(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
 class Select:
     """A choice of series. Every given field narrows it; `Select()` is everything.
 
-    A str is one id, a collection means "one of these". The same Select can be asked of any
-    catalogue (`Catalogue.select`), so it survives a new publication.
+    A str is one id, a collection means "one of these". The same Select applies to any catalogue
+    (`Catalogue.select`), so it survives a new publication.
 
     Args:
         metric_ids: metric ids.
@@ -104,16 +104,16 @@ class Select:
         label: a substring of the series' label, compared without case.
         series_ids: series ids. They are those of one publication; use `Select.of` to keep a choice longer.
         where: a function that takes a `CatalogueSeries` and returns whether to include it.
-        name: stands for `where` where the Select is written down.
+        name: represents `where` where the Select is written down.
 
     Raises:
-        SelectionError: a field is an empty collection, or holds a value of the wrong type.
+        SelectionError: a field is an empty collection, or contains a value of the wrong type.
 
     >>> Select(metric_ids="Revenue", basis=["segment", "product"])
     Select(metric_ids=('Revenue',), basis=('segment', 'product'))
     """
 
-    # What a field means in a catalogue stands in `asyncfin.model.catalogue.CRITERIA`.
+    # `asyncfin.model.catalogue.CRITERIA` defines what a field means in a catalogue.
     metric_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
     scope_combinations: tuple[ScopePath, ...] | None = field(default=None, converter=_paths)
     reporting_group_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
@@ -129,7 +129,7 @@ class Select:
 
     def __attrs_post_init__(self) -> None:
         for attribute in fields(type(self)):
-            # An empty choice is mostly a filter that found nothing; taken for "no choice" it would ask for
+            # An empty choice is mostly a filter that found nothing; read as "no choice" it would request
             # everything.
             if getattr(self, attribute.name) == ():
                 name = attribute.name.removeprefix("_")
@@ -142,7 +142,7 @@ class Select:
         """Return the Select of just these series, from a catalogue or a panel.
 
         Kept are each one's metric, reporting group and scope path, and its id, which decides only
-        where a catalogue holds several series of one such triple.
+        where a catalogue has several series of one such triple.
         """
         several = (series,) if isinstance(series, (CatalogueSeries, Series)) else series
         if not isinstance(several, Iterable):
@@ -159,13 +159,13 @@ class Select:
 
     @property
     def picked(self) -> tuple[Wanted, ...] | None:
-        """What `Select.of` was given: the triple and the id of each series. None: nothing was picked."""
+        """The series given to `Select.of`: the triple and the id of each. None: none were given."""
         return self._picked
 
     def to_json(self) -> str:
         """Return the Select as JSON: an object of the given fields, paths in their text form.
 
-        `from_json` takes it back. A `where` is written as its `name`, and can't be taken back.
+        `from_json` reads it. A `where` is written as its `name`, and cannot be read.
 
         Raises:
             SelectionError: there is a `where` and no `name`.
@@ -192,7 +192,7 @@ class Select:
         written = _read_object(text)
         if "where" in written:
             name = checks.short_repr(written["where"])
-            raise SelectionError(f"where must be a predicate: its name, {name}, can't bring it back")
+            raise SelectionError(f"where must be a predicate; a written Select has only its name, {name}")
         try:
             return _converter().structure(written, cls)
         except ForbiddenExtraKeysError as error:
@@ -200,7 +200,7 @@ class Select:
         raise SelectionError(f"a Select has no field {unknown}")
 
     def __repr__(self) -> str:
-        # Picked series have no argument of the constructor that a user could type.
+        # The constructor has no public argument for picked series.
         if self._picked is not None and self.where is None:
             return f"Select.from_json({self.to_json()!r})"
         given = ((each.name, getattr(self, each.name)) for each in fields(type(self)))
@@ -208,7 +208,7 @@ class Select:
 
 
 def _shown(value: Any) -> str:
-    """Return a field as it can be pasted: paths in their text form."""
+    """Return a field as it can be typed: paths in their text form."""
     match value:
         case (((ScopeRef(), *_) | ()), *_):
             paths = tuple(format_path(path) for path in value)
@@ -219,7 +219,7 @@ def _shown(value: Any) -> str:
 def _read_object(text: str | bytes) -> dict[str, Any]:
     try:
         written = json.loads(text, object_pairs_hook=_distinct)
-    # Of `_distinct`. It is a ValueError too, and is complete already.
+    # From `_distinct`; it is a ValueError too.
     except SelectionError:
         raise
     except (ValueError, TypeError, RecursionError) as error:
@@ -235,13 +235,13 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise SelectionError(f"a Select names each field once: {twice!r} is there twice")
+        raise SelectionError(f"a Select has each field once: {twice!r} is there twice")
     return dict(pairs)
 
 
 @cache
 def _converter() -> Converter:
-    """Return what writes only the given fields, and reads by the checks of Select itself."""
+    """Return a converter that writes only the given fields, and reads with the checks of Select."""
     from cattrs import Converter  # slow to import, and seldom needed
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
@@ -272,7 +272,7 @@ def _converter() -> Converter:
             _cattrs_forbid_extra_keys=True,
             _cattrs_prefer_attrib_converters=True,
             where=override(omit=True),
-            # Taken as they are: the checks of Select are stricter than a conversion to str.
+            # Unconverted: the checks of Select are stricter than a conversion to str.
             label=override(struct_hook=lambda value, _: value),
             name=override(struct_hook=lambda value, _: value),
             _picked=override(rename="series", struct_hook=_wanted),

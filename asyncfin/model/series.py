@@ -1,4 +1,4 @@
-"""The series of a catalogue (spec 2.3) and of an answer (spec 2.4)."""
+"""The series of a catalogue (spec 2.3) and of a query result (spec 2.4)."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -16,14 +16,14 @@ from asyncfin.model.words import counted, spanned
 
 
 class CatalogueSeries(Struct, frozen=True, gc=False):
-    """A series that can be asked for (spec 2.3).
+    """A series of a catalogue, which queries can select (spec 2.3).
 
     Attributes:
         series_id: its id, which belongs to this publication.
         reporting_group_id: the reporting group it is part of.
         metric_id: what is measured.
         label: its name, for people.
-        description: what it means. The unit, where there is one, is stated here and nowhere else.
+        description: what it means. The unit, if there is one, is stated only here.
         basis: its reporting basis; an open set of words.
         scopes: its complete, ordered scope path.
         number_format: a display pattern, not a scale.
@@ -66,10 +66,10 @@ class Series:
         period_meaning: how the period of a value is to be read; an open set of words.
         periods: the periods that `values` is aligned with.
         values: one entry a period: a Value, or None where there is no observation (a reported zero is
-            a Value). They are decoded when first looked at, and kept as long as this object is.
-            MalformedAnswerError is raised then if the answer broke the spec.
+            a Value). They are decoded on first access, and kept as long as this object.
+            MalformedAnswerError is raised then if the response broke the spec.
 
-    Comparing two series compares their values too, and decodes them for it.
+    Comparing two series decodes and compares their values too.
     """
 
     series_id: str
@@ -81,7 +81,7 @@ class Series:
     number_format: str
     period_meaning: str
     periods: tuple[Period, ...] = field(repr=False)
-    # Compared by what it returns: two answers with the same values are equal, however they were read.
+    # Compared by what it returns: two results with the same values are equal, however they were read.
     _decode: Callable[[], tuple[Value | None, ...]] = field(repr=False, eq=call, hash=False)
 
     @cached_property
@@ -93,10 +93,10 @@ class Series:
 
         Raises:
             SelectionError: the panel does not have this period, or it is neither.
-            MalformedAnswerError: the values, decoded for it, break the spec.
+            MalformedAnswerError: the values, which are decoded now, break the spec.
         """
         wanted = Period.parse(period) if isinstance(period, str) else period
-        # None would claim that the service has no observation there; it was not asked.
+        # None would claim that the service has no observation there, which was not requested.
         if wanted not in self.periods:
             have = f"it has {spanned(self.periods)}" if self.periods else "it has none"
             hint = "" if isinstance(wanted, Period) else period_hint(wanted)

@@ -26,7 +26,7 @@ from asyncfin.model.period import (
 )
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, Series
-from asyncfin.model.words import counted, spanned
+from asyncfin.model.words import counted, listed, spanned
 from asyncfin.table import document, frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.gaps import described
@@ -610,7 +610,7 @@ def _periods(have: tuple[Period, ...], selection: PeriodSelection) -> tuple[Peri
             return ()
         case Exact(periods=exact):
             if missing := [period.label for period in exact if period not in have]:
-                raise SelectionError(f"the panel has no period {', '.join(missing)}; it has {_span(have)}")
+                raise SelectionError(f"the panel has no period {listed(missing)}; it has {_span(have)}")
             return tuple(sorted(exact))
         case FiscalRange() as between:
             return between.among(have)

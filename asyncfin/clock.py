@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime.fromtimestamp(0, UTC)
-# A service can ask for a wait that no calendar holds.
+# A service can ask for a wait beyond the last date that Python knows.
 LAST = datetime.max.replace(tzinfo=UTC)
 
 

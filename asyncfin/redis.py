@@ -53,7 +53,7 @@ class RedisClients:
         except ValueError:
             # The URL is not shown: it may contain a password.
             raise ArgumentError(
-                "redis must be a URL that begins with redis://, rediss:// or unix://, and this is no such URL"
+                "redis must be a URL that begins with redis://, rediss:// or unix://, and this one does not"
             ) from None
         self.decodes = bool(probe.connection_pool.connection_kwargs.get("decode_responses"))
 

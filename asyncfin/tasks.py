@@ -1,4 +1,4 @@
-"""How tasks are waited for: bounded jobs, single-flight calls, resumable iteration, and cancel and wait.
+"""Waiting for tasks: bounded jobs, single-flight calls, resumable iteration, and cancel and wait.
 
 anyio's pieces for the same jobs are not as strict under asyncio's own `Task.cancel` (tried with 4.16): a
 second one cuts a shielded cleanup off, a memory stream loses the item that meets one, and
@@ -47,17 +47,20 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def cancel_and_wait(tasks: "Collection[asyncio.Task[Any]]") -> None:
-    """Cancel tasks and wait until all have ended, even if the caller is itself cancelled meanwhile."""
+    """Cancel tasks and wait until all have ended, even if the caller is itself cancelled during the wait."""
     for task in tasks:
         task.cancel()
     await wait_for_all(tasks)
 
 
 async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
-    """Wait until all have ended, even if the caller is cancelled meanwhile. Their results and errors stay."""
+    """Wait until all have ended, and leave their results and errors in them.
+
+    Raises:
+        asyncio.CancelledError: the caller was cancelled during the wait; raised once all have ended.
+    """
     cancelled = None
-    # A caller that is cancelled again and again still waits: a task left alone could go on using what the
-    # caller is about to close. The last cancellation is raised once all have ended.
+    # However often the caller is cancelled, it waits: the tasks may use what the caller is about to close.
     while pending := [future for future in futures if not future.done()]:
         try:
             await asyncio.wait(pending)
@@ -65,7 +68,7 @@ async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
             cancelled = error
     for future in futures:
         if not future.cancelled():
-            future.exception()  # looked at, or the loop would report it as never retrieved
+            future.exception()  # else the loop would log it as never retrieved
     if cancelled is not None:
         raise cancelled
 
@@ -82,7 +85,7 @@ async def closed_with_loop(close: Callable[[], Awaitable[None]]) -> AsyncGenerat
 
 
 def bounded(jobs: Iterable[Job[T]], limit: int) -> AbstractAsyncContextManager[AsyncIterator[T]]:
-    """Run jobs, and give their results as they complete; otherwise as `merged`."""
+    """Run jobs, and yield their results as they complete; otherwise as `merged`."""
 
     async def result(job: Job[T]) -> AsyncGenerator[T, None]:
         yield await job()
@@ -92,11 +95,11 @@ def bounded(jobs: Iterable[Job[T]], limit: int) -> AbstractAsyncContextManager[A
 
 @asynccontextmanager
 async def merged(generators: Sequence[Source[T]], limit: int) -> AsyncIterator[AsyncIterator[T]]:
-    """Run generators, and give their items as they come.
+    """Run generators, and yield their items as they are ready.
 
-    At most `limit` items are under way or wait for the consumer: the next one is only begun when one is
-    taken. The first failure cancels the other generators and is raised, as itself, at the consumer's next
-    step; items not yet taken are dropped. Leaving the block cancels what still runs and waits for its end.
+    At most `limit` items are being made or wait for the consumer: the next one is begun when one is taken.
+    The first failure cancels the other generators and is raised, as itself, at the consumer's next step;
+    items not yet taken are dropped. Leaving the block cancels what still runs and waits for its end.
     """
     running_loop()
     items = _Merged(generators, limit)
@@ -109,7 +112,7 @@ async def merged(generators: Sequence[Source[T]], limit: int) -> AsyncIterator[A
 class _Merged(Generic[T]):
     def __init__(self, generators: Sequence[Source[T]], limit: int) -> None:
         self._generators = iter(generators)
-        self._places = asyncio.Semaphore(limit)  # one for each item under way or waiting
+        self._places = asyncio.Semaphore(limit)  # one for each item being made or waiting
         self._ready: deque[T] = deque()
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
@@ -129,9 +132,9 @@ class _Merged(Generic[T]):
                         self._changed.set()
                         await self._places.acquire()
             self._places.release()
-        # A generator that cancelled itself is not at its end, and must not pass for a complete one.
+        # A generator that cancelled itself is not at its end, and must not count as complete.
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  the consumer raises it
-            # Only the first: what the others raise is mostly their own cancellation.
+            # Only the first: the others mostly raise their cancellation.
             if self._failure is None:
                 self._failure = error
                 self._generators = iter(())
@@ -158,27 +161,27 @@ class _Merged(Generic[T]):
 
 
 class SingleFlight(Generic[K, T]):
-    """At most one call under way for each key; callers that ask meanwhile wait for its result.
+    """Shares one call for each key among the callers that need its result at the same time.
 
-    A caller that is cancelled leaves the call to the others; when the last one leaves, it is cancelled.
+    If a caller is cancelled, the call goes on for the others; without callers it is cancelled.
     """
 
     def __init__(self) -> None:
         self._calls: dict[K, _Call[T]] = {}
 
     async def share(self, key: K, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of the call under way for `key`; start `function` if there is none."""
+        """Return the result of the pending call for `key`; start `function` if there is none."""
         call, loop = self._calls.get(key), running_loop()
-        # A call left behind by a loop that has ended would never be done.
+        # The call of a loop that has ended would never be done.
         if call is None or call.task.get_loop() is not loop:
             call = self._calls[key] = _Call(loop.create_task(function()))
         call.waiting += 1
         try:
-            # The task is not the caller's: cancelling one who waits must not cancel it for the others.
+            # Cancelling one caller must not cancel the task for the others.
             return await asyncio.shield(call.task)
         finally:
             call.waiting -= 1
-            # A failure is not kept either: the next caller tries again.
+            # A failure is dropped too: the next caller makes a new call.
             if (call.task.done() or not call.waiting) and self._calls.get(key) is call:
                 del self._calls[key]
             if not call.task.done() and not call.waiting:
@@ -258,7 +261,7 @@ class PerLoop(Generic[T]):
     """A value for each event loop: asyncio's own locks and events belong to the loop that first uses them.
 
     Args:
-        make: makes the value of a loop, when it is first asked for.
+        make: makes the value of a loop when it is first needed.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -277,6 +280,6 @@ class PerLoop(Generic[T]):
 
 
 # The lock for decoding a response: hold it, and yield to the loop between slices. msgspec holds the GIL, so
-# decoding in threads would stop the loop just the same. Instead one response at a time is decoded in slices
+# decoding in threads would stop the loop too. Instead one response at a time is decoded in slices
 # on the loop, and other tasks run in between.
 decoding_lock = PerLoop(asyncio.Lock).get

@@ -267,6 +267,21 @@ async def test_a_grant_cancelled_in_the_same_turn_is_given_back() -> None:
     assert log.bucket.stats().spent_today == log.bucket.stats().granted == 2
 
 
+async def test_a_grant_that_does_not_count_is_not_given_back_to_the_day() -> None:
+    """A usage request that is cancelled as it is granted gives back its place in the pace only."""
+    bucket = TokenBucket(10, daily_budget=30)
+    for _ in range(3):
+        await bucket.acquire()
+    waiting = asyncio.ensure_future(bucket.acquire(counts=False))
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().now += 0.1  # type: ignore[attr-defined]
+    bucket.rate = 10  # serves it
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert waiting.cancelled()
+    assert (bucket.stats().granted, bucket.stats().spent_today) == (3, 3)
+
+
 async def test_a_grant_given_back_is_the_next_one_s_at_once() -> None:
     """A grant given back goes to the next one at once, and is taken off the day's spending."""
     bucket = TokenBucket(1, daily_budget=10, clock=Wall(MIDNIGHT))

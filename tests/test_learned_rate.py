@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.pacing.pace import Tuning
 from tests.conftest import VirtualTimeLoop
 from tests.throttles import (
     Broken,
@@ -214,6 +215,34 @@ async def test_a_rate_that_is_far_too_low_rises_within_half_an_hour() -> None:
         await bucket.acquire()
     assert bucket.rate is not None
     assert bucket.rate > 2 * low
+
+
+@pytest.mark.virtual
+async def test_the_rate_of_a_client_that_gets_nothing_rises() -> None:
+    """Beside others who take the whole limit, but not without bound while a service is out for a day."""
+    bucket = TokenBucket()
+    rates = []
+    for _ in range(300):
+        await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
+        rates.append(bucket.rate or 0.0)
+    assert rates[30] > 2 * rates[2]
+    assert rates[-1] == rates[100] < 15 * rates[2]
+
+
+@pytest.mark.virtual
+async def test_a_simulation_can_vary_the_tuning() -> None:
+    """A slow start that is twice as fast learns twice as much from each grant."""
+    climbs = []
+    for start in (0.2, 0.4):
+        bucket = TokenBucket(tuning=Tuning(start=start, step=9))
+        for _ in range(50):
+            await bucket.acquire()
+        await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
+        await bucket.acquire()
+        low = bucket.rate or 0.0
+        await bucket.acquire()
+        climbs.append((bucket.rate or 0.0) - low)
+    assert climbs[1] == pytest.approx(2 * climbs[0])
 
 
 @pytest.mark.virtual

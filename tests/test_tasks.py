@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from asyncfin.client import Client
 from asyncfin.model.period import Annual
 from asyncfin.model.select import Select
-from asyncfin.tasks import PerLoop, SingleFlight, bounded, merged, resumable
+from asyncfin.tasks import PerLoop, SingleFlight, bounded, merged, resumable, wait_for_all
 from tests.conftest import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual
@@ -590,3 +590,38 @@ def test_each_loop_has_a_value_of_its_own_which_goes_with_it() -> None:
     second, _ = asyncio.run(asked())
     assert second() is not None
     assert first() is None
+
+
+# Waiting for all
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_waiting_for_all_passes_on_the_caller_s_cancellation_once_all_have_ended(times: int) -> None:
+    """However often the caller is cancelled, it waits to the end, and is then cancelled."""
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        await asyncio.sleep(5)
+        ended.set()
+
+    inner = asyncio.ensure_future(work())
+    caller = asyncio.ensure_future(wait_for_all([inner]))
+    for _ in range(times):
+        await asyncio.sleep(1)
+        caller.cancel()
+    await asyncio.wait([caller])
+    assert ended.is_set()
+    assert caller.cancelled()
+
+
+async def test_waiting_for_all_raises_none_of_their_errors() -> None:
+    """Results, errors and cancellations stay in the tasks; nothing is logged as never retrieved."""
+
+    async def fail() -> None:
+        raise ValueError
+
+    tasks = [asyncio.ensure_future(fail()), asyncio.ensure_future(asyncio.sleep(60))]
+    tasks[1].cancel()
+    await wait_for_all(tasks)
+    assert isinstance(tasks[0].exception(), ValueError)
+    assert tasks[1].cancelled()

@@ -146,8 +146,7 @@ async def cache_status() -> CacheStatus:
         try:
             if not await asyncio.to_thread(lambda: Path(place).expanduser().is_dir()):
                 raise UsageError(f"{place} is not a folder")
-            inspect = getattr(kept, "inspect", None)
-            stats = await (inspect() if inspect is not None else asyncio.to_thread(kept.stats))
+            stats = await kept.inspect()
         finally:
             await kept.aclose()
     except (UsageError, ArgumentError, OSError) as error:

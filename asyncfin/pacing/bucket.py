@@ -1,6 +1,6 @@
-"""Who may send, and when: what a bucket is, and the one for the tasks and clients of one event loop.
+"""When a request may be sent: the protocol of buckets, and the bucket of one event loop.
 
-Decided here: who is next of those that wait, what a pause and a used-up allowance mean to them, and what a
+Decided here: which waiter is next, what a pause and a used-up allowance mean to the waiters, and what a
 cancelled wait gives back. The arithmetic of levels and rates is in `asyncfin.pacing.pace`.
 """
 
@@ -23,7 +23,7 @@ from asyncfin.pacing.pace import GCRA, TUNING, AdaptiveRate, DailyBudget, Tuning
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
 _EPSILON = 1e-9
-# While both lanes wait, bulk gets one grant after this many to interactive, so that it is never starved.
+# While requests wait in both lanes, bulk gets one grant after this many to interactive: it is never starved.
 _BULK_TURN = 9
 
 check_rate = checks.above(0).optional("to learn it")
@@ -44,7 +44,7 @@ def check_weight(weight: float, burst: float) -> None:
 class Bucket(Protocol):
     """What paces the requests of the clients that share it.
 
-    `asyncfin.TokenBucket` is one for a single process. Any object with these methods will do.
+    `asyncfin.TokenBucket` is one for a single process. Any object with these methods is a bucket.
     """
 
     async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
@@ -54,7 +54,7 @@ class Bucket(Protocol):
             weight: what the request counts.
             lane: ``"interactive"`` goes before ``"bulk"``.
             counts: whether the request counts for the account's allowance (spec 8). False (usage and
-                limits): neither a used-up allowance nor the daily budget holds it back; pace and pauses do.
+                limits): it is exempt from a used-up allowance and the daily budget, not from pace and pauses.
 
         Raises:
             AllowanceExhaustedError: the allowance or the budget is used up, also if that happens during
@@ -79,7 +79,7 @@ class Bucket(Protocol):
 
         Args:
             sent_at: what `acquire` returned for the request that was refused.
-            retry_after: seconds, a wait short enough to sit out.
+            retry_after: seconds; a longer wait than `Retry.max_retry_after` is for `exhaust`.
         """
         ...
 
@@ -92,7 +92,7 @@ class Bucket(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Release what the bucket holds open."""
+        """Close files and connections."""
         ...
 
 
@@ -100,7 +100,7 @@ class Bucket(Protocol):
 class Waiter:
     """One call of `acquire`.
 
-    `outcome` resolves to the loop time of the grant, or to the error that refuses it.
+    `outcome` resolves to the loop time of the grant, or to the error that rejects it.
     """
 
     weight: float
@@ -114,7 +114,7 @@ class Waiter:
             BaseException: the error that refuses it.
         """
         outcome = await self.outcome
-        # A result and no exception of the future: nobody may ever look at it, and the loop would complain.
+        # A result, not the future's exception: if it is never awaited, the loop would log that as an error.
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
@@ -130,10 +130,9 @@ class Lanes:
         self._passed = 0  # grants to interactive while bulk waited
 
     def next(self) -> deque[Waiter] | None:
-        """Return the queue whose head is next, or None if nobody waits."""
+        """Return the queue whose head is next, or None if no request waits."""
         for queue in self.queues.values():
-            # A waiter whose task was cancelled in this turn of the loop has not left its queue yet.
-            # It takes itself out, but only when its task runs.
+            # A waiter whose task was cancelled in this turn of the loop leaves its queue when the task runs.
             while queue and queue[0].outcome.cancelled():
                 queue.popleft()
         if self._bulk and (not self._interactive or self._passed >= _BULK_TURN):
@@ -146,7 +145,7 @@ class Lanes:
         self._passed = self._passed + 1 if self._bulk and queue is self._interactive else 0
 
     def clear(self) -> None:
-        """Forget all waiters."""
+        """Drop all waiters."""
         for queue in self.queues.values():
             queue.clear()
 
@@ -187,7 +186,7 @@ class TokenBucket:
         self._budget = DailyBudget(daily_budget)
         self._lanes = Lanes()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None  # set while somebody waits
+        self._timer: asyncio.TimerHandle | None = None  # set while requests wait
         self._granted = 0
         self._refused = 0
 
@@ -209,7 +208,7 @@ class TokenBucket:
 
     @property
     def burst(self) -> float:
-        """How much the bucket can hold. Waiters that weigh more than that are granted when it is full."""
+        """How much the bucket can hold. Waiters of a greater weight are granted when it is full."""
         return self._gcra.burst
 
     @burst.setter
@@ -224,10 +223,10 @@ class TokenBucket:
             lane: ``"interactive"`` goes before ``"bulk"``, which gets every tenth grant while both
                 wait.
             counts: whether the request counts for the account's allowance (spec 8). False (usage and
-                limits): neither a used-up allowance nor the daily budget holds it back; pace and pauses do.
+                limits): it is exempt from a used-up allowance and the daily budget, not from pace and pauses.
 
         Raises:
-            ArgumentError: there is no such lane, or the weight could never be granted.
+            ArgumentError: the lane is unknown, or the weight could never be granted.
             AllowanceExhaustedError: the allowance or the budget is used up, also if that happens during
                 the wait.
             RuntimeError: the bucket is in use by another event loop, which is not closed.
@@ -238,11 +237,11 @@ class TokenBucket:
         now, today = loop.time(), self._clock()
         if counts and (resume_at := self._budget.resume_at(weight, today)):
             raise self._budget.refusal(resume_at, today)
-        # Nobody waits and the bucket holds enough: no future, no timer.
+        # No request waits and the bucket holds enough: no future, no timer.
         if self._timer is None and self._gcra.moment(weight) <= now + _EPSILON:
             self._grant(weight, counts, now, today, waited=False)
             return now
-        # From here on it queues, also where the bucket holds enough: those who came before go first.
+        # It queues, also where the bucket holds enough: earlier requests go first.
         waiter = Waiter(weight, counts, loop.create_future())
         queue = self._lanes.queues[lane]
         queue.append(waiter)
@@ -285,13 +284,12 @@ class TokenBucket:
 
         Args:
             sent_at: what `acquire` returned for the request that was refused.
-            retry_after: seconds. A wait too long to sit out is for `exhaust`, and lowers no rate.
+            retry_after: seconds. A longer wait than `Retry.max_retry_after` is for `exhaust`.
         """
         now = self._bind().time()
         self._refused += 1
         if self._adaptive is not None:
-            # The service's wait may be lengthened: where the first request after each pause is refused, by
-            # doubling.
+            # Where the first request after each pause is refused, the service's wait is doubled.
             retry_after = self._adaptive.refused(sent_at, now, retry_after)
             self._gcra.change(now, self._adaptive.rate, self._gcra.burst)
         self._gcra.pause(now, now + retry_after)
@@ -302,11 +300,11 @@ class TokenBucket:
         self._bind()
         now = self._clock()
         self._budget.exhaust(later(now, seconds))
-        self._turn_away(now)
+        self._reject_waiting(now)
         self._serve()
 
     async def aclose(self) -> None:
-        """Do nothing: a bucket of one process holds nothing open."""
+        """Do nothing: a bucket of one process has no files or connections."""
 
     async def inspect(self) -> BucketStats:
         """Return what `stats` returns: a bucket of one process knows its whole state."""
@@ -345,7 +343,7 @@ class TokenBucket:
             self._budget.shift(ahead)
             if self._adaptive is not None:
                 self._adaptive.shift(ahead)
-            # Those who waited went with the last loop, and the timer would wake nobody.
+            # The waiters ended with the last loop.
             self._lanes.clear()
             self._timer = None
         self._loop = loop
@@ -367,9 +365,9 @@ class TokenBucket:
                 self._gcra.change(now, self._adaptive.rate, self._gcra.burst)
         if counts:
             self._budget.spend(weight, today, now)
-            # Those who wait are told at once that the day's budget is used up, not when their turn comes.
+            # The waiters fail as soon as the day's budget is used up, not when they are next.
             if self._budget.budget is not None:
-                self._turn_away(today)
+                self._reject_waiting(today)
 
     def _give_back(self, weight: float, counts: bool, granted_at: float) -> None:
         self._gcra.give_back(weight)
@@ -379,13 +377,13 @@ class TokenBucket:
         self._serve()
 
     def _serve(self) -> None:
-        """Grant what can be granted now, and set the timer for the head of those who still wait."""
+        """Grant what can be granted now, and set the timer for the head of the remaining waiters."""
         if self._loop is None or self._loop.is_closed():
             return
         now, today = self._loop.time(), self._clock()
         while (queue := self._lanes.next()) is not None:
             waiter = queue[0]
-            # Only the head has a moment, computed each time: nothing is booked ahead, so that a new
+            # Only the head has a moment, computed each time: nothing is reserved ahead, so that a new
             # rate, burst or pause takes effect at once.
             moment = self._gcra.moment(waiter.weight)
             if moment > now + _EPSILON:
@@ -398,7 +396,7 @@ class TokenBucket:
 
     def _arm(self, moment: float | None) -> None:
         if self._timer is not None:
-            # All who wait in a queue wait for its head: their coming sets no new timer.
+            # A new waiter behind the same head needs no new timer.
             if self._timer.when() == moment:
                 return
             self._timer.cancel()
@@ -411,7 +409,7 @@ class TokenBucket:
         self._serve()
 
     def _withdraw(self, waiter: Waiter, queue: deque[Waiter]) -> None:
-        """Leave the queue, or give back a grant that came in the same turn of the loop."""
+        """Leave the queue, or give back a grant that was given in the same turn of the loop."""
         outcome = waiter.outcome
         if waiter in queue:
             queue.remove(waiter)
@@ -419,8 +417,8 @@ class TokenBucket:
             self._give_back(waiter.weight, waiter.counts, granted_at)
         self._serve()
 
-    def _turn_away(self, today: datetime) -> None:
-        """Refuse the waiters that the allowance has no room for."""
+    def _reject_waiting(self, today: datetime) -> None:
+        """Fail the waiters that the allowance has no room for."""
         for queue in self._lanes.queues.values():
             for waiter in tuple(queue):
                 if waiter.counts and (resume_at := self._budget.resume_at(waiter.weight, today)):

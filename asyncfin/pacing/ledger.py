@@ -197,7 +197,7 @@ class Ledger:
             return self._booking(resume_at=resume_at)
         rate = self.gcra.rate
         if booked.epoch != self.epoch or (
-            # What float arithmetic loses is no delay: at the size of Unix time a part of a microsecond.
+            # Without what float arithmetic loses: at the size of Unix time a part of a microsecond.
             rate is not None and self.now > booked.moment + max(weight / rate, LATE) + EPSILON
         ):
             return self.reserve(weight, counts)

@@ -16,7 +16,7 @@ from time import perf_counter, process_time
 from typing import NamedTuple
 
 from asyncfin import Client, FileCache, FiscalRange, MemoryCache, Select
-from asyncfin.table.block import packed
+from asyncfin.table.block import compressed as compressed_blocks
 from benchmarks.catalogue import Service, service
 
 ROUNDS = 25
@@ -99,7 +99,7 @@ async def _rows(at: Service, folder: str) -> list[tuple[str, Cost, str]]:
             came = await caches["memory"].partition(at.base_url, at.token).blocks(*key)
             for name, cache in caches.items():
                 # An answer of more than 4 MiB has compressed the texts beyond that for itself.
-                for kind, texts in (("put", came), ("put compressed", packed(came))):
+                for kind, texts in (("put", came), ("put compressed", compressed_blocks(came))):
                     await cache.clear()
                     put = partial(cache.partition(at.base_url, at.token).put_blocks, *key, texts)
                     await costs.add(f"{name}, {kind}", put)

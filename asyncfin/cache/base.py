@@ -16,7 +16,7 @@ from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.store import CacheStats
 from asyncfin.errors import printable
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.table.block import Block, nbytes, without
+from asyncfin.table.block import Block, drop_series, nbytes
 from asyncfin.wire.protocol import check_entity_id
 
 _log = logging.getLogger("asyncfin.cache")
@@ -158,7 +158,7 @@ def distinct(blocks: Iterable[Block], known: set[str]) -> tuple[Block, ...]:
     for block in blocks:
         if known.isdisjoint(block.series_ids):
             found.append(block)
-        elif rest := without(block, known):
+        elif rest := drop_series(block, known):
             found.append(rest)
         known.update(block.series_ids)
     return tuple(found)

@@ -23,7 +23,7 @@ from asyncfin.clock import EPOCH
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
 from asyncfin.model.deviation import Deviation
 from asyncfin.model.period import Period
-from asyncfin.table.block import FAST, Axis, Block, PageText
+from asyncfin.table.block import LEVEL, Axis, Block, PageText
 from asyncfin.wire.zstd import zstd
 
 _CATALOGUE = tuple[
@@ -49,7 +49,7 @@ def encode_catalogue(catalogue: Catalogue) -> bytes:
     body = msgspec.msgpack.encode([getattr(catalogue, name) for name in _FIELDS])
     # Names of fields and words repeat, so that a twentieth is left: a megabyte takes longer to store, and
     # to read, than to compress.
-    return zstd.compress(body, FAST)
+    return zstd.compress(body, LEVEL)
 
 
 def decode_catalogue(body: bytes) -> Catalogue:

@@ -17,7 +17,7 @@ from asyncfin.cache.store import Partition, partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.model.catalogue import Catalogue, publication_id
-from asyncfin.table.block import Block, packed
+from asyncfin.table.block import Block, compressed
 from asyncfin.wire.token import TokenSource
 
 
@@ -135,7 +135,7 @@ class _MemoryPartition:
         put = tuple(blocks)
         if not self._memory.has_room(put):
             # In a thread, for it takes a millisecond a megabyte.
-            put = await asyncio.to_thread(packed, put)
+            put = await asyncio.to_thread(compressed, put)
         self._memory.put_blocks((self._key, entity_id, publication_id(dataset_id), value_version), put)
 
     @asynccontextmanager

@@ -14,7 +14,7 @@ from asyncfin.cache.base import CATALOGUE, Key, Memory, distinct
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
 from asyncfin.cache.record import EntityRecord, Pointer, Rule
 from asyncfin.model.catalogue import Catalogue, publication_id
-from asyncfin.table.block import Block, packed
+from asyncfin.table.block import Block, compressed
 
 T = TypeVar("T")
 
@@ -207,7 +207,7 @@ class TieredPartition:
     ) -> None:
         key = self._key(entity_id, dataset_id, value_version)
         if new := distinct(blocks, self._memory.series_ids(key)):
-            stored = await asyncio.to_thread(packed, new)
+            stored = await asyncio.to_thread(compressed, new)
             parts = await self._put(key, stored)
             kept = new if self._memory.has_room(new) else stored
             # Together: a part that is noted without its blocks would never be read again.
@@ -229,7 +229,7 @@ class TieredPartition:
         series_ids = self._not_stored.pop(key)
         blocks = [each for each in self._memory.blocks(key) if not series_ids.isdisjoint(each.series_ids)]
         if blocks:
-            parts = await self._put(key, await asyncio.to_thread(packed, blocks))
+            parts = await self._put(key, await asyncio.to_thread(compressed, blocks))
             self._memory.put_blocks(key, (), parts)
 
     async def _can_store(self, entity_id: str) -> bool:

@@ -21,7 +21,7 @@ from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Resolved, 
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.read.publications import Publication
-from asyncfin.table.block import FAST, Axis, Block, PageText, Store, block_of, without
+from asyncfin.table.block import LEVEL, Axis, Block, PageText, Store, block_of, drop_series
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import decoding_lock
@@ -120,7 +120,7 @@ class Stitch:
             # that is absent as a whole, as nearly all are, nothing has come.
             whole = len(found) == len(block.series_ids)
             came = set() if whole else set(filter(self._has_come, block.series_ids))
-            if (new := without(block, came) if came else block) is not None:
+            if (new := drop_series(block, came) if came else block) is not None:
                 absent -= found
                 arrivals.append(
                     self._arrive([places[each] for each in found], (new,), _populated(new, found))
@@ -175,7 +175,7 @@ class Stitch:
         # to a seventh more CPU time, and a tenth more memory, for more pages waited to be compressed.
         frames = []
         async with decoding_lock():  # not in the same moment as another page is decoded
-            for frame in text.frames(zstd.ZstdCompressor(FAST)):
+            for frame in text.frames(zstd.ZstdCompressor(LEVEL)):
                 frames.append(frame)
                 if len(frames) % _PIECES_AT_ONCE == 0:
                     await asyncio.sleep(0)

@@ -38,7 +38,7 @@ from asyncfin.wire.zstd import zstd
 
 # Texts are compressed in pieces, so that reading one series does not decompress all; a piece takes 0.1 ms.
 PIECE_BYTES = 128 * 1024
-FAST = 1
+LEVEL = 1
 # Pieces that are kept decompressed while a panel is read: 8 MiB.
 _KEPT_PIECES = 64
 # Of a page of few values, all are decoded when a second series is accessed: a call for each takes longer. As
@@ -176,7 +176,7 @@ def block_of(axis: Axis, page: PlannedPage, rows: Rows, text: PageText) -> Block
     )
 
 
-def without(block: Block, series_ids: Container[str]) -> Block | None:
+def drop_series(block: Block, series_ids: Container[str]) -> Block | None:
     """Return a block without some of its series; None if no other is left."""
     rows = [row for row, each in enumerate(block.series_ids) if each not in series_ids]
     if not rows:
@@ -198,9 +198,9 @@ def without(block: Block, series_ids: Container[str]) -> Block | None:
     )
 
 
-def packed(blocks: Collection[Block]) -> tuple[Block, ...]:
-    """Return blocks with their texts compressed: a millisecond a megabyte, in which other threads can run."""
-    compressor = zstd.ZstdCompressor(FAST)  # one for all: making it takes a sixth of the time of a page
+def compressed(blocks: Collection[Block]) -> tuple[Block, ...]:
+    """Return blocks with compressed texts: 1 ms a megabyte, during which other threads can run."""
+    compressor = zstd.ZstdCompressor(LEVEL)  # one for all: making it takes a sixth of the time of a page
     texts = {
         text: PageText(tuple(text.frames(compressor)), compressed=True, head_deviations=text.head_deviations)
         for text in dict.fromkeys(block.text for block in blocks)  # once for those who share it

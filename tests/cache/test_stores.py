@@ -17,7 +17,7 @@ from asyncfin.cache.record import Pointer
 from asyncfin.cache.redis import RedisCache
 from asyncfin.cache.store import Cache
 from asyncfin.errors import ArgumentError, SelectionError
-from asyncfin.table.block import nbytes, packed, without
+from asyncfin.table.block import compressed, drop_series, nbytes
 from tests.cache.conftest import (
     AT,
     DATASET,
@@ -307,7 +307,7 @@ async def test_a_full_cache_lets_superseded_publications_go_first(
     make_cache: MakeCache, clock: Clock
 ) -> None:
     """Superseded publications go first even if used last; then the least recently used."""
-    probe, page = make_cache(), packed(blocks(*range(60)))
+    probe, page = make_cache(), compressed(blocks(*range(60)))
     await probe.partition(URL, "a-token").put_blocks(OTHER, DATASET, "original", page)
     size = probe.stats().bytes
     cache = make_cache(max_bytes=round(size * 2.8))
@@ -354,7 +354,7 @@ async def test_memory_keeps_blocks_as_they_come_while_it_has_room() -> None:
 async def test_memory_keeps_what_fits_only_when_it_is_compressed() -> None:
     """A block is compressed before it is put, so what fits only compressed is kept."""
     page = blocks(*range(60))
-    cache = MemoryCache(max_bytes=nbytes(packed(page)))
+    cache = MemoryCache(max_bytes=nbytes(compressed(page)))
     part = cache.partition(URL, "a-token")
     await part.put_blocks(ENTITY, DATASET, "original", page)
     assert content(await part.blocks(ENTITY, DATASET, "original")) == content(page)
@@ -363,7 +363,7 @@ async def test_memory_keeps_what_fits_only_when_it_is_compressed() -> None:
 async def test_a_text_that_blocks_share_is_counted_once() -> None:
     """A text that wanted and foreign series of a page share is counted once."""
     (page,) = blocks(*range(60))
-    halves = [without(page, {f"S-{number}" for number in range(at, at + 30)}) for at in (0, 30)]
+    halves = [drop_series(page, {f"S-{number}" for number in range(at, at + 30)}) for at in (0, 30)]
     cache = MemoryCache()
     await cache.partition(URL, "a-token").put_blocks(ENTITY, DATASET, "original", filter(None, halves))
     stats = cache.stats()

@@ -13,7 +13,7 @@ from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.value import Value
-from asyncfin.table.block import packed as packed_blocks
+from asyncfin.table.block import compressed as compressed_blocks
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import decoding_lock
 from asyncfin.wire.values import PlannedPage, RawSeries, read_planned_page
@@ -50,7 +50,7 @@ def panel(document: dict[str, Any], value_version: ValueVersion, *, packed: bool
         await answer.add(encoded(document), home=frozenset(ids) - {FOREIGN}, asked=EVER)
         if packed:
             answer.arrivals = [
-                evolve(arrival, blocks=packed_blocks(arrival.blocks)) for arrival in answer.arrivals
+                evolve(arrival, blocks=compressed_blocks(arrival.blocks)) for arrival in answer.arrivals
             ]
         return answer.panel()
 

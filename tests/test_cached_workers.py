@@ -5,6 +5,7 @@ import os
 import signal
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -265,3 +266,77 @@ async def test_values_of_two_versions_are_kept_apart(kind: str, tmp_path: Path) 
             panel = await cached.query(both.entity_id, Select(), FiscalRange(), value_version=version)
             assert content(panel) == right[version]
     await cache.aclose()
+
+
+VISITS = """
+import asyncio, random, sys, time
+from asyncfin import Client, FileCache, FiscalRange, Select
+
+async def main():
+    place, base_url, token, seed, count, *entities = sys.argv[1:]
+    cache, draw = FileCache(place, account="desk"), random.Random(seed)
+    async with Client(base_url, token, cache=cache, max_age=60) as client:
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        for _ in range(int(count)):
+            entity_id, began = draw.choice(entities), time.time()
+            third, version = draw.randrange(3), draw.choice(["original", "latest_restated"])
+            select = Select(where=lambda series: sum(series.series_id.encode()) % 3 == third)
+            panel = await client.query(entity_id, select, FiscalRange(), value_version=version)
+            print(entity_id, panel.dataset.dataset_id, began, time.time(), flush=True)
+    assert cache.stats().broken == 0
+    await cache.aclose()
+
+asyncio.run(main())
+"""
+# "20 500 20" is what the documents state: entities, visits and changes. It takes half a minute.
+ENTITIES, COUNT, CHANGES = map(int, os.environ.get("ASYNCFIN_VISITS", "5 100 5").split())
+
+
+async def test_visits_of_four_workers_never_go_back_and_one_409_a_change_is_enough(tmp_path: Path) -> None:
+    """Entities are published anew during the visits; an answer is never older than one that had ended."""
+    companies = [generate(40 + number, series=30, publications=2) for number in range(ENTITIES)]
+    ids = [company.entity_id for company in companies]
+    current = {each.entity_id: 0 for each in companies}
+    number_of = {part.dataset_id: at for each in companies for at, part in enumerate(each.publications)}
+    first = [DatasetFile(each.entity_id, each.name, each.publications[:1]) for each in companies]
+    answers: list[tuple[float, float, str, int]] = []
+    lines = asyncio.Semaphore(0)
+
+    async with Sandbox(*first) as sandbox:
+
+        async def work(seed: int) -> None:
+            worker = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", VISITS, str(tmp_path / "cache"), sandbox.base_url, sandbox.token),
+                *(str(seed), str(COUNT // 4), *ids),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            assert worker.stdout is not None
+            assert worker.stdin is not None
+            await worker.stdout.readline()
+            worker.stdin.write(b"go\n")
+            async for line in worker.stdout:
+                entity_id, dataset_id, began, ended = line.decode().split()
+                answers.append((float(began), float(ended), entity_id, number_of[dataset_id]))
+                lines.release()
+            assert await worker.wait() == 0
+
+        async def publish() -> None:
+            for at in range(CHANGES):
+                for _ in range(COUNT // (CHANGES + 1)):
+                    await lines.acquire()
+                company = companies[at % len(companies)]
+                if current[company.entity_id] == 0:
+                    current[company.entity_id] = 1
+                    newer = company.publications[1:]
+                    sandbox.publish(DatasetFile(company.entity_id, company.name, newer))
+
+        await asyncio.gather(publish(), *map(work, range(4)))
+        refused = Counter(served.path.split("/")[3] for served in sandbox.log if served.status == 409)
+    assert len(answers) == COUNT // 4 * 4
+    for began, _, entity_id, number in answers:
+        seen = [other for _, end, entity, other in answers if entity == entity_id and end < began]
+        assert number >= max(seen, default=0), "an answer went back to an older publication"
+    assert sum(current.values()) == min(CHANGES, ENTITIES)
+    assert all(count <= current[entity_id] for entity_id, count in refused.items()), refused

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from asyncfin.extraction.as_of import as_of as as_of, read_changes as read_changes
     from asyncfin.extraction.changes import changes as changes
     from asyncfin.extraction.cost import ExtractCost as ExtractCost, extract_cost as extract_cost
-    from asyncfin.extraction.entity import read_entity as read_entity
+    from asyncfin.extraction.entity import Unchanged as Unchanged, read_entity as read_entity
     from asyncfin.extraction.extract import extract as extract
     from asyncfin.extraction.known import known_by as known_by
     from asyncfin.extraction.progress import ExtractProgress as ExtractProgress
@@ -140,6 +140,7 @@ _MODULES = {
     "Trailing": "asyncfin.model.period",
     "TransportError": "asyncfin.errors",
     "TruncatedAnswerError": "asyncfin.errors",
+    "Unchanged": "asyncfin.extraction.entity",
     "UnknownToAllError": "asyncfin.extraction.report",
     "UsageWindow": "asyncfin.model.usage",
     "ValidationFailedError": "asyncfin.errors",

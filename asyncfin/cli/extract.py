@@ -33,10 +33,9 @@ from asyncfin.events import Observer
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.extract import extract as run_extraction
 from asyncfin.extraction.prefix import Prefix
-from asyncfin.extraction.question import SharedQuestion
+from asyncfin.extraction.question import AskedVersion, SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
 from asyncfin.extraction.store import place_of
-from asyncfin.model.query import ValueVersion
 
 _PACE = Group("Pace", sort_key=4)
 
@@ -98,6 +97,7 @@ def extract(
     history: bool = False,
     prune: bool = False,
     restated: bool = False,
+    both: bool = False,
     quiet: bool = False,
     json: AsJson = False,
     selection: Selection = Selection(),  # noqa: B008  a frozen value
@@ -130,6 +130,7 @@ def extract(
         history: Keep what changes from run to run in a change feed next to the folder; once begun it goes on.
         prune: Delete the files of entities that are not given.
         restated: The latest restated values in place of those first reported.
+        both: Both versions, which the column asked_version distinguishes.
         quiet: Show no progress.
     """
     require("pyarrow.parquet", "arrow", "extract")
@@ -141,7 +142,9 @@ def extract(
         raise UsageError("--wait is not for a --dry-run, which waits for nothing: leave out one of them")
     if ids == service.token_file == STDIN:
         raise UsageError("--ids and --token-file can't both be standard input: name a file for one of them")
-    value_version: ValueVersion = "latest_restated" if restated else "original"
+    if both and restated:
+        raise UsageError("--both includes the restated values: leave out --restated")
+    value_version: AskedVersion = "both" if both else "latest_restated" if restated else "original"
     question = SharedQuestion(selection.select(), periods.selection(), value_version)
     # Read before the event loop runs, where Ctrl-C would not end a wait for standard input.
     entities = [*map(names.entity_id, entity_ids), *(listed(ids, names) if ids else ())]
@@ -256,6 +259,7 @@ def document(report: ExtractReport) -> dict[str, Any]:
         "requests": report.requests,
         "rows": report.rows,
         "bytes": report.bytes,
+        "deviations": report.deviations,
         "seconds": report.seconds,
         "waits": report.waits,
         "stopped": None if report.stopped is None else str(report.stopped),

@@ -14,6 +14,7 @@ from attrs import field, frozen
 from asyncfin import checks
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
+from asyncfin.extraction.parquet import rows_of
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
 from asyncfin.optional import library
@@ -66,10 +67,9 @@ class Snapshot:
     @classmethod
     def of(cls, *panels: Panel) -> Snapshot:
         """Return the snapshot of the panels of one publication, which differ in their value version."""
-        tables = [panel.to_arrow().replace_schema_metadata(None) for panel in panels]
         first = panels[0]
         return cls(
-            library("pyarrow", "arrow").concat_tables(tables).unify_dictionaries(),
+            rows_of(*panels).replace_schema_metadata(None),
             first.dataset.dataset_id,
             ambiguous_ids(first),
             {each: triple for panel in panels for each, triple in _unlisted(panel)},

@@ -16,14 +16,14 @@ from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.extract import checked_place, distinct_ids
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
-from asyncfin.extraction.question import SharedQuestion, written_question
+from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure, UnknownToAllError, failures
 from asyncfin.extraction.run import FAILURES
 from asyncfin.extraction.store import Store, store_at
 from asyncfin.extraction.unknown import ENOUGH, unknown_names
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import PeriodSelection
-from asyncfin.model.query import MAX_PAGE_SIZE, ValueVersion
+from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted, lasting
 from asyncfin.plan.question import Missing, Question, has_nothing
@@ -128,7 +128,7 @@ async def extract_cost(
     periods: PeriodSelection,
     *,
     to: str | os.PathLike[str],
-    value_version: ValueVersion = "original",
+    value_version: AskedVersion = "original",
     refresh: bool = False,
     replace: bool = False,
     read_catalogues: bool = False,
@@ -293,10 +293,11 @@ class _Estimate:
         # The cost of reading the publication, if no request is repeated.
         catalogue = await self._client.catalogue(dataset)
         asked = self._question
-        question = Question(catalogue, asked.select, asked.periods, asked.value_version, known_only=True)
+        # The metadata, the catalogue in full pages, and the plans.
+        requests = 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE))
+        for version in asked.versions:
+            question = Question(catalogue, asked.select, asked.periods, version, known_only=True)
+            requests += (await attempt.plan(question)).requests
         if missing := question.missing(catalogue):
             self._example = catalogue
-        plan = await attempt.plan(question)
-        # The metadata, the catalogue in full pages, and the plan.
-        requests = 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE)) + plan.requests
         return _Expected("new" if last is None else "changed", requests, missing=missing)

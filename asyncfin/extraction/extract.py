@@ -19,13 +19,12 @@ from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.history import History, begin, find_feed
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import OnProgress, Tracker
-from asyncfin.extraction.question import written_question
+from asyncfin.extraction.question import AskedVersion, written_question
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run
 from asyncfin.extraction.store import Store, place_of, store_at
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model.period import PeriodSelection
-from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.wire.protocol import check_entity_id
 
@@ -88,7 +87,7 @@ async def extract(
     periods: PeriodSelection,
     *,
     to: str | os.PathLike[str],
-    value_version: ValueVersion = "original",
+    value_version: AskedVersion = "original",
     on_error: OnError = "continue",
     refresh: bool = False,
     replace: bool = False,
@@ -124,7 +123,8 @@ async def extract(
         periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
         to: the folder for the files, or a URL such as ``s3://bucket/prefix`` (``gs``, ``az``; extra
             ``store``). The lock is next to it, under the same name with ``.journal``.
-        value_version: ``"original"`` or ``"latest_restated"``.
+        value_version: ``"original"``, ``"latest_restated"`` or ``"both"``: then each catalogue is read once,
+            and the column ``asked_version`` distinguishes the rows.
         on_error: ``"continue"``: a failed entity is reported; ``"raise"``: it ends the run.
         refresh: whether to read unchanged entities again. A file is unchanged if its footer can be read and
             names the question and the publication: damage elsewhere in it is repaired by a refresh only.

@@ -19,6 +19,7 @@ from asyncfin.extraction.question import SharedQuestion, canonical, text_hash
 from asyncfin.extraction.strict import structure
 from asyncfin.optional import library
 from asyncfin.plan.question import Missing
+from asyncfin.read.entity import EntityAnswer
 from asyncfin.table.panel import Panel
 
 # Most entities have fewer rows; larger groups would make readers hold more than they look at.
@@ -80,6 +81,11 @@ class Footer:
         return Found(self.entity_id, text_hash(self.question), self.written)
 
 
+def panels_of(answer: EntityAnswer) -> tuple[Panel, ...]:
+    """Return the panels of an answer, that of the original values first."""
+    return tuple(panel for panel in (answer.panel, answer.restated) if panel is not None)
+
+
 @frozen
 class _About:
     """The part of the metadata that an extraction relies on."""
@@ -92,21 +98,37 @@ class _About:
     run: str | None = None
 
 
+def rows_of(*panels: Panel) -> Any:
+    """Return the long table of panels of one publication that differ in their value version.
+
+    Raises:
+        MalformedAnswerError: a value breaks the spec.
+    """
+    first, *others = tables = [panel.to_arrow() for panel in panels]
+    if not others:
+        return first
+    bare = [table.replace_schema_metadata(None) for table in tables]
+    whole = library("pyarrow", "arrow").concat_tables(bare).unify_dictionaries()
+    return whole.replace_schema_metadata(first.schema.metadata)
+
+
 def encode(
-    panel: Panel, question: SharedQuestion, *, requests: int, missing: Missing, run: str | None = None
+    answer: EntityAnswer, question: SharedQuestion, *, requests: int, run: str | None = None
 ) -> EntityFile:
-    """Return a panel's table as a Parquet file, all values decoded.
+    """Return the rows of an entity's panels as a Parquet file, all values decoded.
 
     Raises:
         MalformedAnswerError: a value breaks the spec.
     """
     pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
-    table = panel.to_arrow()
+    panel, missing = panels_of(answer)[0], answer.missing
+    table = rows_of(*panels_of(answer))
     (about,) = json.loads(table.schema.metadata[_METADATA])["panels"]
     # The panel knows the question as this entity was asked it; the file names the one for all entities.
     about["select"] = str(question.select) if question.select.where is None else question.select.name
     about |= {
         "question": json.loads(question.text),
+        "value_version": question.value_version,
         "missing": dict(missing),
         "requests": requests,
         "version": own_version(),

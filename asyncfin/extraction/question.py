@@ -6,20 +6,24 @@ import json
 from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from attrs import asdict, frozen
 
+from asyncfin import checks
 from asyncfin.errors import SelectionError, bounded
 from asyncfin.model.period import Exact, Period, PeriodSelection, describe, resolve
-from asyncfin.model.query import ValueVersion, check_value_version
+from asyncfin.model.query import VALUE_VERSIONS, ValueVersion
 from asyncfin.model.select import Select, check_select
 from asyncfin.table.columns import COLUMNS
+
+AskedVersion: TypeAlias = ValueVersion | Literal["both"]
+_check_version = checks.one_of(*VALUE_VERSIONS, "both").as_selection_error()
 
 
 @frozen
 class SharedQuestion:
-    """The series, the periods and the value version asked of every entity.
+    """The series, the periods and the value versions that are requested of every entity.
 
     Raises:
         SelectionError: an argument is not as described.
@@ -27,12 +31,17 @@ class SharedQuestion:
 
     select: Select
     periods: PeriodSelection
-    value_version: ValueVersion = "original"
+    value_version: AskedVersion = "original"
 
     def __attrs_post_init__(self) -> None:
         check_select(self.select)
         resolve(self.periods, ())  # refuses what is no selection of periods
-        check_value_version(self.value_version)
+        _check_version("value_version", self.value_version)
+
+    @property
+    def versions(self) -> tuple[ValueVersion, ...]:
+        """The value versions to request, the original first."""
+        return VALUE_VERSIONS if self.value_version == "both" else (self.value_version,)
 
     @cached_property
     def text(self) -> str:
@@ -55,7 +64,7 @@ class SharedQuestion:
         return f"{self.select!r}, {describe(self.periods)}, {self.value_version}"
 
 
-def written_question(select: Select, periods: PeriodSelection, value_version: ValueVersion) -> SharedQuestion:
+def written_question(select: Select, periods: PeriodSelection, value_version: AskedVersion) -> SharedQuestion:
     """Return a question that can be written into files.
 
     Raises:

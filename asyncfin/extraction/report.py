@@ -60,6 +60,7 @@ class EntityReport:
         missing: the ids and words of the question that the entity does not have, by field.
         failure: the error's class, message, status, code and request id.
         path: the path of that file, or its URL; None where there is no `dataset_id`.
+        deviations: how many deviations from the spec this run has repaired in its responses.
     """
 
     entity_id: str
@@ -71,6 +72,7 @@ class EntityReport:
     missing: Missing = field(factory=dict)
     failure: Failure | None = None
     path: str | None = None
+    deviations: int = 0
 
 
 @frozen
@@ -138,6 +140,11 @@ class ExtractReport:
         return sum(each.bytes for each in (*self.done, *self.unchanged))
 
     @property
+    def deviations(self) -> int:
+        """How many deviations from the spec were repaired in the responses."""
+        return sum(each.deviations for each in self.entities)
+
+    @property
     def resume_at(self) -> datetime | None:
         """When the allowance returns, aware UTC, if it was used up."""
         return self.stopped.resume_at if isinstance(self.stopped, AllowanceExhaustedError) else None
@@ -163,6 +170,8 @@ class ExtractReport:
         if incomplete:
             lines.append(f"entities that do not have all of the question: {incomplete:,}")
             lines += _missing(self.entities)
+        if self.deviations:
+            lines.append(f"repaired deviations from the spec: {self.deviations:,}")
         lines += failures(self.failed)
         if self.others:
             lines.append(

@@ -27,7 +27,7 @@ from asyncfin.errors import (
 )
 from asyncfin.extraction.entity import read
 from asyncfin.extraction.history import History
-from asyncfin.extraction.parquet import encode
+from asyncfin.extraction.parquet import encode, panels_of
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import (
@@ -42,6 +42,7 @@ from asyncfin.extraction.unknown import FirstThree, unknown_to_all, without_peri
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.plan.question import Missing
 from asyncfin.read.entity import EntityAnswer
+from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded
 
 OnError: TypeAlias = Literal["continue", "raise"]
@@ -88,6 +89,7 @@ class Run:
     _done: int = 0  # since the allowance was last used up
     stopped: Stopped | None = None
     _first: FirstThree = field(init=False)
+    _deviations: dict[str, int] = field(factory=dict)
     _example: Catalogue | None = None  # the last one that does not have something
 
     @_first.default
@@ -183,16 +185,15 @@ class Run:
         return self._report(entity_id, "done")
 
     async def _put(self, answer: EntityAnswer) -> None:
-        assert answer.panel is not None
+        panels = panels_of(answer)
         requests = self._tracker.spent(answer.entity_id)
         # What changed is durable before the file that it was compared with is replaced.
-        run = None if self._history is None else await self._history.record(answer.panel)
-        make = partial(
-            encode, answer.panel, self._question, requests=requests, missing=answer.missing, run=run
-        )
+        run = None if self._history is None else await self._history.record(*panels)
+        make = partial(encode, answer, self._question, requests=requests, run=run)
         await self._store.put(await to_thread.run_sync(make, limiter=self._encoding))
         if answer.missing:
-            self._example = answer.panel.catalogue
+            self._example = panels[0].catalogue
+        self._deviations[answer.entity_id] = _deviations(panels)
 
     def _report(self, entity_id: str, state: EntityState) -> EntityReport:
         written = self._store.known[entity_id]
@@ -205,7 +206,15 @@ class Run:
             self._tracker.spent(entity_id),
             written.missing,
             path=self._store.files.path(entity_id),
+            deviations=self._deviations.get(entity_id, 0),
         )
+
+
+def _deviations(panels: Sequence[Panel]) -> int:
+    """Return how many deviations were repaired; each panel counts those of their one catalogue too."""
+    of_catalogue = sum(each.count for each in panels[0].catalogue.deviations)
+    counts = (sum(each.count for each in panel.deviations) - of_catalogue for panel in panels)
+    return of_catalogue + sum(counts)
 
 
 async def sleep_until(until: datetime, entity_id: str, tracker: Tracker, options: Options) -> None:

@@ -71,6 +71,7 @@ from asyncfin import (
     Trailing,
     TransportError,
     TruncatedAnswerError,
+    Unchanged,
     UnknownToAllError,
     UsageWindow,
     ValidationFailedError,
@@ -401,6 +402,10 @@ async def extractions(client: Client, on_error: OnError, callback: OnProgress) -
             assert_type(each.panel, Panel | None)
     answer = await read_entity(client, ENTITY, Select("Revenue"), Annual())
     assert_type(answer, EntityAnswer)
+    assert_type(
+        await read_entity(client, ENTITY, Select(), Annual(), unless=answer.entity_id),
+        EntityAnswer | Unchanged,
+    )
     assert_type(answer.missing, Mapping[str, tuple[str, ...]])
 
 

@@ -1,0 +1,168 @@
+"""Both value versions in one extraction, what is unchanged, and deviations in reports."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin import (
+    Annual,
+    Client,
+    FiscalRange,
+    ManifestMismatchError,
+    Select,
+    SelectionError,
+    Unchanged,
+    as_of,
+    extract,
+    extract_cost,
+    read_entity,
+)
+from asyncfin.sandbox import Sandbox, Switch
+from tests.altered import altered
+from tests.extraction.conftest import COMPANIES, IDS, query
+
+KEYS = "asked_version, entity_id, series_id, year, end_month, duration_months, number, text"
+
+
+def operations(sandbox: Sandbox, since: int = 0) -> dict[str | None, int]:
+    """How many requests of each operation were served since then."""
+    served = [each.operation for each in sandbox.log[since:]]
+    return {name: served.count(name) for name in served}
+
+
+@pytest.mark.parametrize("executor", [False, True])
+async def test_both_versions_are_the_rows_of_two_extractions_and_one_catalogue(
+    sandbox: Sandbox,
+    client: Client,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    executor: bool,
+) -> None:
+    """The column asked_version says which was requested; the next night takes one request each."""
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+    expected = []
+    for version in ("original", "latest_restated"):
+        place = tmp_path / version
+        await extract(client, IDS, Select(), FiscalRange(), to=place, value_version=version)
+        columns = KEYS.replace("asked_version", f"'{version}'")
+        expected += query(f"SELECT {columns} FROM '{place}/*.parquet'")
+    cost = await extract_cost(
+        client, IDS, Select(), FiscalRange(), to=folder, value_version="both", read_catalogues=True
+    )
+    since = len(sandbox.log)
+    with ThreadPoolExecutor(1) as threads:
+        options: dict[str, Any] = {"to": folder, "value_version": "both"}
+        options |= {"executor": threads} if executor else {}
+        asked = Client.from_env if executor else client
+        report = await extract(asked, IDS, Select(), FiscalRange(), **options)
+        assert operations(sandbox, since) == {"dataset": 6, "catalogue": 6, "query": 12}
+        assert report.requests == cost.requests == 24
+        assert sorted(query(f"SELECT {KEYS} FROM '{folder}/*.parquet'")) == sorted(expected)
+        again = await extract(asked, IDS, Select(), FiscalRange(), **options)
+    assert (len(again.unchanged), again.requests) == (6, 6)
+
+
+async def test_both_versions_are_another_question_than_one(client: Client, folder: Path) -> None:
+    """A folder of one version is refused for both."""
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    with pytest.raises(ManifestMismatchError, match=r"value_version.*original.*both"):
+        await extract(client, IDS[:1], Select(), Annual(), to=folder, value_version="both")
+
+
+async def test_both_versions_are_kept_by_the_change_feed(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """What was known at the end is what the files contain, in each version."""
+    options: dict[str, Any] = {"to": folder, "value_version": "both", "history": True}
+    await extract(client, IDS[:2], Select(), FiscalRange(), **options)
+    sandbox.publish(COMPANIES[0])
+    report = await extract(client, IDS[:2], Select(), FiscalRange(), **options)
+    assert len(report.done) == 1
+    known = as_of(folder, "9999-01-01")
+    columns = [name.strip() for name in KEYS.split(",")]
+    found = list(zip(*(known.column(name).to_pylist() for name in columns), strict=True))
+    assert sorted(found) == sorted(query(f"SELECT {KEYS} FROM '{folder}/*.parquet'"))
+
+
+async def test_read_entity_returns_both_panels_of_one_publication(sandbox: Sandbox, client: Client) -> None:
+    """`panel` has the original values, `restated` the others, which is None for one version."""
+    answer = await read_entity(client, IDS[0], Select(), Annual(), value_version="both")
+    assert operations(sandbox) == {"dataset": 1, "catalogue": 1, "query": 2}
+    for panel, version in ((answer.panel, "original"), (answer.restated, "latest_restated")):
+        assert panel is not None
+        expected = await client.query(IDS[0], Select(), Annual(), value_version=version)
+        assert panel.value_version == version
+        assert [each.values for each in panel] == [each.values for each in expected]
+    for version in ("original", "latest_restated"):
+        single = await read_entity(client, IDS[0], Select(), Annual(), value_version=version)
+        assert single.restated is None
+        assert single.panel is not None
+        assert single.panel.value_version == version
+
+
+async def test_both_panels_are_of_one_publication_if_it_changes_between_them(
+    sandbox: Sandbox, client: Client
+) -> None:
+    """The whole read starts over."""
+    sandbox.inject(Switch(operation="query", nth=2, publication=COMPANIES[0]))
+    answer = await read_entity(client, IDS[0], Select(), Annual(), value_version="both")
+    assert answer.panel is not None
+    assert answer.restated is not None
+    current = COMPANIES[0].publications[-1].dataset_id
+    assert answer.panel.dataset.dataset_id == answer.restated.dataset.dataset_id == current
+
+
+async def test_read_entity_of_the_publication_that_the_caller_has_takes_one_request(
+    sandbox: Sandbox, client: Client
+) -> None:
+    """In whatever case its id is written; another one is read, with one metadata request in all."""
+    answer = await read_entity(client, IDS[0], Select(), Annual())
+    assert answer.panel is not None
+    current = answer.panel.dataset.dataset_id
+    for written in (current, current.upper()):
+        since = len(sandbox.log)
+        unchanged = await read_entity(client, IDS[0], Select(), Annual(), unless=written)
+        assert unchanged == Unchanged(IDS[0], current)
+        assert operations(sandbox, since) == {"dataset": 1}
+    sandbox.publish(COMPANIES[0])
+    since = len(sandbox.log)
+    changed = await read_entity(client, IDS[0], Select(), Annual(), unless=current)
+    assert operations(sandbox, since) == {"dataset": 1, "catalogue": 1, "query": 1}
+    assert not isinstance(changed, Unchanged)
+    assert changed.panel is not None
+    assert changed.panel.dataset.dataset_id == COMPANIES[0].publications[-1].dataset_id
+
+
+@pytest.mark.parametrize("wrong", [{"unless": ""}, {"unless": 5}, {"value_version": "newest"}])
+async def test_a_wrong_argument_of_read_entity_is_named(
+    sandbox: Sandbox, client: Client, wrong: dict[str, Any]
+) -> None:
+    """Before a request is spent."""
+    with pytest.raises(SelectionError, match=next(iter(wrong))):
+        await read_entity(client, IDS[0], Select(), Annual(), **wrong)
+    assert sandbox.log == []
+
+
+def without_labels(name: str, sent: Any, answer: dict[str, Any]) -> None:
+    """Leave out the label of the first series of a query."""
+    if name == "query" and answer["series"]:
+        del answer["series"][0]["label"]
+
+
+async def test_reports_count_the_deviations_that_were_repaired(sandbox: Sandbox, folder: Path) -> None:
+    """Of each entity and in total; both versions count the catalogue's once."""
+    async with altered(sandbox, without_labels) as url, Client(url, sandbox.token) as client:
+        report = await extract(client, IDS[:2], Select(), Annual(), to=folder)
+        assert [each.deviations for each in report.entities] == [1, 1]
+        assert report.deviations == 2
+        assert "repaired deviations from the spec: 2" in str(report)
+        both = folder.with_name("both")
+        report = await extract(client, IDS[:1], Select(), Annual(), to=both, value_version="both")
+        assert report.deviations == 2
+        again = await extract(client, IDS[:2], Select(), Annual(), to=folder)
+    assert again.deviations == 0
+    assert "deviations" not in str(again)

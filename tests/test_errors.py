@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -28,6 +28,7 @@ from asyncfin.errors import (
     TransportError,
     TruncatedAnswerError,
     ValidationFailedError,
+    error_context,
 )
 
 AT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
@@ -167,6 +168,17 @@ def test_the_end_of_a_wait_is_shown_in_whole_seconds() -> None:
     assert "possible again at 2024-05-06T07:08:10+00:00)" in str(late)
     never = AllowanceExhaustedError(resume_at=datetime.max.replace(tzinfo=UTC), status=429)
     assert "again at 9999-12-31T23:59:59+00:00)" in str(never)
+
+
+@pytest.mark.parametrize("own", [None, AT])
+def test_the_context_of_a_request_completes_an_error_and_replaces_no_time(own: datetime | None) -> None:
+    """An error keeps its time and request id; it gets those of its request if it has none."""
+    origin = NotFoundError(status=404, at=AT + timedelta(hours=1), request_id="r-2", attempts=3)
+    with pytest.raises(NotFoundError) as caught, error_context("query", "O-1", origin):
+        raise NotFoundError(status=404, at=own, request_id=own and "r-1")
+    error = caught.value
+    assert (error.at, error.request_id) == ((AT, "r-1") if own else (AT + timedelta(hours=1), "r-2"))
+    assert (error.operation, error.entity_id, error.attempts) == ("query", "O-1", 3)
 
 
 def test_one_problem_may_be_given_as_a_text() -> None:

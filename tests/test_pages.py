@@ -36,9 +36,15 @@ class Service:
     """Answers each request after ten seconds; the last page is number `count`, all but `full` empty."""
 
     def __init__(
-        self, count: int, failing: int | None = None, full: int | None = None, malformed: int | None = None
+        self,
+        count: int,
+        failing: int | None = None,
+        full: int | None = None,
+        malformed: int | None = None,
+        cursors: str = "",
     ) -> None:
         self.count, self.failing, self.full, self.malformed = count, failing, full, malformed
+        self.cursors = cursors
         self.begun = self.ended = 0
 
     async def send(self, request: Request) -> Response:
@@ -59,6 +65,8 @@ class Service:
             "series": [SERIES] if number == self.full else [],
             "next_cursor": str(number) if number < self.count else None,
         }
+        if self.cursors:
+            body["next_cursor"] = self.cursors[number - 1]
         if number == self.malformed:
             body["series"] = "none"
         return Response(200, {}, json.dumps(body).encode(), datetime(2024, 1, 1, tzinfo=UTC))
@@ -166,6 +174,15 @@ async def test_cancellation_at_any_moment_leaves_nothing(prefetch: bool, moment:
     await asyncio.wait([task])
     assert task.cancelled()
     assert service.begun == service.ended
+
+
+@pytest.mark.parametrize("cursors", ["AA", "ABA", "ABCB"])
+async def test_a_cursor_that_comes_a_second_time_is_refused(cursors: str) -> None:
+    """A cycle of any length would never end."""
+    service = Service(10, cursors=cursors)
+    with pytest.raises(MalformedAnswerError, match=r"second time @ \$\.next_cursor"):
+        [page async for page in service.pages(prefetch=False)]
+    assert service.begun == len(cursors)
 
 
 @pytest.mark.parametrize("prefetch", [False, True])

@@ -121,8 +121,12 @@ async def test_a_query_is_sent_as_json_byte_for_byte() -> None:
 
 
 async def test_cookies_are_not_kept() -> None:
-    """What one answer sets is not sent with the next request."""
-    async with scripted(answer(set_cookie="a=b")) as server, connected(server.base_url) as transport:
+    """What one response sets is not sent with the next request."""
+    async with (
+        scripted(answer(set_cookie="a=b")) as server,
+        # By name: aiohttp's own jar keeps no cookies of an IP address.
+        connected(server.base_url.replace("127.0.0.1", "localhost")) as transport,
+    ):
         await attempted(transport, READ)
         await attempted(transport, READ)
     assert "cookie" not in server.requests[1].headers
@@ -148,6 +152,23 @@ async def test_every_complete_answer_is_returned_whatever_its_status(status: int
         got = await attempted(transport, READ)
     assert (got.status, got.body, got.at) == (status, body, moment)
     assert got.headers["x-request-id"] == "q"
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503, 599])
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda status: dropping(answer(status, b"12345", content_length="10", retry_after="7")),
+        lambda status: answer(status, b"no gzip", content_encoding="gzip", retry_after="7"),
+        lambda status: answer(status, b"{}", content_encoding="br", retry_after="7"),
+    ],
+    ids=["cut", "broken gzip", "unknown coding"],
+)
+async def test_a_retryable_status_is_returned_whatever_its_body(status: int, step: Any) -> None:
+    """Its head says what to do; a proxy's 429 or 503 often breaks off."""
+    async with wired(step(status)) as transport:
+        got = await attempted(transport, READ)
+    assert (got.status, got.body, got.headers["retry-after"]) == (status, b"", "7")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -1,8 +1,8 @@
 """One request over HTTP: headers in, a response or a `TransportError` out.
 
 Decided here: what a connection may be (TLS, timeouts, proxies, how many), what counts as a complete
-response, and what of a failure is told. It is the only module of the client that imports aiohttp, and
-nothing of aiohttp leaves it: the repr of its exceptions holds the request's headers.
+response, and what an error says. Nothing of aiohttp leaves this module: the repr of its exceptions contains
+the request's headers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from io import BytesIO
 from math import inf
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, cast
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -33,6 +33,7 @@ from asyncfin.errors import (
 )
 from asyncfin.tasks import closed_with_loop, decoding_lock, running_loop
 from asyncfin.wire.address import checked_base_url, environment_proxy
+from asyncfin.wire.connection import DroppedError, HeaderValue, LateHeadersRequest, without_resending
 from asyncfin.wire.inflate import (
     ACCEPTED,
     MAX_STREAMS,
@@ -45,8 +46,6 @@ from asyncfin.wire.inflate import (
 )
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
-
-HeaderValue: TypeAlias = str | Callable[[], str]
 
 CLOSED = "the client is closed"
 _INLINE_BYTES = 256 * 1024
@@ -143,7 +142,7 @@ class Transport:
                     # `encoded`: yarl would write some escapes in another way.
                     URL(f"{self.base_url}{request.path}{query}", encoded=True),
                     data=request.body,
-                    headers=cast("Mapping[str, str]", {**content_type, **headers}),  # see _LateHeadersRequest
+                    headers=cast("Mapping[str, str]", {**content_type, **headers}),  # see LateHeadersRequest
                     # The spec names no redirect, and one could lead the token to another host.
                     allow_redirects=False,
                 ) as response:
@@ -156,7 +155,7 @@ class Transport:
                 # An empty body is no valid gzip. That of an error is taken as it is: its status says enough.
                 coding = received.get("content-encoding", "") if raw or head.status < 300 else ""
                 body = await inflated(raw, coding, self._max_body_bytes)
-        except (aiohttp.ClientError, OSError, _Dropped, UnreadableError) as error:
+        except (aiohttp.ClientError, OSError, DroppedError, UnreadableError) as error:
             # The head of a retryable status is enough, whatever its body: a proxy's 503 often breaks off.
             if head is not None and (head.status in (408, 429) or head.status >= 500):
                 return head
@@ -235,12 +234,12 @@ class Transport:
                 "Accept-Encoding": ACCEPTED,
                 "User-Agent": f"asyncfin/{own_version()}",
             },
-            request_class=_LateHeadersRequest,
+            request_class=LateHeadersRequest,
             # The service sets none, and whatever else answers in its place gets none back.
             cookie_jar=aiohttp.DummyCookieJar(),
             # Done by `inflated`, which bounds what a small body can stand for.
             auto_decompress=False,
-            middlewares=(_without_resending,),
+            middlewares=(without_resending,),
             proxy=environment_proxy(self.base_url) if self._trust_env else None,
             timeout=aiohttp.ClientTimeout(
                 # Bound by `asyncio.timeout` in `send`, which counts inflating too.
@@ -308,47 +307,3 @@ class Transport:
             case aiohttp.ClientResponseError():
                 return ConnectionFailedError(f"what came from {self.base_url} is not HTTP")
         return ConnectionFailedError(f"the connection to {self.base_url} was closed before an answer began")
-
-
-class _Dropped(Exception):  # noqa: N818  never seen outside
-    """The connection broke before a response began."""
-
-
-class _Stale(Exception):  # noqa: N818  never seen outside
-    """A kept connection brought bytes while it was idle: they would pass for the next response."""
-
-
-class _LateHeadersRequest(aiohttp.ClientRequest):
-    """A request whose header values may be functions, which are called as the headers are written."""
-
-    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-        # `should_close` is true if a whole message, or what is not HTTP, has arrived on the idle connection.
-        # A part of a response, or one that is still on the way, can't be told from that of this request.
-        if conn.protocol is None or conn.protocol.should_close:
-            raise _Stale
-        secret = {name: value for name, value in self.headers.items() if callable(value)}
-        self.headers.update((name, value()) for name, value in secret.items())
-        try:
-            return await super().send(conn)  # writes the headers before it waits for anything
-        finally:
-            # Before an error's frames can be looked at, and before aiohttp can log the request.
-            self.headers.update(secret)
-
-
-async def _without_resending(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    """Send once: aiohttp sends a GET again when its connection drops, unless the error is not its own."""
-    assert request.session.connector is not None
-    # Nothing was sent on a stale connection, and aiohttp has closed it: take another. Once all kept ones are
-    # used up it is a new one. That is stale too where the peer speaks first, and not HTTP.
-    for _ in range(request.session.connector.limit + 1):
-        try:
-            return await handler(request)
-        except _Stale:
-            continue
-        except aiohttp.ClientConnectorError:  # a ClientOSError, but of connecting: nothing was sent
-            raise
-        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-            raise _Dropped from None
-    raise _Dropped

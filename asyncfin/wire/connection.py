@@ -1,0 +1,69 @@
+"""What aiohttp has no public interface for: it subclasses its internals, so its next refactoring breaks here.
+
+Three things are needed, each tried through a public interface first:
+
+- The token is written by a function that is called as the headers are written. With a plain header value, the
+  frames of every waiting request contain the token, and aiohttp can log it.
+- A kept connection on which bytes arrived while it was idle is not used: they would pass for the next
+  response.
+- A request is sent once. aiohttp sends a GET again when its connection drops, outside of the rate limit.
+
+`nox -s next` runs the tests of this against aiohttp's newest pre-release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import aiohttp
+
+HeaderValue: TypeAlias = str | Callable[[], str]
+
+
+class DroppedError(Exception):
+    """The connection broke before a response began."""
+
+
+class _StaleError(Exception):
+    """A kept connection received bytes while it was idle."""
+
+
+class LateHeadersRequest(aiohttp.ClientRequest):
+    """A request whose header values may be functions, which are called as the headers are written."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        # `should_close` is true if a whole message, or what is not HTTP, has arrived on the idle connection.
+        # A part of a response, or one that is still on the way, can't be told from that of this request.
+        if conn.protocol is None or conn.protocol.should_close:
+            raise _StaleError
+        secret = {name: value for name, value in self.headers.items() if callable(value)}
+        self.headers.update((name, value()) for name, value in secret.items())
+        try:
+            return await super().send(conn)  # writes the headers before it waits for anything
+        finally:
+            # Before an error's frames can be looked at, and before aiohttp can log the request.
+            self.headers.update(secret)
+
+
+async def without_resending(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send a request once.
+
+    Raises:
+        DroppedError: the connection broke before a response began.
+    """
+    assert request.session.connector is not None
+    # Nothing was sent on a stale connection, and aiohttp has closed it: take another. Once all kept ones are
+    # used up it is a new one. That is stale too if the peer speaks first, and not HTTP.
+    for _ in range(request.session.connector.limit + 1):
+        try:
+            return await handler(request)
+        except _StaleError:
+            continue
+        except aiohttp.ClientConnectorError:  # a ClientOSError, but of connecting: nothing was sent
+            raise
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+            raise DroppedError from None
+    raise DroppedError

@@ -110,7 +110,7 @@ def test_the_types_are_the_documented_ones(panel: Panel) -> None:
     assert schema.field("text").type == pa.string()
 
 
-def test_the_metadata_tells_the_publication_and_the_question(panel: Panel) -> None:
+def test_the_metadata_name_the_publication_and_the_question(panel: Panel) -> None:
     """A table that lies in a file still says where it is from."""
     (about,) = json.loads(panel.to_arrow().schema.metadata[b"asyncfin"])["panels"]
     assert about["dataset_id"] == DATASET_ID
@@ -120,7 +120,7 @@ def test_the_metadata_tells_the_publication_and_the_question(panel: Panel) -> No
     assert about["periods"] == ["FY2023", "2024-Q1", "2024-Q2", "FY2024"]
 
 
-def test_chosen_columns_come_in_the_order_asked_for(panel: Panel) -> None:
+def test_chosen_columns_are_in_the_requested_order(panel: Panel) -> None:
     """A name alone is taken too; an unknown one is refused with what there is."""
     assert panel.to_arrow(columns=["number", "year", "number"]).column_names == ["number", "year"]
     with pytest.raises(
@@ -274,7 +274,7 @@ def test_a_missing_library_is_named_with_its_extra(
 def test_a_library_that_is_there_but_broken_says_so_itself(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """To install what is installed would help nobody."""
+    """Installing the package again would not help."""
     (tmp_path / "broken_library.py").write_text("import what_it_needs")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="what_it_needs"):

@@ -27,8 +27,8 @@ async def panel() -> Panel:
     return await panel_of(NUMBERS, PERIODS)
 
 
-def test_series_stand_in_catalogue_order(panel: Panel) -> None:
-    """Groups come one after another, as the catalogue lists them, whatever the page's order was."""
+def test_series_are_in_catalogue_order(panel: Panel) -> None:
+    """Groups follow one another as in the catalogue, whatever the order of the page."""
     ids = ["sales.annual", "costs.annual", "empty.annual", "sales.quarterly"]
     assert [series.series_id for series in panel] == ids
     assert [series.series_id for series in panel.series] == ids
@@ -36,7 +36,7 @@ def test_series_stand_in_catalogue_order(panel: Panel) -> None:
     assert len(panel) == 4
 
 
-def test_values_stand_at_their_periods_oldest_first(panel: Panel) -> None:
+def test_values_are_at_their_periods_oldest_first(panel: Panel) -> None:
     """The page listed its periods in another order; each value is where it belongs."""
     assert panel.periods == (FY23, Q1, Q2, FY24)
     sales = panel["sales.annual"]
@@ -144,7 +144,7 @@ def test_during_refuses_what_selects_no_periods_here(panel: Panel, wrong: object
         panel.during(wrong)  # type: ignore[arg-type]
 
 
-async def test_a_trailing_panel_tells_who_anchors_it() -> None:
+async def test_a_trailing_panel_names_the_series_that_anchor_it() -> None:
     """Its window ends at the latest value, and the series that has it is named."""
     panel = await panel_of(NUMBERS, PERIODS, asked=Trailing(24))
     assert panel.anchor == FY24
@@ -208,7 +208,7 @@ def test_a_series_keeps_its_values_and_a_panel_keeps_no_series(panel: Panel) -> 
 
 
 def test_a_panel_can_be_pickled(panel: Panel) -> None:
-    """What comes back has the same series, values and periods."""
+    """The unpickled panel has the same series, values and periods."""
     again = pickle.loads(pickle.dumps(panel.during(Annual())))
     assert again.periods == (FY23, FY24)
     assert list(again) == list(panel.during(Annual()))

@@ -88,7 +88,7 @@ async def test_nothing_to_draw_is_an_error(pyplot: Any) -> None:
 
 
 async def test_panels_on_the_same_axes_share_title_legend_and_ticks() -> None:
-    """What holds for all lines is in the title; the names of the companies stand in the legend."""
+    """What holds for all lines is in the title; the names of the entities are in the legend."""
     one = await panel_of({"sales.annual": {FY23: 1, FY24: 2}}, [FY23, FY24])
     axes = one.plot()
     assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, annual"
@@ -117,7 +117,7 @@ async def test_axes_that_are_none_are_refused() -> None:
 
 
 async def test_the_lines_of_all_panels_on_the_axes_are_counted() -> None:
-    """Ten are the most, in however many panels they come; the axes keep what they had."""
+    """Ten are the most, of all panels together; the axes keep their lines."""
     axes = (await panel_of({f"m{at}.annual": {FY24: at} for at in range(6)}, [FY24])).plot()
     with pytest.raises(SelectionError, match=r"at most 10 lines, .* not 12"):
         (await panel_of({f"n{at}.annual": {FY24: at} for at in range(6)}, [FY24])).plot(axes)
@@ -135,14 +135,14 @@ async def test_a_gap_breaks_the_line() -> None:
     assert [number == number for number in numbers] == [True, True, False, True]
 
 
-async def test_periods_that_come_once_a_year_are_joined() -> None:
+async def test_periods_of_which_a_year_has_one_are_joined() -> None:
     """Nine months of one year and of the next are neighbours, though they end twelve months apart."""
     periods = [Period(year, 9, 9) for year in range(2021, 2025)]
     panel = await panel_of({"a.annual": dict(zip(periods, (1, 2, 3, 4), strict=True))}, periods)
     assert [len(ends) for ends, _ in drawn(panel.plot()).values()] == [4]
 
 
-async def test_ticks_stand_at_year_ends() -> None:
+async def test_ticks_are_at_year_ends() -> None:
     """Quarters over many years are labelled by their last one, mixed durations by the year."""
     quarters = [Period(year, month, 3) for year in range(2019, 2025) for month in (3, 6, 9, 12)]
     quarterly = await panel_of({"a.annual": dict.fromkeys(quarters, 1)}, quarters)
@@ -203,7 +203,7 @@ async def amounts_and_rates(name: str = "Example Company") -> Panel:
 
 
 async def test_number_formats_do_not_share_a_scale(pyplot: Any) -> None:
-    """A ratio next to billions has axes of its own below them, with the same ticks and a title of its own."""
+    """A ratio next to billions has separate axes below them, with the same ticks and a separate title."""
     axes = (await amounts_and_rates()).plot()
     first, second = axes.figure.axes
     assert first is axes
@@ -226,7 +226,7 @@ async def test_a_second_panel_is_added_to_the_axes_of_each_format() -> None:
 
 
 async def test_other_formats_share_the_place_of_the_given_axes(pyplot: Any) -> None:
-    """They stand below, within the cell of a larger picture, also if they are added later."""
+    """They are below, within the cell of a larger picture, also if they are added later."""
     figure, (left, right) = pyplot.subplots(1, 2)
     room = left.get_position()
     panel = await amounts_and_rates()

@@ -86,7 +86,7 @@ async def test_the_text_fits_a_hundred_columns_and_says_what_it_leaves_out() -> 
 
 
 async def test_a_series_that_one_of_the_tables_leaves_out_is_counted() -> None:
-    """Its quarters have ended, its years are shown: nobody may think that it has no quarters."""
+    """Its years are shown and its quarters have ended: the note says that it has some."""
     years = [Period(year, 12, 12) for year in (2023, 2024)]
     quarters = [Period(year, month, 3) for year in range(2015, 2025) for month in (3, 6, 9, 12)]
     panel = await panel_of(
@@ -113,7 +113,7 @@ async def test_the_text_keeps_to_a_width_with_wide_characters_and_huge_figures()
     assert sum(2 if sign in "売上高" else 1 for sign in rows[0]) <= 100
 
 
-async def test_two_series_of_the_same_names_are_told_apart_by_their_ids() -> None:
+async def test_series_of_equal_names_are_distinguished_by_their_ids() -> None:
     """Two rows of a table never have the same texts before their figures."""
     panel = relabelled(
         await panel_of({"a.annual": {FY24: 1}, "b.annual": {FY24: 2}}, [FY24]), a="Same", b="Same"
@@ -143,7 +143,7 @@ def test_an_empty_panel_says_why(panel: Panel) -> None:
 
 
 def test_the_unlisted_series_are_named(panel: Panel) -> None:
-    """What the service left out stands in the text."""
+    """The text has the ids of the series that the service left out."""
     text = str(evolve(panel, unlisted=("empty.annual",)))
     assert text.endswith("\n1 series were left out by the service: empty.annual")
 
@@ -226,7 +226,7 @@ def test_numpy_makes_an_array_of_the_numbers(panel: Panel) -> None:
 
 
 def test_a_labelled_wide_frame_has_names_for_ids(panel: Panel) -> None:
-    """Rows are period labels, columns what tells the series apart; the numbers are those of the ids."""
+    """Rows are period labels, columns what distinguishes the series; the numbers are those of the ids."""
     pytest.importorskip("pandas")
     wide, labelled = panel.to_pandas("wide"), panel.to_pandas("wide", labels=True)
     assert list(labelled.index) == ["FY2023", "2024-Q1", "2024-Q2", "2024-H1", "FY2024"]

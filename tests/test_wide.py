@@ -103,7 +103,7 @@ async def test_a_null_does_not_mean_that_nothing_was_asked(apple: Panel) -> None
     )
     for labels in (False, True):
         with pytest.raises(
-            SelectionError, match=r"^NVIDIA was not asked for 1 period \(FY2024\) .* exact = rule\.resolve\("
+            SelectionError, match=r"^NVIDIA: 1 period \(FY2024\) not requested, .* exact = rule\.resolve\("
         ):
             concat([apple, nvidia], "wide", labels=labels)
     assert concat([apple, nvidia]).num_rows == 4

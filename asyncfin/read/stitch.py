@@ -297,7 +297,7 @@ class Stitch:
 
 
 def _asked(plan: Plan, anchor: Period | None) -> tuple[Period, ...]:
-    """Return the periods of a question, oldest first: those of its range or window that the catalogue has."""
+    """Return the periods of a question, oldest first: of a range or window, those that the catalogue has."""
     match plan.periods or plan.question.periods:
         case Exact(periods=periods):
             return tuple(sorted(periods))

@@ -1,1 +1,1 @@
-"""The stitched answer: its compact storage, the Panel, and the tables made of it."""
+"""The stitched result: its compact storage, the Panel, and the tables made of it."""

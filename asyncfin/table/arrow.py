@@ -107,7 +107,7 @@ class _Rows:
         return self._by_key[by]
 
     def decoded(self, columns: list[Column]) -> dict[str, Any]:
-        """Return the columns that stand in the values' fields.
+        """Return the columns that are read from the values' fields.
 
         Raises:
             MalformedAnswerError: one of the fields breaks the spec.
@@ -124,8 +124,8 @@ class _Rows:
         for column in reversed(columns):
             joined = pa.chunked_array(chunks.pop(column.name), _type(column.type))
             entries = joined.unify_dictionaries().combine_chunks().take(self._order)
-            # The words of a dictionary came in the order of reading. Encoding them again puts them in the
-            # order of the rows, so that equal answers are equal tables, whichever page came first.
+            # The words of a dictionary are in the order of reading. Encoding them again puts them in the
+            # order of the rows, so that equal panels are equal tables, whatever the order of their pages.
             if column.type == "word":
                 entries = entries.dictionary_decode().dictionary_encode()
             ordered[column.name] = entries

@@ -1,4 +1,4 @@
-"""Storage of the series of an answer: numbers ready to use, everything else as bytes.
+"""Storage of the series of a result: numbers ready to use, everything else as bytes.
 
 A block holds the wanted series of one page. Only observations are stored, 12 bytes each for position and
 number, however sparse the series are. Presence is validity, so a reported zero differs from a gap. All else
@@ -45,7 +45,7 @@ _KEPT_PIECES = 64
 # many decoded values are kept: 4 MB.
 _FEW_VALUES = 2_000
 _KEPT_VALUES = 16_384
-# How much of an array is looked for before all of it is compared; it is nearly always found at once.
+# How much of an array is searched for before all of it is compared; it is nearly always found at once.
 _PREFIX_BYTES = 32
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class PageText:
     _spans: "array[int] | None" = field(default=None, init=False, repr=False)
 
     def frames(self, compressor: zstd.ZstdCompressor) -> Iterator[bytes]:
-        """Yield the pieces of a text that came whole, compressed: a frame each, to be read alone."""
+        """Yield the pieces of an uncompressed text, each compressed as a frame that can be read alone."""
         body = memoryview(self.pieces[0])  # so that no piece is copied
         for start in range(0, len(body), PIECE_BYTES):
             piece = body[start : start + PIECE_BYTES]
@@ -114,11 +114,11 @@ class PageText:
         """Return the `values` array of a series of the page; `piece` returns a piece of a text."""
         if self._spans is None:
             # Pieces can be read alone once it is known where the arrays are, which is found out only here
-            # because few texts of most panels are ever looked at.
+            # because few texts of most panels are ever read.
             body = b"".join(piece(self, each) for each in range(len(self.pieces)))
             self._spans = array("Q", chain.from_iterable(_spans(body)))
         start, end = self._spans[2 * index : 2 * index + 2]
-        # No copy where the text stands there whole.
+        # No copy where the text is in one piece.
         if not self.compressed:
             return memoryview(self.pieces[0])[start:end]
         first, last = start // PIECE_BYTES, (end - 1) // PIECE_BYTES

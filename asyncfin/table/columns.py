@@ -1,6 +1,6 @@
 """The schema of the long table, one row an observation, and the origin of each column.
 
-The schema does not depend on the question or the answer. A column of type `word` is
+The schema does not depend on the question or the result. A column of type `word` is
 dictionary-encoded. Columns of a series or a period cost one lookup a row. Columns of a value decode
 its bytes, and of those only the chosen fields.
 """
@@ -23,7 +23,7 @@ from asyncfin.wire.values import ArraysDecoder
 
 PERIOD_FIELDS = ("year", "end_month", "duration_months")
 
-# What does not fit into Arrow's types is malformed here; as a Value it can be looked at.
+# What does not fit into Arrow's types is malformed here; as a Value it can be read.
 _Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -182,7 +182,7 @@ LABELLED = (*PERIOD_FIELDS, "period_label", "entity_name", "series", "number", "
 _BY_NAME = {column.name: column for column in COLUMNS}
 
 
-# A Struct type is slow to make, and the same columns are asked for again.
+# A Struct type is slow to make, and the same columns are requested again.
 @lru_cache
 def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
     """Return a decoder of only these fields of values."""

@@ -1,7 +1,7 @@
-"""Panels next to each other, of several companies or versions: for the command line, the explorer and MCP.
+"""Panels next to each other, of several entities or versions: for the command line, the explorer and MCP.
 
-A cell without a value is `sign(panel, period)`: a dot, or a question mark where the panel did not ask for the
-period and its catalogue has it. `notes(panels, periods)` explains both, and says what descriptions say.
+A cell without a value is `sign(panel, period)`: a dot, or a question mark where the period was not requested
+and the catalogue has it. `notes(panels, periods)` explains the question marks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ def sign(panel: Panel, period: Period) -> str:
 
 
 def notes(panels: Sequence[Panel], periods: Sequence[Period]) -> list[str]:
-    """Return lines that say which panels were not asked for some of these periods, or have none of them."""
+    """Return lines that name the periods that were not requested, and the entities that have none of them."""
     return list(of_grids.notes([panel._grid for panel in panels], periods))
 
 

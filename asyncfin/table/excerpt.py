@@ -18,7 +18,7 @@ from asyncfin.table import notes
 from asyncfin.table.block import Axis
 from asyncfin.table.grid import Grid
 
-# Of each panel and axis, the positions of the periods that are looked for.
+# Of each panel and axis, the positions of the wanted periods.
 Wanted: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
 
 
@@ -151,7 +151,7 @@ def names_of(rows: Sequence[Row], *, group_names: bool = False, always: Collecti
     # Two metrics can have one label, and two series one metric, path and group: then only ids differ.
     if len(set(zip(*differing.values(), strict=True))) < len(rows) > 1:
         differing["series id"] = [row.series.series_id for row in rows]
-    # A single series differs in nothing, and still needs a name in its row.
+    # A single series needs a name in its row too.
     columns = differing or {"series": columns["series"]}
     return Names(shared, tuple(columns), dict(zip(rows, zip(*columns.values(), strict=True), strict=True)))
 
@@ -290,7 +290,7 @@ class Excerpt:
 
 
 def _series(sections: Iterable[Section]) -> set[Row]:
-    """Return the series in some sections: one with values of two durations stands in two of them."""
+    """Return the series of some sections, without repeating one that has values of two durations."""
     return {row for section in sections for row in section.rows}
 
 

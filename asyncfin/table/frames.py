@@ -1,6 +1,6 @@
 """The frame libraries. pandas and polars are built from Arrow, so that all of them have one schema.
 
-The columns are imported inside the functions: most programs ask for no table.
+The columns are imported inside the functions: most programs make no table.
 """
 
 from collections.abc import Iterable, Sequence

@@ -38,12 +38,12 @@ def steps(periods: Iterable[Period], *, annual: bool = False) -> dict[int, int]:
 def gap_runs(
     periods: Sequence[Period], asked: Collection[Period], listed: Collection[Period], *, annual: bool
 ) -> tuple[Run, ...]:
-    """Return the missing periods in runs that nothing interrupts, by duration, oldest first.
+    """Return the missing periods in uninterrupted runs, by duration, oldest first.
 
     Args:
         periods: the periods of a panel, oldest first.
         asked: the periods of its question.
-        listed: the periods of its catalogue. A period is missing if it was asked for or is not listed.
+        listed: the periods of its catalogue. A period is missing if it was requested or is not listed.
         annual: whether the question is for fiscal years.
     """
     asked, listed = set(asked), set(listed)

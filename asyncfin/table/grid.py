@@ -23,7 +23,7 @@ class Grid:
 
     Attributes:
         catalogue: the publication that the series are of.
-        value_version: which values were asked for.
+        value_version: the requested value version.
         series: the series, in catalogue order.
         periods: the periods, oldest first.
         store: holds the observations, possibly of more series and periods.
@@ -57,7 +57,7 @@ class Grid:
         return frozenset(self.catalogue.periods)
 
     def covers(self, period: Period) -> bool:
-        """Return whether a period was asked for, or the catalogue does not have it."""
+        """Return whether a period was requested, or the catalogue does not have it."""
         return period in self._asked or period not in self._listed
 
     @cached_property
@@ -79,7 +79,7 @@ class Grid:
 
     @cached_property
     def gap_runs(self) -> tuple[Run, ...]:
-        """The missing periods between those of the grid, in runs that nothing interrupts."""
+        """The missing periods between those of the grid, in uninterrupted runs."""
         if not self.whole:
             return ()
         return gap_runs(self.periods, self.asked, self.catalogue.periods, annual=self.annual)
@@ -181,7 +181,7 @@ class Grid:
         count = 0
         for block in self.store.blocks:
             mine = [series_id for series_id in block.series_ids if series_id in self.by_id]
-            # A block that is in the panel as a whole knows its count; a cut one has to be looked through.
+            # A block that is in the panel as a whole knows its count; a cut one has to be counted.
             if len(mine) == len(block.series_ids) and -1 not in self.indices(block.axis):
                 count += len(block.positions)
             else:

@@ -15,7 +15,7 @@ NOT_REQUESTED = "?"
 _LONGEST = 160
 _CUT = " … "
 _LONG_PATH = 8
-# Of the metrics and entities of which one table says something.
+# How many metrics or entities the lines below one table name.
 _MOST = 12
 
 

@@ -1,4 +1,4 @@
-"""The Panel: the answer to a question, as series by periods, and the forms in which users get it."""
+"""The Panel: the result of a question, as series by periods, and the forms in which users get it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -77,7 +77,7 @@ class Periods(tuple[Period, ...]):
 
 @frozen(eq=False, repr=False)
 class Panel:
-    """The answer to one question: series in catalogue order, each with its values by period.
+    """The result of one question: series in catalogue order, each with its values by period.
 
     Iterating yields each `Series`, ``len`` counts them, ``series_id in panel`` and ``panel[series_id]``
     find one by its id. ``str(panel)`` is a table of the values' texts, at most 100 columns wide, which
@@ -96,7 +96,7 @@ class Panel:
         anchor: the latest period with a value, at which the window of a `Trailing` question ends.
             None for other questions, and if there is no value. Parts of a panel keep it.
         requests: the number of requests spent, including retries, metadata and catalogue. 0: everything was
-            cached, or an equal question was being answered.
+            cached, or shared with an equal question that was pending.
         confirmed_at: when its publication was last known to be the current one, aware UTC. None: never,
             which is possible for cached values of a given Catalogue.
     """
@@ -136,7 +136,7 @@ class Panel:
     def periods_asked(self) -> tuple[Period, ...]:
         """The periods of the question, oldest first.
 
-        For `Exact`, `Annual` and `Quarterly` these are all that it came to, otherwise the periods of the
+        For `Exact`, `Annual` and `Quarterly` these are all that it resolved to, otherwise the periods of the
         catalogue in the range or window; none for a window without an anchor. A panel cut by `during`
         has those of the cut.
         """
@@ -146,7 +146,7 @@ class Panel:
     def gaps(self) -> tuple[Period, ...]:
         """The periods missing between the first and the last period of each duration, oldest first.
 
-        A row of quarters without 2024-Q2 has that gap if the question asked for 2024-Q2, or if the
+        A row of quarters without 2024-Q2 has that gap if the question includes 2024-Q2, or if the
         catalogue does not have it. Neighbours are as far apart as most periods of the duration are in the
         catalogue. Gaps are not in `periods`, `values` and `to_numpy`; the wide layouts have them as rows
         without values, but for more than 40 in a row. A piece of a stream has none.
@@ -240,7 +240,7 @@ class Panel:
     def covers(self, period: Period | str) -> bool:
         """Return whether an empty cell at a period means that there is no value.
 
-        True if the question asked for the period (`periods_asked`), or the catalogue does not have it.
+        True if the question includes the period (`periods_asked`), or the catalogue does not have it.
         False: nothing is known of the period, and there may be values.
 
         Raises:
@@ -289,7 +289,7 @@ class Panel:
             ArgumentError: the predicate is not a function, or an async one.
         """
         checks.plain_callable("predicate", predicate)
-        # Each gets a Series of its own, so that a predicate on values holds those of one series at a time.
+        # A separate Series each time, so that a predicate on values holds those of one series.
         kept = tuple(head for head in self._grid.series if predicate(self._series(head)))
         return self._cut(kept, self.periods)
 
@@ -426,7 +426,7 @@ class Panel:
 
         Each series has a line for each duration of its periods, broken where a period has no value. Fiscal
         months are drawn evenly; they are not calendar months. Series of different number formats, such as
-        amounts and percentages, are drawn in Axes of their own, one below the other.
+        amounts and percentages, are drawn in separate Axes, one below the other.
 
         Args:
             ax: the Axes of matplotlib to draw on. The lines are added to those of other panels there, and
@@ -575,8 +575,8 @@ def concat(
     Raises:
         ArgumentError: as for `Panel.to_arrow`, or something else than a Panel is among them.
         SelectionError: as for `Panel.to_arrow`; the same series is in two panels (in the long layout: at
-            the same periods); or, in the wide layout, a panel did not ask for a period that its catalogue
-            has and another panel shows, so that null would have two meanings.
+            the same periods); or, in the wide layout, a period was not requested for a panel whose catalogue
+            has it, and another panel shows it, so that null would have two meanings.
     """
     # A panel is an iterable of Series, whose missing methods would be a puzzling complaint.
     panels = (panels,) if isinstance(panels, Panel) else tuple(panels)
@@ -622,7 +622,7 @@ def _periods(have: tuple[Period, ...], selection: PeriodSelection) -> tuple[Peri
 def _narrowed(
     asked: tuple[Period, ...], selection: PeriodSelection, kept: tuple[Period, ...]
 ) -> tuple[Period, ...]:
-    """Return the periods that a question asked for and a cut keeps: those without a value in the panel too.
+    """Return the periods of a question that a cut keeps, those without a value included.
 
     Args:
         kept: the periods of the cut panel.

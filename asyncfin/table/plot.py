@@ -90,7 +90,7 @@ _LINES: "WeakKeyDictionary[Line2D, _Line]" = WeakKeyDictionary()
 
 
 def plot(grids: Sequence[Grid], ax: "Axes | None") -> "Axes":
-    """Draw the numbers of each series, those of each number format into axes of their own.
+    """Draw the numbers of each series, with separate axes for each number format.
 
     Args:
         ax: the axes to add to. Number formats that they do not have go to others that share their x axis,
@@ -232,7 +232,7 @@ def _label_ends(ax: "Axes", lines: Collection[_Line], inches: float) -> None:
     durations = {line.duration for line in lines}
     labels = {period.fiscal_end: period.label for period in periods}
     first, last = min(labels), max(labels)
-    # Ticks at every period would stand unevenly where quarters are missing, and be too many over years.
+    # Ticks at every period would be uneven where quarters are missing, and be too many over years.
     if len(durations) > 1 or last - first >= _SHORT_SPAN:
         duration = 3 if durations == {3} else 12
         ends = (Period(year, 12, duration) for year in range(-(-first // 12) - 1, last // 12))

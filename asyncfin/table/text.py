@@ -119,7 +119,7 @@ class _Columns:
         return [*caption, *head, rule, *(line for row in body for line in row)]
 
     def _row(self, names: Sequence[str], figures: Sequence[str]) -> list[str]:
-        """Return the lines of a row: figures stand on the first one, and long names go on below."""
+        """Return the lines of a row: figures are on the first one, and long names continue below."""
         fitted = (
             [_clipped(name, width)] if self._clip else _folded(name, width)
             for name, width in zip(names, self._left_widths, strict=True)
@@ -128,7 +128,7 @@ class _Columns:
 
 
 def _row(columns: Iterable[list[str]], widths: Sequence[int], figures: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a row of columns with several lines each; figures stand on the first one."""
+    """Return the lines of a row of columns with several lines each; figures are on the first one."""
     lines = []
     for number, parts in enumerate(zip_longest(*columns, fillvalue="")):
         left = [_padded(part, width) for part, width in zip(parts, widths, strict=True)]

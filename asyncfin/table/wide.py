@@ -158,16 +158,16 @@ def rows_together(grids: Sequence[Grid]) -> list[Period]:
     """Return the rows of the wide table of several panels, oldest first.
 
     Raises:
-        SelectionError: a panel did not ask for one of them, and its catalogue has it. A null would not mean
-            that there is no value.
+        SelectionError: one of them was not requested for a panel whose catalogue has it. A null would not
+            mean that there is no value.
     """
     periods = sorted({period for grid in grids for period in grid.rows_of_wide})
     for grid in grids:
         if missing := [period for period in periods if not grid.covers(period)]:
             raise SelectionError(
-                f"{printable(grid.catalogue.name)} was not asked for {counted(len(missing), 'period')}"
-                f" ({spanned(missing)}) that its catalogue has and another panel shows: resolve the periods"
-                " over all catalogues first, exact = rule.resolve(catalogues), and ask each company for exact"
+                f"{printable(grid.catalogue.name)}: {counted(len(missing), 'period')} ({spanned(missing)})"
+                " not requested, which its catalogue has and another panel shows: resolve the periods over"
+                " all catalogues first, exact = rule.resolve(catalogues), and request exact of each entity"
             )
     return periods
 

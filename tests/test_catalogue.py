@@ -258,7 +258,7 @@ def test_conditions_that_only_together_leave_nothing_are_all_named() -> None:
     ],
 )
 def test_periods_are_resolved_against_the_catalogue(periods: PeriodSelection, resolved: object) -> None:
-    """Rules become what they mean here; a period that is not listed may be asked for beside others."""
+    """Rules become what they select here; an unlisted period may be selected together with others."""
     assert EXAMPLE.resolve(periods) == resolved
 
 
@@ -271,7 +271,7 @@ def test_periods_that_the_catalogue_does_not_have_are_refused(periods: PeriodSel
         EXAMPLE.resolve(periods)
 
 
-def test_a_name_that_a_label_holds_is_suggested_by_its_metric() -> None:
+def test_a_name_that_a_label_contains_is_suggested_by_its_metric() -> None:
     """A word in a label comes before a similar spelling: "Sales" does not suggest "Shares"."""
     sold = catalogue(
         series(1, "Revenue", "income", TOTAL, label="Net sales"), series(2, "Shares", "income", TOTAL)
@@ -294,7 +294,7 @@ def test_the_same_word_with_a_prefix_or_in_the_plural_is_suggested_first() -> No
         sold.select(Select("Revenue"))
 
 
-def test_several_ids_in_one_text_are_told_apart() -> None:
+def test_several_ids_in_one_text_are_recognized() -> None:
     """A comma is a letter of an id, so nothing is split."""
     with pytest.raises(SelectionError, match=r"'Cash,Revenue' \(these are 2: give each by itself\)"):
         EXAMPLE.select(Select("Cash,Revenue"))
@@ -381,14 +381,14 @@ def test_what_is_no_select_is_refused_by_name() -> None:
 
 
 @given(st.sets(st.sampled_from(["Cash", "Revenue", "Tax", "Fees"]), min_size=1))
-def test_what_is_lacking_is_told_by_field(metric_ids: set[str]) -> None:
-    """Exactly the ids that the catalogue has not."""
-    lacking = EXAMPLE.missing(Select(sorted(metric_ids)))
-    assert set(lacking.get("metric_ids", ())) == metric_ids - {"Cash", "Revenue", "GrossMargin"}
-    assert set(lacking) <= {"metric_ids"}
+def test_what_is_missing_is_listed_by_field(metric_ids: set[str]) -> None:
+    """Exactly the ids that the catalogue does not have."""
+    missing = EXAMPLE.missing(Select(sorted(metric_ids)))
+    assert set(missing.get("metric_ids", ())) == metric_ids - {"Cash", "Revenue", "GrossMargin"}
+    assert set(missing) <= {"metric_ids"}
 
 
-def test_unknown_words_are_lacking_like_ids() -> None:
+def test_unknown_words_are_missing_like_ids() -> None:
     """A basis or cadence is unknown only if no series, or no group, has it."""
     select = Select(basis=["segment", "product"], cadence="yearly", period_meaning=["flow", "ratio"])
     assert EXAMPLE.missing(select) == {
@@ -405,15 +405,15 @@ def test_many_known_words_are_not_all_listed() -> None:
         many.select(Select(basis="x"))
 
 
-def test_paths_are_lacking_in_their_text_form() -> None:
+def test_missing_paths_are_listed_in_their_text_form() -> None:
     """The same ends in another order are another path (spec 4.3)."""
     assert EXAMPLE.missing(Select(scope_combinations=[EMEA_CLOUD])) == {
         "scope_combinations": ("region=emea|segment=cloud",)
     }
 
 
-def test_picked_series_are_lacking_by_id_and_those_of_one_id_by_what_they_are() -> None:
-    """One series_id may stand for different series in different catalogues."""
+def test_missing_picked_series_are_listed_by_id_and_those_of_one_id_by_triple() -> None:
+    """One series_id can mean different series in different catalogues."""
     one, other = series(1, "Tax", "income", TOTAL), series(1, "Fees", "income", CLOUD)
     assert EXAMPLE.missing(Select.of([one, REVENUE_CLOUD])) == {"series": ("s1",)}
     assert EXAMPLE.missing(Select.of([REVENUE, other])) == {"series": ("s1 (Fees, income, segment=cloud)",)}
@@ -432,7 +432,7 @@ def test_a_catalogue_can_be_explored() -> None:
     assert EXAMPLE.dataset == Dataset(EXAMPLE.entity_id, "Example", "d1", AT)
 
 
-def test_a_key_that_is_no_series_id_is_told_what_is() -> None:
+def test_a_key_that_is_not_a_series_id_is_refused_with_what_is() -> None:
     """The series of a metric, where it is one; else what comes close."""
     with pytest.raises(KeyError, match=r"no series 'S4' \(close: s4"):
         EXAMPLE["S4"]
@@ -451,7 +451,7 @@ def test_scopes_are_named_along_a_path() -> None:
     assert EXAMPLE.scope_names((*CLOUD_EMEA, ScopeRef("region", "apac"))) == ("Cloud", "Emea", "apac")
 
 
-def test_a_catalogue_shows_what_it_holds() -> None:
+def test_a_catalogue_shows_what_it_contains() -> None:
     """A catalogue's text is its head and its groups, in a few lines."""
     assert str(EXAMPLE).splitlines() == [
         f"Example ({EXAMPLE.entity_id})",
@@ -472,7 +472,7 @@ def test_a_moment_is_shown_with_its_zone() -> None:
 
 
 def test_an_empty_catalogue_shows_itself_too() -> None:
-    """A publication without series or periods is no error."""
+    """A publication without series or periods is not an error."""
     empty = evolve(catalogue(), periods=())
     assert "0 series: 0 metrics, 0 scope paths, 0 reporting groups\nno periods" in str(empty)
     assert empty.select(Select()) == ()

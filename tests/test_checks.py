@@ -46,7 +46,7 @@ REFUSED = [
 def test_a_wrong_argument_is_named_with_what_it_must_be_and_what_it_was(
     check: checks.Check, value: object, wanted: str
 ) -> None:
-    """One error, of the class for arguments or for questions as the check is told."""
+    """One error, of the class for arguments or for questions."""
     with pytest.raises(ArgumentError) as caught:
         check("the_name", value)
     assert str(caught.value) == f"the_name must be {wanted}, not {value!r}"

@@ -56,7 +56,7 @@ def test_a_period_has_the_label_people_use(period: Period, label: str) -> None:
 
 @given(periods)
 def test_a_label_parses_back(period: Period) -> None:
-    """Every period's label stands for that period."""
+    """Every period's label is parsed to that period."""
     assert Period.parse(period.label) == period
 
 
@@ -131,7 +131,7 @@ def test_a_field_that_is_no_whole_number_in_range_is_refused(field: str, value: 
 
 
 def test_the_repr_of_a_period_is_short_and_can_be_pasted() -> None:
-    """It stands many times over in what is printed."""
+    """Printed lists contain it many times."""
     assert repr(Period(2024, 9, 3)) == "Period(2024, 9, 3)"
     assert repr(Exact("FY2024")) == "Exact(periods=(Period(2024, 12, 12),))"
 
@@ -149,8 +149,8 @@ def test_the_repr_of_a_period_is_short_and_can_be_pasted() -> None:
         (["FY2024", "annual"], r"'annual'\]$"),
     ],
 )
-def test_periods_given_without_a_mode_are_told_the_one_that_takes_them(given: object, told: str) -> None:
-    """A label in the place of a selection means exactly that period."""
+def test_periods_without_a_selection_are_refused_with_the_one_to_write(given: object, told: str) -> None:
+    """A label instead of a selection means exactly that period."""
     with pytest.raises(SelectionError, match=told):
         check_period_selection(given)
 
@@ -312,7 +312,7 @@ def test_a_range_beyond_the_catalogue_means_nothing(beyond: FiscalRange) -> None
 
 
 @pytest.mark.parametrize("asked", [Exact("FY2030"), FiscalRange(2023, 2025), Trailing(12)])
-def test_what_is_no_rule_stays_as_asked(asked: object) -> None:
+def test_what_is_not_a_rule_stays_as_it_is(asked: object) -> None:
     """Nothing in the catalogue changes it."""
     assert resolve(asked, [Period(2024, 12, 12)]) == asked  # type: ignore[arg-type]
 
@@ -353,7 +353,7 @@ def test_a_trailing_window_is_the_last_months_up_to_the_anchor(
         (Quarterly((2023, 2), last=4), "the last 4 fiscal quarters that end in 2023-02 or later"),
     ],
 )
-def test_a_selection_can_be_told_in_a_line(asked: object, line: str) -> None:
+def test_a_selection_can_be_described_in_a_line(asked: object, line: str) -> None:
     """Plans show it."""
     assert describe(asked) == line
 

@@ -72,13 +72,13 @@ def test_no_wanted_series_means_no_batches() -> None:
 
 
 def test_a_catalogue_without_periods_means_no_batches() -> None:
-    """Where there is no period to ask for, nothing is asked; the wanted series stand in the plan."""
+    """Without periods nothing is requested; the plan has the wanted series."""
     empty = planned(catalogue(("Revenue", "all", "annual"), periods=()), periods=Trailing(12))
     assert empty.batches == ()
     assert [series.series_id for series in empty.series] == ["s0"]
 
 
-def test_series_stand_in_catalogue_order_however_they_were_named() -> None:
+def test_series_are_in_catalogue_order_however_they_were_named() -> None:
     """The order of the wanted series does not matter, to the series nor to the batches."""
     known = catalogue(*((f"M{at}", "all", "annual") for at in range(120)))
     forth = planned(known)
@@ -129,7 +129,7 @@ def test_as_many_groups_as_a_query_can_name_are_named() -> None:
 
 @pytest.mark.parametrize("periods", [ANNUAL, Trailing(12)])
 def test_a_single_cell_larger_than_a_page_follows_its_cursor(periods: Resolved) -> None:
-    """250 series of one metric, path and group can't be told apart by a query: one batch of three pages."""
+    """A query cannot separate 250 series of one metric, path and group: one batch of three pages."""
     known = catalogue(*[("Revenue", "all", "annual")] * 250, ("Cost", "all", "annual"))
     large = planned(known, periods=periods)
     assert sorted(len(batch.home) for batch in large.batches) in ([1, 250], [251])

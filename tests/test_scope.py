@@ -23,7 +23,7 @@ def test_the_text_form_of_a_path_parses_back(path: ScopePath) -> None:
 
 @given(paths, paths)
 def test_two_paths_never_share_a_text_form(one: ScopePath, other: ScopePath) -> None:
-    """The text form is one-to-one, so it can stand for the path as a key."""
+    """The text form is one-to-one, so it can be a key."""
     assert (format_path(one) == format_path(other)) == (one == other)
 
 
@@ -95,13 +95,13 @@ def test_what_is_no_path_is_refused_by_value(form: object) -> None:
         ([], ()),
     ],
 )
-def test_one_path_or_several_are_told_apart(form: object, expected: tuple[ScopePath, ...]) -> None:
-    """A single path stands for a collection of one."""
+def test_one_path_or_several_are_distinguished(form: object, expected: tuple[ScopePath, ...]) -> None:
+    """A single path means a collection of one."""
     assert as_paths(form) == expected
 
 
 @pytest.mark.parametrize("form", [5, None, [5], [[5]], [SEGMENT, [SEGMENT]], {"a": "b"}])
-def test_what_holds_no_paths_is_refused(form: object) -> None:
+def test_what_contains_no_paths_is_refused(form: object) -> None:
     """A mixture of references and paths is refused too: its meaning is not certain."""
     with pytest.raises(SelectionError, match="scope"):
         as_paths(form)

@@ -46,7 +46,7 @@ def test_an_empty_collection_is_refused_by_name(field: str, empty: object) -> No
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("value", [5, [5], [None], b"ab", [["x", 1]]])
-def test_what_holds_no_ids_is_refused_by_name(field: str, value: object) -> None:
+def test_what_contains_no_ids_is_refused_by_name(field: str, value: object) -> None:
     """Numbers, bytes and None within a collection are no ids."""
     with pytest.raises(SelectionError, match=field if field != "scope_combinations" else "scope"):
         Select(**{field: value})
@@ -115,13 +115,13 @@ def test_a_select_is_written_down_and_read_back(select: Select) -> None:
 
 
 def test_the_json_of_a_select_is_plain() -> None:
-    """Paths stand there in their text form."""
+    """Paths are written in their text form."""
     text = Select("Revenue", "company=total", label="net").to_json()
     assert text == '{"metric_ids": ["Revenue"], "scope_combinations": ["company=total"], "label": "net"}'
 
 
 def test_a_predicate_is_written_as_its_name_and_not_read_back() -> None:
-    """Without a name nothing stands for it."""
+    """Without a name it cannot be written."""
     assert Select(where=callable, name="mine").to_json() == '{"where": "mine"}'
     with pytest.raises(SelectionError, match="a written Select has only its name, 'mine'"):
         Select.from_json('{"where": "mine"}')
@@ -156,7 +156,7 @@ def test_what_is_no_written_select_is_refused(text: str, told: str) -> None:
         Select.from_json(text)
 
 
-def test_metrics_given_one_by_one_are_told_to_be_a_collection() -> None:
+def test_metrics_given_one_by_one_are_refused_with_the_collection_to_write() -> None:
     """The second argument is scope paths; two metrics were meant as a list."""
     with pytest.raises(SelectionError, match=r"not 'NetIncome'; several metrics are one collection"):
         Select("Revenue", "NetIncome")

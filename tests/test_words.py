@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from asyncfin.model.words import counted, lasting, spanned
+from asyncfin.model.words import counted, lasting, listed, spanned
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from asyncfin.model.words import counted, lasting, spanned
     ],
 )
 def test_what_is_counted_has_its_plural(number: int, names: tuple[str, ...], said: str) -> None:
-    """One thing is no several things, and thousands are set apart."""
+    """The plural begins at two, and thousands are separated."""
     assert counted(number, *names) == said
 
 
@@ -47,3 +47,14 @@ def test_durations_are_said_in_two_units_at_most(seconds: float, said: str) -> N
 def test_a_span_names_its_ends(ordered: list[str], said: str) -> None:
     """A span of one thing names it once."""
     assert spanned(ordered) == said
+
+
+@pytest.mark.parametrize(
+    ("count", "end"),
+    [(1, "n0"), (20, "n19"), (21, "n19 and 1 more"), (60_000, "n19 and 59,980 more")],
+)
+def test_a_list_has_at_most_twenty_names(count: int, end: str) -> None:
+    """The rest is counted."""
+    text = listed([f"n{number}" for number in range(count)])
+    assert text.endswith(end)
+    assert len(text) < 200

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -73,6 +72,8 @@ class Wanted:
 
 def _field(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
     """Return the field that a keyword argument probably means, with its value."""
+    from difflib import get_close_matches  # seldom needed
+
     known = [each.name for each in fields(Select) if each.init and not each.name.startswith("_")]
     for word, value in kwargs.items():
         if word not in known:

@@ -204,10 +204,8 @@ class Feed:
                 yield parquet.ParquetFile(stream, page_checksum_verification=True)
         except FileNotFoundError:
             raise ManifestMismatchError(f"{self}: {name} is missing") from None
-        except PermissionError:
-            raise
-        # pyarrow raises OSError for a damaged file too.
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            _raise_if_unreadable(error)
             raise ManifestMismatchError(
                 f"{self}: {name} is damaged ({str(error).partition(chr(10))[0]}): restore it"
             ) from None
@@ -267,9 +265,10 @@ class Feed:
             with self.tree.open(path) as stream:
                 metadata = parquet.read_metadata(stream).metadata or {}
                 described = json.loads(metadata[_METADATA])["panels"][0]
-        except PermissionError:
-            raise
-        except (OSError, ValueError, LookupError, TypeError, pa.ArrowException):
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
+            _raise_if_unreadable(error)
             return None
         return dict(described)
 
@@ -283,11 +282,18 @@ class Feed:
         try:
             with self.tree.open(entity_path(self.tree, entity_id)) as stream:
                 table = parquet.ParquetFile(stream, page_checksum_verification=True).read()
-        except PermissionError:
-            raise
-        except (OSError, ValueError, pa.ArrowException):
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, pa.ArrowException) as error:
+            _raise_if_unreadable(error)
             return None
         return table.replace_schema_metadata(None)
+
+
+def _raise_if_unreadable(error: Exception) -> None:
+    """Raise the error of a disk or store, which says nothing of a file; pyarrow's errors have no number."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise error
 
 
 def _write(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
+from io import BufferedReader, RawIOBase
 from typing import IO, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +23,8 @@ from asyncfin.extraction.folder import file_name
 from asyncfin.optional import library
 from asyncfin.tasks import wait_for_all
 
+# Bytes of a range; most files of a change feed are smaller.
+_READ_AT_ONCE = 1 << 20
 SCHEMES = ("s3", "gs", "az")
 # The store's own client retries, over a minute: a busy bucket must not fail an entity that cost requests.
 RETRY = {
@@ -270,9 +273,15 @@ class Objects:
 
         return self._retried_here(listed)
 
-    def open(self, key: str) -> Any:
+    def open(self, key: str) -> IO[bytes]:
         """Return an object as a file that is read in ranges."""
-        return self._retried_here(partial(self._obstore.open_reader, self._store, key))
+        size = self._retried_here(lambda: self._obstore.head(self._store, key)["size"])
+        return BufferedReader(_Ranges(partial(self._range, key), size), _READ_AT_ONCE)
+
+    def _range(self, key: str, start: int, end: int) -> bytes:
+        return self._retried_here(
+            lambda: bytes(self._obstore.get_range(self._store, key, start=start, end=end))
+        )
 
     def upload(self, key: str, content: IO[bytes]) -> None:
         """Write an object, which appears when it is complete."""
@@ -303,6 +312,32 @@ class Objects:
         ):
             return PermissionError(errno.EACCES, f"the store refuses these credentials ({said})", place)
         return OSError(errno.EIO, f"the store failed ({said})", place)
+
+
+class _Ranges(RawIOBase):
+    """An object that is read in ranges."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        self._read, self._size, self._at = read, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._size)
+        if end <= self._at:  # a range of no bytes is an error
+            return 0
+        content = self._read(self._at, end)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
 
 
 def _first_line(error: Exception) -> str:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 from asyncfin.extraction.folder import Folder, file_name, naming
 from asyncfin.extraction.prefix import Objects, Prefix
@@ -32,11 +32,12 @@ class Tree(Protocol):
     def names(self, folder: str) -> list[str]:
         """Return the names of the Parquet files in a folder, sorted; none if it does not exist."""
 
-    def open(self, path: str) -> Any:
+    def open(self, path: str) -> IO[bytes]:
         """Open a file for reading.
 
         Raises:
             FileNotFoundError: there is no such file.
+            OSError: it can't be read; it has an `errno`, unlike pyarrow's errors of damaged files.
         """
 
     def write(self, path: str, fill: Fill) -> None:
@@ -75,7 +76,7 @@ class FolderTree:
     def names(self, folder: str) -> list[str]:
         return sorted(path.name for path in (self._root / folder).glob("*.parquet"))
 
-    def open(self, path: str) -> Any:
+    def open(self, path: str) -> IO[bytes]:
         return (self._root / path).open("rb")
 
     def write(self, path: str, fill: Fill) -> None:
@@ -136,7 +137,7 @@ class PrefixTree:
         names = [key[len(folder) + 1 :] for key in keys]
         return sorted(name for name in names if name.endswith(".parquet") and "/" not in name)
 
-    def open(self, path: str) -> Any:
+    def open(self, path: str) -> IO[bytes]:
         return self._objects.open(path)
 
     def write(self, path: str, fill: Fill) -> None:

@@ -1,0 +1,181 @@
+"""After any nights, the feed leads to the files of each of them, and nothing appears twice."""
+
+import tempfile
+from collections import Counter, defaultdict
+from datetime import datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from asyncfin import Client, Exact, as_of, extract, read_changes
+from asyncfin.model.query import ValueVersion
+from asyncfin.model.select import Select
+from asyncfin.sandbox import Sandbox
+from tests.extraction.nights import BEGIN, LABELS, Cell, Content, Key, entity, nights, publication
+from tests.extraction.steps import at_step, full
+from tests.extraction.test_feed import rows
+
+IDS = tuple(entity(number) for number in range(1, 5))
+YEARS = Exact(LABELS)
+ALWAYS: Content = {Key("S-always", "Always"): {"FY2020": Cell(1)}}
+Rows = list[tuple[Any, ...]]
+
+
+class Copies:
+    """What each company's file held after each of its publications, and when that became known."""
+
+    def __init__(self) -> None:
+        self.by_moment: dict[str, dict[datetime, Rows]] = defaultdict(dict)
+
+    def note(self, to: Any, files: dict[str, Rows]) -> None:
+        table = read_changes(to)
+        for entity_id, known in zip(
+            table.column("entity_id").to_pylist(), table.column("known_from").to_pylist(), strict=True
+        ):
+            # The first time that it is seen: later nights must not change it.
+            self.by_moment[entity_id].setdefault(known, files.get(entity_id, []))
+
+    def check(self, to: Any) -> None:
+        for entity_id, states in self.by_moment.items():
+            for moment, expected in states.items():
+                found = [row for row in rows(as_of(to, moment)) if row[0] == entity_id]
+                assert found == expected, (entity_id, moment)
+
+
+def check_order(to: Any) -> None:
+    """What is known increases; each cell appears as often as it vanishes, and once more if it is there."""
+    names = ("entity_id", "asked_version", "metric_id", "reporting_group_id", "scope_path", "period_label")
+    there: Counter[tuple[str, ...]] = Counter()
+    last: dict[str, datetime] = {}
+    for row in read_changes(to).to_pylist():
+        cell = tuple(row[name] for name in names)
+        assert row["known_from"] >= last.get(row["entity_id"], BEGIN - timedelta(days=1))
+        last[row["entity_id"]] = row["known_from"]
+        there[cell] += {"appeared": 1, "vanished": -1}.get(row["change"], 0)
+    state = as_of(to, "2999-01-01", columns=names)
+    assert +there == Counter(zip(*(state.column(name).to_pylist() for name in names), strict=True))
+    assert min(there.values()) >= 0
+
+
+class Run:
+    """Random nights over four companies, which leave the list and return."""
+
+    def __init__(self, seed: int, to: Any, count: int) -> None:
+        self.rng, self.to, self.count = Random(seed), to, count
+        self.contents = {each: list(nights(self.rng, count)) for each in IDS}
+        self.now = BEGIN + timedelta(hours=1)
+        self.numbers: dict[tuple[str, str], int] = {}
+
+    def publication(self, of: str, at: int) -> Any:
+        content = dict(self.contents[of][at]) | ALWAYS
+        # The same content is the same publication, so that earlier ones return.
+        number = self.numbers.setdefault((of, repr(content)), len(self.numbers) + 1)
+        return publication(content, number=number, of=of, created=BEGIN + timedelta(days=number % 50))
+
+    async def night(self, client: Client, sandbox: Sandbox, at: int, **arguments: Any) -> None:
+        for each in IDS:
+            sandbox.publish(self.publication(each, at))
+        listed = [each for each in IDS if at == 0 or self.rng.random() < 0.85] or [IDS[0]]
+        self.now += timedelta(days=self.rng.choice((1, 1, 1, -3)))
+        prune = self.rng.random() < 0.3
+        await extract(
+            client, listed, Select(), YEARS, to=self.to, history=True, prune=prune, clock=lambda: self.now,
+            **arguments,
+        )  # fmt: skip
+
+
+def in_folder(folder: Path) -> dict[str, Rows]:
+    return {path.stem: rows(pq.ParquetFile(path).read()) for path in folder.glob("*.parquet")}
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_the_state_of_every_night_is_that_of_its_files(tmp_path: Path, seed: int) -> None:
+    """Values, texts, sources, periods and series change; companies leave and return; publications go back."""
+    run, copies = Run(seed, tmp_path / "night", 12), Copies()
+    async with (
+        Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        for at in range(run.count):
+            await run.night(client, sandbox, at)
+            copies.note(run.to, in_folder(run.to))
+    copies.check(run.to)
+    check_order(run.to)
+    assert rows(as_of(run.to, "2999-01-01")) == sorted(
+        row for each in in_folder(run.to).values() for row in each
+    )
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+async def test_it_is_so_with_runs_that_fail_in_between(tmp_path: Path, seed: int) -> None:
+    """A run that finds the disk full at a random step is followed by the next night's."""
+    run, copies = Run(seed, tmp_path / "night", 12), Copies()
+    async with (
+        Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        failed = 0
+        for at in range(run.count):
+            try:
+                with at_step(tmp_path, run.rng.randint(1, 60) if at else 0, full):
+                    await run.night(client, sandbox, at)
+            except OSError:
+                failed += 1
+                continue
+            copies.note(run.to, in_folder(run.to))
+        await run.night(client, sandbox, run.count - 1)
+        copies.note(run.to, in_folder(run.to))
+    assert failed
+    check_order(run.to)
+    assert rows(as_of(run.to, "2999-01-01")) == sorted(
+        row for each in in_folder(run.to).values() for row in each
+    )
+
+
+@pytest.mark.skipif(
+    not (find_spec("moto") and find_spec("obstore")), reason="moto or obstore is not installed"
+)
+async def test_it_is_so_in_an_object_store() -> None:
+    """The same nights, with the files of an S3."""
+    from tests.extraction.s3 import S3, served
+
+    def in_store(s3: S3) -> dict[str, Rows]:
+        import obstore
+
+        with tempfile.TemporaryDirectory() as folder:
+            for key in s3.names("night/"):
+                path = Path(folder) / Path(key).name
+                path.write_bytes(bytes(obstore.get(s3.store, key).bytes()))
+            return in_folder(Path(folder))
+
+    run, copies = Run(7, "s3://figures/night", 8), Copies()
+    with served() as s3:
+        async with (
+            Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
+            Client(sandbox.base_url, sandbox.token) as client,
+        ):
+            for at in range(run.count):
+                await run.night(client, sandbox, at)
+                copies.note(run.to, in_store(s3))
+        copies.check(run.to)
+        check_order(run.to)
+        assert not [name for name in s3.names() if "/pending/" in name]
+
+
+@pytest.mark.parametrize("version", ["latest_restated"])
+async def test_restated_values_are_kept_like_original_ones(tmp_path: Path, version: ValueVersion) -> None:
+    """A folder of the other value version has a feed of that version."""
+    run, copies = Run(3, tmp_path / "night", 6), Copies()
+    async with (
+        Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        for at in range(run.count):
+            await run.night(client, sandbox, at, value_version=version)
+            copies.note(run.to, in_folder(run.to))
+    copies.check(run.to)
+    assert set(read_changes(run.to).column("asked_version").to_pylist()) == {version}

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from asyncfin.cache.redis import RedisCache as RedisCache
     from asyncfin.cache.store import Cache as Cache, CacheStats as CacheStats
     from asyncfin.client import Client as Client
+    from asyncfin.conformance.check import check as check
+    from asyncfin.conformance.report import CheckReport as CheckReport, Finding as Finding
     from asyncfin.errors import (
         AllowanceExhaustedError as AllowanceExhaustedError,
         ArgumentError as ArgumentError,
@@ -94,6 +96,7 @@ _MODULES = {
     "Catalogue": "asyncfin.model.catalogue",
     "CataloguePage": "asyncfin.model.catalogue",
     "CatalogueSeries": "asyncfin.model.series",
+    "CheckReport": "asyncfin.conformance.report",
     "Client": "asyncfin.client",
     "ConnectionFailedError": "asyncfin.errors",
     "Dataset": "asyncfin.model.catalogue",
@@ -107,6 +110,7 @@ _MODULES = {
     "ExtractReport": "asyncfin.extraction.report",
     "FileBucket": "asyncfin.pacing.file",
     "FileCache": "asyncfin.cache.file",
+    "Finding": "asyncfin.conformance.report",
     "FiscalRange": "asyncfin.model.period",
     "IncompleteResultError": "asyncfin.errors",
     "MalformedAnswerError": "asyncfin.errors",
@@ -147,6 +151,7 @@ _MODULES = {
     "Value": "asyncfin.model.value",
     "as_of": "asyncfin.extraction.as_of",
     "changes": "asyncfin.extraction.changes",
+    "check": "asyncfin.conformance.check",
     "concat": "asyncfin.table.panel",
     "extract": "asyncfin.extraction.extract",
     "extract_cost": "asyncfin.extraction.cost",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl as tls
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import date, datetime
 from functools import partial
@@ -42,7 +42,14 @@ from asyncfin.read.run import answer, pieces
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import Block, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
-from asyncfin.wire.protocol import limits_request, read_json, usage_request, usage_windows
+from asyncfin.wire.protocol import (
+    Request,
+    Response,
+    limits_request,
+    read_json,
+    usage_request,
+    usage_windows,
+)
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import TokenSource
@@ -523,6 +530,18 @@ class Client:
             answers_of(entity_ids, read, limit=limit, ahead=ahead or limit),
             "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
         )
+
+    async def send(self, request: Request, on_attempt: Callable[[], None]) -> Response:
+        """Return the response to one request, as it is: paced and retried, but past the cache.
+
+        Args:
+            request: what to send, from `asyncfin.wire.protocol`.
+            on_attempt: called before each attempt.
+
+        Raises:
+            ServiceError, TransportError: the request failed, after its retries.
+        """
+        return await self._sender.send(request, on_attempt=on_attempt)
 
     def whole_read(self, entity_id: str, operation: str, turn: Turn = nullcontext) -> Attempts:
         """Return the attempts of a whole read of an entity, to make several calls on one publication.

@@ -30,6 +30,7 @@ TOWER = [
     "read",
     "client",
     "extraction",
+    "conformance",
     "web",
     "mcp",
     "cli",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Parameter
 
-from asyncfin.cli.exits import EntitiesFailedError, Exit, UsageError, exit_line
+from asyncfin.cli.exits import EntitiesFailedError, Exit, ServiceDiffersError, UsageError, exit_line
 from asyncfin.cli.streams import discard_output, print_error, use_utf8
 from asyncfin.errors import AsyncfinError, own_version
 
@@ -22,6 +22,8 @@ COMMANDS = {
     "changes:as_of": "Show all rows of an extraction as they were known at a time.",
     "explore:explore": "Show companies, their series and values on a page of this machine, until Ctrl-C.",
     "mcp:mcp": "Serve tools for an assistant (MCP) on standard input and output, until it closes them.",
+    "check:check": "Compare the service with its description, by one entity, and report what differs.",
+    "record:record": "Write an entity's dataset to a file that the sandbox serves, for tests.",
     "account:usage": "Print the account's daily usage as JSON, as the service words it.",
     "account:limits": "Print the account's credits and limits as JSON, as the service words them.",
     "cache:cache": "Show what the cache in a folder holds, or empty it.",
@@ -81,7 +83,14 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         discard_output()
         return Exit.BROKEN_PIPE
-    except (CycloptsError, UsageError, EntitiesFailedError, AsyncfinError, OSError) as failure:
+    except (
+        CycloptsError,
+        UsageError,
+        EntitiesFailedError,
+        ServiceDiffersError,
+        AsyncfinError,
+        OSError,
+    ) as failure:
         code, line = exit_line(failure)
         print_error(line)
         try:

@@ -59,6 +59,14 @@ class EntitiesFailedError(Exception):
         self.all = len(failed) == entities
 
 
+class ServiceDiffersError(Exception):
+    """A check of the service found breaks of its description, or was not complete."""
+
+    def __init__(self, breaks: int) -> None:
+        found = f"the service breaks its description: {counted(breaks, 'finding')}" if breaks else ""
+        super().__init__(found or "not all checks were made: give more --max-requests, or run it again")
+
+
 @contextmanager
 def prefix_errors(option: str) -> Iterator[None]:
     """Name the option in a SelectionError: the library does not know the options."""
@@ -72,7 +80,7 @@ def prefix_errors(option: str) -> Iterator[None]:
     raise UsageError(f"{option}: {complaint}")
 
 
-Failure = CycloptsError | UsageError | EntitiesFailedError | AsyncfinError | OSError
+Failure = CycloptsError | UsageError | EntitiesFailedError | ServiceDiffersError | AsyncfinError | OSError
 
 # For unknown ids and words. The messages of other selection errors say what would be right.
 _SEE_CATALOGUE = "`asyncfin catalogue` shows what can be asked for"
@@ -91,6 +99,7 @@ _OPTIONS = {
 _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
     (UsageError, Exit.USAGE, ""),
     (CycloptsError, Exit.USAGE, "see --help"),
+    (ServiceDiffersError, Exit.FAILED, ""),
     (SelectionError, Exit.USAGE, ""),
     (ValidationFailedError, Exit.USAGE, "correct the command; it fails again unchanged"),
     (AuthenticationError, Exit.DENIED, "put a token issued for the REST API into ASYNCFIN_TOKEN"),

@@ -5,7 +5,6 @@ import io
 import os
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -13,7 +12,7 @@ from cyclopts import Parameter
 from asyncfin.cli.entities import COLUMNS, OptionalNames, listed, read_table
 from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import Service, entity_group
-from asyncfin.cli.output import print_csv, print_text
+from asyncfin.cli.output import print_csv, print_text, replace_file
 from asyncfin.cli.session import connected
 from asyncfin.cli.several import Each, check_failed, read_each
 from asyncfin.model.catalogue import Dataset
@@ -98,27 +97,8 @@ def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 def _replace(file: Path, heads: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
     """Replace a file as a whole: a reader sees the old one or the new one."""
-    target = file.resolve()  # a symbolic link stays
     text = io.StringIO()
     writer = csv.DictWriter(text, heads, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    mode = target.stat().st_mode & 0o777 if target.exists() else None
-    with NamedTemporaryFile(
-        "w", encoding="utf-8", newline="", dir=target.parent, prefix=f".{target.name}.", delete=False
-    ) as unfinished:
-        try:
-            unfinished.write(text.getvalue())
-            unfinished.flush()
-            os.fsync(unfinished.fileno())
-            os.chmod(unfinished.name, mode if mode is not None else 0o666 & ~_umask())
-            os.replace(unfinished.name, target)
-        except BaseException:
-            Path(unfinished.name).unlink(missing_ok=True)
-            raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+    replace_file(file, text.getvalue().encode())

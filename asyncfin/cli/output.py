@@ -2,10 +2,13 @@
 
 import csv
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, TextIO, cast
 
 from rich.console import Console
@@ -141,3 +144,25 @@ def spark(numbers: Sequence[float | None]) -> str:
     # Equal numbers have no scale; any step will do, since the difference is 0.
     step = (high - low) / (len(_BARS) - 1) or 1
     return "".join(GAP if number is None else _BARS[round((number - low) / step)] for number in numbers)
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Write a file, or replace it as a whole: a reader sees the old one or the new one."""
+    target = file.resolve()  # a symbolic link stays
+    mode = target.stat().st_mode & 0o777 if target.exists() else None
+    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as unfinished:
+        try:
+            unfinished.write(content)
+            unfinished.flush()
+            os.fsync(unfinished.fileno())
+            os.chmod(unfinished.name, mode if mode is not None else 0o666 & ~_umask())
+            os.replace(unfinished.name, target)
+        except BaseException:
+            Path(unfinished.name).unlink(missing_ok=True)
+            raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -114,7 +114,7 @@ class _Group(_Closed, kw_only=True):
 class _Period(_Closed, array_like=True):
     year: Year
     end_month: Month
-    duration_months: Annotated[int, Meta(ge=1, le=MAX_DURATION)]
+    duration_months: Annotated[int, Meta(ge=0, le=MAX_DURATION)]  # 0: a service may list balances so
 
 
 class _ReportPeriod(_Closed, array_like=True):
@@ -163,11 +163,17 @@ class _Sourced(_Closed, array_like=True):
     fill_type: _Index
     report_period: _Index
     sources: list[_Source]
+    # Where the display pattern of the series does not give them.
+    text: Text | UnsetType = UNSET
+    number_format: Text | UnsetType = UNSET
 
 
 _Value = Annotated[
     int | float | _Sourced | None,
-    Meta(description="a number, null, or [number, fill type index, report period index, sources]"),
+    Meta(
+        description="a number, null, or"
+        " [number, fill type index, report period index, sources, text, number format]"
+    ),
 ]
 
 
@@ -352,9 +358,11 @@ class _Tables:
         if value is None:
             return None
         number, fill_type, report_period = value, self.fill_types[0], self.own_reports[index]
+        text: str | UnsetType = UNSET
         sources: list[dict[str, Any]] = []
         if isinstance(value, _Sourced):
-            number = value.number
+            number, text = value.number, value.text
+            pattern = _given(value.number_format, pattern)
             self.check(value.fill_type, self.fill_types, f"{place}[1]", "fill_types")
             self.check(value.report_period, self.report_periods, f"{place}[2]", "report_periods")
             fill_type, report_period = (
@@ -376,7 +384,7 @@ class _Tables:
             raise WrongPlaceError(place, f"is {shown(number)}, not a finite number")
         return {
             "number": number,
-            "text": format_number(number, pattern),
+            "text": format_number(number, pattern) if isinstance(text, UnsetType) else text,
             "number_format": pattern,
             "fill_type": fill_type,
             "report_period": report_period,
@@ -439,19 +447,24 @@ class _Compacted:
     items: _Table = field(factory=_Table)
     fill_types: _Table = field(factory=lambda: _Table(["reported"]))
 
-    def row(self, row: tuple[int, Any, Any]) -> list[Any]:
+    def row(self, row: tuple[int, Any, Any], pattern: str) -> list[Any]:
         index, original, restated = row
         versions = [original] if restated is None else [original, None if restated == WITHDRAWN else restated]
-        return [index, *(self._value(value, index) for value in versions)]
+        return [index, *(self._value(value, index, pattern) for value in versions)]
 
-    def _value(self, value: Any, index: int) -> Any:
+    def _value(self, value: Any, index: int, pattern: str) -> Any:
         """Return the bare number where the rest of the value is what the loader supplies anyway."""
         if value is None:
             return None
         report = value["report_period"]
         end = (report["year"], report["end_month"])
+        shown = [value["text"], value["number_format"]]
+        # Left out where the loader supplies them.
+        if shown == [format_number(value["number"], pattern), pattern]:
+            shown = []
         # Most values of most files are of this kind, and a bare number is much shorter.
-        if end == self.periods[index][:2] and value["fill_type"] == "reported" and not value["sources"]:
+        own = end == self.periods[index][:2] and value["fill_type"] == "reported"
+        if own and not value["sources"] and not shown:
             return value["number"]
         return [
             value["number"],
@@ -461,14 +474,22 @@ class _Compacted:
                 [self.items.index(source["item_id"]), source["row_index"], source["column_index"]]
                 for source in value["sources"]
             ],
+            *shown,
         ]
 
 
 def compacted(publication: Any) -> dict[str, Any]:
     """Return a publication as a file holds it."""
     tables = _Compacted(publication.periods)
+    patterns = {
+        series["series_id"]: series["number_format"]
+        for group in publication.groups
+        for series in group["series"]
+    }
     values = {
-        series_id: [tables.row(row) for row in rows] for series_id, rows in publication.values.items() if rows
+        series_id: [tables.row(row, patterns[series_id]) for row in rows]
+        for series_id, rows in publication.values.items()
+        if rows
     }
     return {
         "dataset_id": publication.dataset_id,

@@ -372,7 +372,7 @@ BROKEN: dict[str, tuple[Callable[[Document], Any], str, str]] = {
     "period duration": (
         _set(lambda d: _publication(d)["periods"], 0, [2023, 9, 0]),
         f"{P}.periods[0][2]",
-        "is 0, not an integer >= 1",
+        "is -1, not an integer >= 0",
     ),
     "period short": (
         _set(lambda d: _publication(d)["periods"], 0, [2023, 9]),

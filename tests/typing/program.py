@@ -25,6 +25,7 @@ from asyncfin import (
     Catalogue,
     CataloguePage,
     CatalogueSeries,
+    CheckReport,
     Client,
     ConnectionFailedError,
     Dataset,
@@ -38,6 +39,7 @@ from asyncfin import (
     ExtractReport,
     FileBucket,
     FileCache,
+    Finding,
     FiscalRange,
     IncompleteResultError,
     MalformedAnswerError,
@@ -78,6 +80,7 @@ from asyncfin import (
     Value,
     as_of,
     changes,
+    check,
     concat,
     extract,
     extract_cost,
@@ -429,6 +432,13 @@ async def backends(request: Request, client: Client, running: Callable[[], Clien
         answer = http_error(error)
         assert_type(answer.status, int)
         assert_type(answer.headers, dict[str, str])
+
+
+async def compare(client: Client, entity_id: str) -> None:
+    report = await check(client, entity_id, max_requests=30)
+    assert_type(report, CheckReport)
+    assert_type(report.findings, tuple[Finding, ...])
+    assert_type(report.to_json(), str)
 
 
 async def main() -> None:

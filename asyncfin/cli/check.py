@@ -1,0 +1,39 @@
+"""`asyncfin check`: what differs between a service and its description."""
+
+from asyncfin.cli.entities import Names
+from asyncfin.cli.exits import ServiceDiffersError
+from asyncfin.cli.options import AsJson, Service
+from asyncfin.cli.output import screen
+from asyncfin.cli.session import connected
+
+
+async def check(
+    entity_id: str,
+    /,
+    *,
+    max_requests: int = 60,
+    json: AsJson = False,
+    names: Names = Names(),  # noqa: B008  a frozen value
+    service: Service = Service(),  # noqa: B008  a frozen value
+) -> None:
+    """Compare the service with its description, by one entity, and report what differs.
+
+    It costs about 25 requests, and one for each 100 series of the dataset. It
+    writes nothing. The report contains no names, numbers or token, so it can be
+    sent to the service's support. The exit code is 0 if nothing breaks the
+    description and every check was made, else 1.
+
+      asyncfin check ENTITY_ID
+
+    Args:
+        entity_id: The entity, O- and 32 characters, or its name.
+        max_requests: At most so many requests, retries included.
+    """
+    from asyncfin.conformance.check import check as run_check
+
+    asked = names.entity_id(entity_id)
+    async with connected(service, "Checking", names) as client:
+        report = await run_check(client, asked, max_requests=max_requests)
+    screen().print(report.to_json() if json else str(report))
+    if report.breaks or not report.complete:
+        raise ServiceDiffersError(len(report.breaks))

@@ -1,0 +1,134 @@
+"""`asyncfin record`: entities' datasets as files that the sandbox serves."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from asyncfin.cli.entities import Names
+from asyncfin.cli.exits import UsageError
+from asyncfin.cli.options import Service
+from asyncfin.cli.output import replace_file
+from asyncfin.cli.session import connected
+from asyncfin.client import Client
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import FiscalRange, Period
+from asyncfin.model.select import Select
+from asyncfin.model.value import Value
+from asyncfin.sandbox.dataset import DatasetFile, Publication, dump
+from asyncfin.table.panel import Panel
+
+
+async def record(
+    *entity_ids: str,
+    into: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    names: Names = Names(),  # noqa: B008  a frozen value
+    service: Service = Service(),  # noqa: B008  a frozen value
+) -> None:
+    """Write an entity's dataset to a file that the sandbox serves, for tests.
+
+    The file contains the catalogue and all values of both versions, with their
+    sources: `Sandbox("acme.json.gz")` and `asyncfin sandbox acme.json.gz` serve
+    it. It costs one request, one for each 100 series, and two for each 100
+    series of which values are read.
+
+      asyncfin record ENTITY_ID > acme.json.gz
+      asyncfin record ENTITY_ID ENTITY_ID --into FOLDER
+
+    Args:
+        entity_ids: The entities, O- and 32 characters each, or their names.
+        into: A folder for a file of each entity, ID.json.gz. Files are replaced as a whole.
+    """
+    asked = list(dict.fromkeys(names.entity_id(each) for each in entity_ids))
+    if not asked:
+        raise UsageError("no entity is named: give entity ids")
+    if into is None and len(asked) > 1:
+        raise UsageError("several entities are several files: give their folder as --into FOLDER")
+    if into is None and sys.stdout.isatty():
+        raise UsageError("the file is not a text: write > FILE.json.gz, or --into FOLDER")
+    if into is not None:
+        into.mkdir(parents=True, exist_ok=True)
+    async with connected(service, "Recording", names) as client:
+        for entity_id in asked:
+            content = dump(await _recorded(client, entity_id))
+            if into is None:
+                sys.stdout.buffer.write(content)
+            else:
+                replace_file(into / f"{entity_id}.json.gz", content)
+
+
+async def _recorded(client: Client, entity_id: str) -> DatasetFile:
+    """Return the current publication of an entity, read as a whole."""
+    async for attempt in client.whole_read(entity_id, "record"):
+        async with attempt:
+            catalogue = await client.catalogue(entity_id)
+            async with attempt.pinned_to(catalogue.dataset_id):
+                original = await client.query(catalogue, Select(), FiscalRange())
+                restated = await client.query(
+                    catalogue, Select(), FiscalRange(), value_version="latest_restated"
+                )
+    publication = Publication(
+        catalogue.entity_id,
+        catalogue.name,
+        catalogue.dataset_id,
+        catalogue.created_timestamp.isoformat().replace("+00:00", "Z"),
+        tuple((each.year, each.end_month, each.duration_months) for each in catalogue.periods),
+        _plain(catalogue.scope_groups),
+        _plain(catalogue.groups),
+        {each.series_id: _rows(each.series_id, catalogue, original, restated) for each in original},
+    )
+    return DatasetFile(catalogue.entity_id, catalogue.name, (publication,))
+
+
+def _plain(objects: Any) -> Any:
+    """Return a catalogue's objects in the shape of the wire, without the fields that are not there."""
+    if isinstance(objects, Mapping):
+        return {name: _plain(each) for name, each in objects.items() if each is not None}
+    if isinstance(objects, list | tuple):
+        return tuple(map(_plain, objects))
+    return objects if isinstance(objects, str | int | float) else _plain(msgspec.to_builtins(objects))
+
+
+def _rows(series_id: str, catalogue: Catalogue, original: Panel, restated: Panel) -> tuple[Any, ...]:
+    """Return the rows of a series: the period's index, the original value, and the restated one."""
+    versions = [dict(panel[series_id].observations()) for panel in (original, restated)]
+    return tuple(_row(index, at, *versions) for index, at in _valued(catalogue, versions))
+
+
+def _valued(catalogue: Catalogue, versions: list[dict[Period, Value]]) -> Iterator[tuple[int, Period]]:
+    for index, period in enumerate(catalogue.periods):
+        if any(period in values for values in versions):
+            yield index, period
+
+
+def _row(
+    index: int, at: Period, original: Mapping[Period, Value], restated: Mapping[Period, Value]
+) -> tuple[int, Any, Any]:
+    first, latest = (_value(values.get(at), at) for values in (original, restated))
+    # The same value in both versions was never restated.
+    return index, first, None if latest == first else latest or "withdrawn"
+
+
+def _value(value: Value | None, at: Period) -> dict[str, Any] | None:
+    """Return a value in the shape of the wire; what the service does not state is as for a reported value."""
+    if value is None:
+        return None
+    report = value.report_period or Period(at.year, at.end_month, 0)
+    return {
+        "number": value.number,
+        "text": value.text,
+        "number_format": value.number_format,
+        "fill_type": value.fill_type,
+        "report_period": {"year": report.year, "end_month": report.end_month, "duration_months": 0},
+        "sources": [
+            {
+                "item_id": each.item_id,
+                "row_index": each.row_index or 0,
+                "column_index": each.column_index or 0,
+            }
+            for each in value.sources
+        ],
+    }

@@ -1,0 +1,112 @@
+"""What response bodies contain besides what is decoded: unknown fields, and words of open sets.
+
+It reads plain JSON values, so that a body which decoding refuses is described as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import define, field
+
+_PERIOD: Mapping[str, Any] = dict.fromkeys(("year", "end_month", "duration_months"))
+_SCOPE_REF = dict.fromkeys(("scope_group_id", "scope_id"))
+_HEAD = dict.fromkeys(("entity_id", "name", "dataset_id", "created_timestamp"))
+_SERIES = dict.fromkeys(
+    ("series_id", "reporting_group_id", "metric_id", "label", "basis", "number_format", "period_meaning")
+) | {"scopes": _SCOPE_REF}
+_SCOPE = dict.fromkeys(("scope_id", "name", "description", "role", "aliases")) | {
+    "active_start": _PERIOD,
+    "active_end": _PERIOD,
+}
+_SCOPE_GROUP = dict.fromkeys(("scope_group_id", "name", "description")) | {"scopes": _SCOPE}
+_GROUP = dict.fromkeys(("reporting_group_id", "name", "description", "basis", "cadence")) | {
+    "series": _SERIES | {"description": None}
+}
+_VALUE = dict.fromkeys(("number", "text", "number_format", "fill_type", "value_version")) | {
+    "report_period": _PERIOD,
+    "sources": dict.fromkeys(("item_id", "row_index", "column_index")),
+}
+DATASET: Mapping[str, Any] = _HEAD
+CATALOGUE: Mapping[str, Any] = _HEAD | {
+    "next_cursor": None,
+    "periods": _PERIOD,
+    "scope_groups": _SCOPE_GROUP,
+    "groups": _GROUP,
+}
+QUERY: Mapping[str, Any] = _HEAD | {
+    "next_cursor": None,
+    "periods": _PERIOD,
+    "series": _SERIES | {"values": _VALUE},
+}
+
+# The sets of words that the spec does not close (spec 2.3, 2.4).
+OPEN_SETS = ("role", "basis", "cadence", "period_meaning", "number_format", "fill_type", "value_version")
+_NAMES = ("name", "label", "aliases")
+_HARMLESS = re.compile(r"[A-Za-z0-9_ .#%,-]{1,40}")
+_MAX_WORDS = 20
+
+
+def unknown_fields(value: Any, known: Mapping[str, Any], path: str = "$") -> Iterator[tuple[str, str]]:
+    """Yield the path of each object that has a field which the spec does not name, and that name."""
+    if isinstance(value, list):
+        for each in value:
+            yield from unknown_fields(each, known, f"{path}[*]")
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            if name not in known:
+                yield path, name
+            elif known[name] is not None:
+                yield from unknown_fields(member, known[name], f"{path}.{name}")
+
+
+def objects_at(value: Any, path: str) -> int:
+    """Return how many objects of a body have the last field of a path, such as ``$.series[*].label``."""
+    found = [value]
+    for step in path.split(".")[1:-1]:
+        name, *arrays = step.split("[*]")
+        found = [each[name] for each in found if isinstance(each, dict) and name in each]
+        for _ in arrays:
+            found = [entry for each in found if isinstance(each, list) for entry in each]
+    return sum(isinstance(each, dict) for each in found)
+
+
+@define
+class Words:
+    """The words of the open sets, and which of them may be printed.
+
+    Attributes:
+        private: the names and labels of the bodies, and the token: no word that occurs in one is printed.
+    """
+
+    private: set[str] = field(factory=set)
+    _words: dict[str, Counter[str]] = field(factory=dict)
+
+    def add(self, value: Any) -> None:
+        """Collect the words, names and labels of a body."""
+        if isinstance(value, list):
+            for each in value:
+                self.add(each)
+        elif isinstance(value, dict):
+            for name, member in value.items():
+                if name in OPEN_SETS and isinstance(member, str):
+                    self._words.setdefault(name, Counter())[member] += 1
+                elif name in _NAMES:
+                    texts = member if isinstance(member, list) else [member]
+                    self.private.update(each for each in texts if isinstance(each, str))
+                self.add(member)
+
+    def printable(self, word: str) -> bool:
+        """Return whether a word can be part of a report."""
+        return bool(_HARMLESS.fullmatch(word)) and not any(word in each for each in self.private)
+
+    def lines(self) -> Iterator[tuple[str, int]]:
+        """Yield, for each set, its line in a report and how many words it has."""
+        for name, words in self._words.items():
+            shown = sorted(filter(self.printable, words))[:_MAX_WORDS]
+            rest = len(words) - len(shown)
+            texts = [*map(repr, shown), *([f"{rest:,} not shown"] if rest else [])]
+            yield f"{name}: {', '.join(texts)}", len(words)

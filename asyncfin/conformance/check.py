@@ -1,0 +1,46 @@
+"""`asyncfin.check`: what differs between a service and the spec."""
+
+from __future__ import annotations
+
+from asyncfin import checks
+from asyncfin.client import Client
+from asyncfin.conformance.probes import Probe
+from asyncfin.conformance.report import CheckReport
+from asyncfin.wire.protocol import check_entity_id
+
+
+async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> CheckReport:
+    """Compare the service with the spec, by the dataset of one entity.
+
+    It reads the metadata, the catalogue and about 20 queries, the usage and the limits: page sizes, cursors,
+    each form of periods, both value versions, the caps, the errors, the window of ``trailing``. It writes
+    nothing and uses no cache. The report can be sent to strangers: see `Finding`.
+
+    Requests: at most `max_requests`, retries included; about 25 and one for each 100 series.
+
+    Args:
+        client: the client. Its `strict` does not matter.
+        entity_id: an entity with a dataset.
+        max_requests: how many requests may be sent. If they do not suffice, the report is not complete.
+
+    Raises:
+        ArgumentError, SelectionError: an argument is not as described.
+        ServiceError, TransportError, MalformedAnswerError: the metadata cannot be read: the token is refused
+            (401), the account has no access (403), there is no dataset (404), or no such service.
+        AuthenticationError, BucketUnavailableError: later on, too.
+
+    Example:
+        >>> import asyncio
+        >>> from asyncfin import Client, check
+        >>> from asyncfin.sandbox import Sandbox
+        >>> async def main() -> None:
+        ...     async with Sandbox.demo() as service, Client(service.base_url, service.token) as client:
+        ...         report = await check(client, service.entities[0])
+        ...         print(len(report.breaks), report.complete)
+        >>> asyncio.run(main())
+        0 True
+    """
+    checks.instance_of(Client)("client", client)
+    check_entity_id(entity_id)
+    checks.positive_int("max_requests", max_requests)
+    return await Probe(client.send, entity_id, max_requests).report()

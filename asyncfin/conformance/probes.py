@@ -1,0 +1,597 @@
+"""The requests of a check, and what their responses say about the service."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from attrs import define, evolve, field
+
+from asyncfin.clock import utc_now
+from asyncfin.conformance.bodies import CATALOGUE, DATASET, QUERY, Words, objects_at, unknown_fields
+from asyncfin.conformance.report import KINDS, CheckReport, Finding, Kind
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AuthenticationError,
+    BucketUnavailableError,
+    DatasetChangedError,
+    MalformedAnswerError,
+    ServiceError,
+    TransportError,
+    ValidationFailedError,
+)
+from asyncfin.model.catalogue import Dataset
+from asyncfin.model.deviation import Deviation
+from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, resolve
+from asyncfin.model.query import MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS, Query
+from asyncfin.model.scope import ScopePath
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.wire.codec import read_catalogue_page
+from asyncfin.wire.protocol import (
+    Request,
+    Response,
+    catalogue_request,
+    check_publication,
+    dataset_request,
+    limits_request,
+    query_request,
+    read_dataset,
+    usage_request,
+)
+from asyncfin.wire.tolerance import Tolerance
+from asyncfin.wire.values import read_query_page
+
+Send = Callable[[Request, Callable[[], None]], Awaitable[Response]]
+# Deviations are repaired and counted here, not announced to the client's observers.
+_TOLERANT = Tolerance()
+# Pages of the catalogue may take this share of the requests; the queries need the others.
+_CATALOGUE_SHARE = 0.5
+_MAX_FINDINGS = 200
+_DESCRIPTIVE = ("label", "basis", "number_format", "period_meaning")
+# Shorter than a year, so that a window of whole periods differs from one of fiscal ends.
+_TRAILING_MONTHS = 6
+
+
+class _IncompleteError(Exception):
+    """The check ends before its last request: too few of them, or the publication changed."""
+
+
+@define
+class Probe:
+    """One check of a service, from its first request to its report.
+
+    Args:
+        send: sends a request, and calls its second argument at each attempt.
+        entity_id: the entity whose dataset is read.
+        max_requests: how many requests may be sent, retries included.
+    """
+
+    _send: Send
+    _entity_id: str
+    _max_requests: int
+    _spent: int = 0
+    _found: dict[tuple[Kind, str, str], Finding] = field(factory=dict)
+    _words: Words = field(factory=Words)
+    _extras: Counter[tuple[str, str]] = field(factory=Counter)
+    _hidden_extras: int = 0
+    _dataset: Dataset = field(init=False)
+    _series: dict[str, CatalogueSeries] = field(factory=dict)
+    _periods: tuple[Period, ...] = ()
+    # The numbers of the responses so far, by value version, series and period.
+    _numbers: dict[tuple[str, str, Period], Any] = field(factory=dict)
+
+    async def report(self) -> CheckReport:
+        """Send the requests, and return what they show.
+
+        Raises:
+            ServiceError, TransportError, MalformedAnswerError: the metadata cannot be read.
+        """
+        await self._read_metadata()
+        complete = True
+        for part in (self._check_catalogue, self._check_queries, self._check_account):
+            try:
+                await part()
+            except _IncompleteError:
+                complete = False
+        return CheckReport(
+            entity_id=self._entity_id,
+            findings=self._findings(),
+            requests=self._spent,
+            complete=complete,
+        )
+
+    def _findings(self) -> tuple[Finding, ...]:
+        for line, count in self._words.lines():
+            self._find("words", "2.3, 2.4", line, count)
+        for (path, name), count in self._extras.items():
+            self._find("extra", "2", f"{path}.{name}", count)
+        if self._hidden_extras:
+            self._find("extra", "2", "fields whose names are not shown", self._hidden_extras)
+        order = list(KINDS)
+        found = sorted(self._found.values(), key=lambda each: (order.index(each.kind), each.spec, each.what))
+        return tuple(found[:_MAX_FINDINGS])
+
+    def _find(
+        self,
+        kind: Kind,
+        spec: str,
+        what: str,
+        count: int = 1,
+        of: int | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        known = self._found.get((kind, spec, what))
+        if known is None:
+            known = Finding(kind=kind, spec=spec, what=what, count=0, of=None if of is None else 0)
+        total = None if of is None else (known.of or 0) + of
+        self._found[kind, spec, what] = evolve(
+            known, count=known.count + count, of=total, request_id=known.request_id or request_id
+        )
+
+    # --- requests
+
+    def _count(self) -> None:
+        if self._spent >= self._max_requests:
+            raise _IncompleteError
+        self._spent += 1
+
+    async def _response(self, request: Request) -> Response | ServiceError:
+        """Return a response, or the service's refusal of this request.
+
+        Raises:
+            _IncompleteError: it cannot be sent, or says nothing about the service.
+            AuthenticationError, BucketUnavailableError: nothing can be sent.
+        """
+        if self._spent >= self._max_requests:
+            raise _IncompleteError
+        try:
+            return await self._send(request, self._count)
+        except AllowanceExhaustedError as error:
+            self._find(
+                "limit",
+                "8",
+                "the request allowance was used up during the check",
+                request_id=error.request_id,
+            )
+            raise _IncompleteError from None
+        except (AuthenticationError, BucketUnavailableError):
+            raise
+        except ServiceError as error:
+            return error
+        except TransportError as error:
+            self._find(
+                "break", _SECTIONS[request.operation], f"no complete response ({type(error).__name__})"
+            )
+            raise _IncompleteError from None
+        except MalformedAnswerError:
+            self._find(
+                "break", _SECTIONS[request.operation], "the body is too large, or in an unknown coding"
+            )
+            raise _IncompleteError from None
+
+    def _inspect(self, response: Response, known: Mapping[str, Any]) -> Any:
+        """Collect the unknown fields and the words of a body, and return it as plain JSON."""
+        try:
+            body = json.loads(response.body)
+        except (ValueError, RecursionError):
+            return None
+        self._words.add(body)
+        for path, name in unknown_fields(body, known):
+            if self._words.printable(name):
+                self._extras[path, name] += 1
+            else:
+                self._hidden_extras += 1
+        return body
+
+    def _deviations(self, found: Iterable[Deviation], body: Any, spec: str, request_id: str | None) -> None:
+        for each in found:
+            of = objects_at(body, each.path)
+            self._find("differs", spec, f"{each.path} is {each.problem}", each.count, of or None, request_id)
+
+    @asynccontextmanager
+    async def _decoding(self, spec: str, response: Response) -> AsyncIterator[None]:
+        """Make a break of what cannot be decoded; its values are not part of the finding."""
+        try:
+            yield
+        except MalformedAnswerError as error:
+            for problem in error.problems:
+                self._find("break", spec, _harmless(problem), request_id=response.request_id)
+            raise _IncompleteError from None
+
+    # --- metadata and catalogue (spec 4.1, 4.2)
+
+    async def _read_metadata(self) -> None:
+        request = dataset_request(self._entity_id)
+        try:
+            response = await self._send(request, self._count)
+        except _IncompleteError:  # its retries have used up the requests
+            raise TransportError(f"the metadata could not be read in {self._max_requests} requests") from None
+        body = self._inspect(response, DATASET)
+        self._dataset = read_dataset(request, evolve(response, tolerance=_TOLERANT))
+        if isinstance(body, dict) and not isinstance(body.get("name"), str):
+            problem = "null" if "name" in body else "missing"
+            self._find("differs", "2.2", f"$.name is {problem}", request_id=response.request_id)
+
+    async def _check_catalogue(self) -> None:
+        budget = max(1, int(self._max_requests * _CATALOGUE_SHARE))
+        cursor, cursors, pages, short = None, set(), 0, 0
+        while True:
+            if pages >= budget:
+                self._find(
+                    "limit", "4.2", f"the catalogue has more than {pages} pages; the others were not read"
+                )
+                raise _IncompleteError
+            count, cursor = await self._catalogue_page(100, cursor)
+            pages += 1
+            if cursor is None:
+                break
+            short += count < 100
+            if cursor in cursors:
+                self._find("break", "4.2 rule 2", "the catalogue's next_cursor is repeated")
+                raise _IncompleteError
+            cursors.add(cursor)
+        if short:
+            self._find("reading", "4.2", "pages before the last have fewer series than `limit`", short, pages)
+        if not self._series:
+            self._find("reading", "4.2", "the catalogue has no series: queries were not checked")
+            raise _IncompleteError
+        self._describe_periods()
+        count, cursor = await self._catalogue_page(1, None)
+        if count > 1 or (count == 1 and len(self._series) > 1 and cursor is None):
+            self._find("break", "4.2 rule 1", "`limit` 1 is not observed")
+        await self._expect_refusal(
+            catalogue_request(self._entity_id, expected_dataset_id=str(uuid4()), page_size=1, cursor=None),
+            409,
+            "dataset_changed",
+            "4.2 rule 3",
+            "another expected_dataset_id",
+        )
+
+    async def _catalogue_page(self, limit: int, cursor: str | None) -> tuple[int, str | None]:
+        """Read a page; return how many series it has, and its cursor."""
+        found = await self._response(self._catalogue_request(limit, cursor))
+        for _ in range(3):
+            # The metadata may lag behind a publication. Once a page was read, a change ends the check.
+            if not isinstance(found, DatasetChangedError) or self._series:
+                break
+            await self._read_metadata()
+            found = await self._response(self._catalogue_request(limit, cursor))
+        if not isinstance(found, Response):
+            raise self._failed(found, "4.2")
+        body = self._inspect(found, CATALOGUE)
+        async with self._decoding("2.3", found):
+            page = await read_catalogue_page(found.body, _TOLERANT)
+            check_publication(page, entity_id=self._entity_id, dataset_id=self._dataset.dataset_id)
+        series = [each for group in page.groups for each in group.series]
+        if limit == 100:
+            self._deviations(page.deviations, body, "2.3", found.request_id)
+            if repeated := sum(each.series_id in self._series for each in series):
+                self._find("break", "4.2 rule 1", "a series is on two pages", repeated)
+            self._series |= {each.series_id: each for each in series}
+            self._periods = page.periods
+        return len(series), page.next_cursor
+
+    def _catalogue_request(self, limit: int, cursor: str | None) -> Request:
+        pin = self._dataset.dataset_id
+        return catalogue_request(self._entity_id, expected_dataset_id=pin, page_size=limit, cursor=cursor)
+
+    def _describe_periods(self) -> None:
+        instants = sum(not each.duration_months for each in self._periods)
+        if instants:
+            what = "periods have duration_months 0: Annual and Quarterly do not contain them"
+            self._find("reading", "2.1", what, instants, len(self._periods))
+        years = Counter(each.end_month for each in self._periods if each.duration_months == 12)
+        if years and 12 not in years:
+            months = ", ".join(map(str, sorted(years)))
+            self._find(
+                "reading", "2.1", f"twelve-month periods end in month {months}, not 12: Annual finds none"
+            )
+
+    # --- queries (spec 4.3)
+
+    async def _check_queries(self) -> None:
+        if not self._series or not self._periods:
+            return
+        await self._check_periods()
+        await self._check_pages()
+        await self._check_trailing()
+        await self._check_caps()
+        await self._check_refusals()
+        await self._check_empty()
+
+    async def _check_periods(self) -> None:
+        """Read the same periods in each form, and in both value versions."""
+        whole = await self._read(self._query(), "fiscal_range over the whole catalogue")
+        if whole is None:
+            return
+        chosen = self._periods[-24:]
+        await self._read(self._query(Exact(chosen)), "exact", spec="4.3")
+        await self._read(self._query(version="latest_restated"), "latest_restated", spec="4.3")
+        exact = self._query(Exact(self._periods))
+        found = await self._response(self._request(exact))
+        if isinstance(found, ValidationFailedError):
+            what = f"exact refuses {len(self._periods)} periods, and accepts {len(chosen)}"
+            self._find("limit", "4.3", what, request_id=found.request_id)
+        unknown = Period(self._periods[-1].year + 50, 12, 12)
+        found = await self._response(self._request(self._query(Exact((unknown,)))))
+        accepted = "accepts" if isinstance(found, Response) else "refuses"
+        self._find("reading", "4.3", f"exact {accepted} a period that the catalogue does not list")
+
+    async def _check_pages(self) -> None:
+        query = self._query()
+        one = await self._read(query, "limit 1", limit=1)
+        if one is None:
+            return
+        if len(one[0]) > 1:
+            self._find("break", "4.3", "`limit` 1 is not observed")
+        if one[1] is not None:
+            other = await self._read(query, "limit 1, second page", limit=1, cursor=one[1])
+            if other is not None and set(one[0]) & set(other[0]):
+                self._find("break", "4.3 rule 3", "a series is on two pages")
+        found = await self._response(self._request(query, limit=101))
+        accepted = "accepted" if isinstance(found, Response) else "refused"
+        self._find("reading", "8", f"`limit` 101 is {accepted}")
+
+    async def _check_trailing(self) -> None:
+        months = _TRAILING_MONTHS
+        read = await self._read(self._query(Trailing(months)), "trailing")
+        if read is None or read[1] is not None:
+            return
+        wanted = set(read[0])
+        populated = {at for version, one, at in self._numbers if version == "original" and one in wanted}
+        if not populated:
+            return
+        anchor = max(populated)
+        ours = {each for each in populated if Trailing(months).reaches(each, anchor)}
+        theirs = {period for row in read[0].values() for period in row}
+        if theirs != ours:
+            what = (
+                "the service's trailing window differs from asyncfin's, which cuts it from a range by itself:"
+            )
+            self._find(
+                "reading", "4.3", f"{what} {len(theirs - ours)} more and {len(ours - theirs)} fewer periods"
+            )
+
+    async def _check_caps(self) -> None:
+        metrics = [*dict.fromkeys(each.metric_id for each in self._series.values())]
+        paths = [*dict.fromkeys(each.scopes for each in self._series.values())]
+        for name, ids, cap in (
+            ("metric_ids", metrics, MAX_METRIC_IDS),
+            ("scope_combinations", paths, MAX_SCOPE_COMBINATIONS),
+        ):
+            if len(ids) < cap:
+                self._find(
+                    "reading", "8", f"the catalogue has fewer than {cap} {name}: the cap was not checked"
+                )
+                continue
+            some = {"metrics": ids[:cap]} if name == "metric_ids" else {"paths": ids[:cap]}
+            found = await self._response(self._request(self._query(**some)))  # type: ignore[arg-type]
+            if not isinstance(found, Response):
+                self._find("break", "8", f"{cap} {name} are refused", request_id=found.request_id)
+            if len(ids) > cap:
+                body = json.loads(self._request(self._query(**some)).body or b"")  # type: ignore[arg-type]
+                extra = ids[cap] if name == "metric_ids" else msgspec.to_builtins(ids[cap])
+                body[name].append(extra)
+                found = await self._response(
+                    evolve(self._request(self._query()), body=json.dumps(body).encode())
+                )
+                if isinstance(found, Response):
+                    self._find("limit", "8", f"{cap + 1} {name} are accepted")
+                elif not isinstance(found, ValidationFailedError):
+                    raise self._failed(found, "8")
+
+    async def _check_refusals(self) -> None:
+        query = self._query()
+        unknown = f"unknown-{uuid4().hex}"
+        stale = evolve(query, expected_dataset_id=str(uuid4()))
+        await self._expect_refusal(
+            self._request(stale), 409, "dataset_changed", "4.3 rule 6", "another expected_dataset_id"
+        )
+        for what, wrong in (
+            ("an unknown metric", evolve(query, metric_ids=(unknown,))),
+            ("an unknown scope path", evolve(query, scope_combinations=((("unknown", unknown),),))),
+            ("an unknown reporting group", evolve(query, reporting_group_ids=(unknown,))),
+        ):
+            await self._expect_refusal(self._request(wrong), 400, "validation_failed", "4.3 rule 5", what)
+        both = evolve(stale, metric_ids=(unknown,))
+        found = await self._response(self._request(both))
+        if isinstance(found, (DatasetChangedError, ValidationFailedError)):
+            first = "expected_dataset_id (409)" if isinstance(found, DatasetChangedError) else "ids (400)"
+            self._find("reading", "4.3 rules 5, 6", f"{first} is checked first")
+
+    async def _check_empty(self) -> None:
+        """Ask for series in a period without their values, and for a pair that does not exist."""
+        existing = {(each.metric_id, each.scopes) for each in self._series.values()}
+        metrics, paths = {each for each, _ in existing}, {each for _, each in existing}
+        pair = next(((m, p) for m in metrics for p in paths if (m, p) not in existing), None)
+        if pair is not None:
+            read = await self._read(
+                self._query(metrics=[pair[0]], paths=[pair[1]]), "a pair that does not exist"
+            )
+            if read is not None and read[0]:
+                self._find("break", "4.3 rule 1", "series are listed that the catalogue does not have")
+        empty = self._empty_cell()
+        if empty is None:
+            return
+        series, period = empty
+        query = self._query(Exact((period,)), metrics=[series.metric_id], paths=[series.scopes])
+        read = await self._read(query, "a series without values")
+        if read is not None and read[1] is None:
+            listed = "listed" if series.series_id in read[0] else "left out"
+            self._find(
+                "reading", "4.3 rule 4", f"series without a value in the selected periods are {listed}"
+            )
+
+    def _empty_cell(self) -> tuple[CatalogueSeries, Period] | None:
+        """Return a series that was read, and a period in which it has no value."""
+        valued: dict[str, set[Period]] = {}
+        for version, one, period in self._numbers:
+            if version == "original":
+                valued.setdefault(one, set()).add(period)
+        for one, periods in valued.items():
+            if one in self._series and (rest := [each for each in self._periods if each not in periods]):
+                return self._series[one], rest[0]
+        return None
+
+    def _query(
+        self,
+        periods: Resolved | None = None,
+        *,
+        metrics: Sequence[str] | None = None,
+        paths: Sequence[ScopePath] | None = None,
+        version: Any = "original",
+    ) -> Query:
+        """Return a query about the first series of the catalogue, or about all series of some ids.
+
+        Args:
+            periods: None: the catalogue's whole span.
+            metrics, paths: None: those of the series, or one that goes with the others.
+        """
+        listed = list(self._series.values())
+        if metrics is not None and paths is None:
+            chosen = [each for each in listed if each.metric_id == metrics[0]][:1]
+        elif paths is not None and metrics is None:
+            chosen = [each for each in listed if each.scopes == paths[0]][:1]
+        else:
+            chosen = listed[:20]
+        return Query(
+            metrics or [*dict.fromkeys(each.metric_id for each in chosen)],
+            paths or [*dict.fromkeys(each.scopes for each in chosen)],
+            periods or self._span,
+            value_version=version,
+            expected_dataset_id=self._dataset.dataset_id,
+        )
+
+    @property
+    def _span(self) -> Resolved:
+        span = resolve(FiscalRange(), self._periods)
+        assert span is not None  # there are periods
+        return span
+
+    def _request(self, query: Query, *, limit: int = 100, cursor: str | None = None) -> Request:
+        return query_request(self._entity_id, query, page_size=limit, cursor=cursor)
+
+    async def _read(
+        self, query: Query, what: str, *, spec: str = "4.3", limit: int = 100, cursor: str | None = None
+    ) -> tuple[dict[str, dict[Period, Any]], str | None] | None:
+        """Read a page of a query whose selections are valid, and compare it with what was read before.
+
+        Returns:
+            The numbers by series and period, and the cursor. None: it was refused, or is malformed.
+        """
+        found = await self._response(self._request(query, limit=limit, cursor=cursor))
+        if not isinstance(found, Response):
+            if isinstance(found, ValidationFailedError):
+                self._find("break", spec, f"a valid query is refused: {what}", request_id=found.request_id)
+                return None
+            raise self._failed(found, spec)
+        body = self._inspect(found, QUERY)
+        try:
+            async with self._decoding("2.4", found):
+                page = read_query_page(found.body, query.value_version, _TOLERANT)
+                check_publication(page, entity_id=self._entity_id, dataset_id=self._dataset.dataset_id)
+                values = {each.series_id: dict(each.observations()) for each in page.series}
+        except _IncompleteError:
+            return None
+        self._deviations(page.deviations, body, "2.4", found.request_id)
+        rows: dict[str, dict[Period, Any]] = {}
+        for each in page.series:
+            self._compare_series(each, query, found.request_id)
+            rows[each.series_id] = {period: value.number for period, value in values[each.series_id].items()}
+        different = 0
+        for one, row in rows.items():
+            for period, number in row.items():
+                before = self._numbers.setdefault((query.value_version, one, period), number)
+                different += before != number
+        if different:
+            self._find(
+                "break",
+                spec,
+                f"numbers differ between two queries ({what})",
+                different,
+                request_id=found.request_id,
+            )
+        return rows, page.next_cursor
+
+    def _compare_series(self, series: Any, query: Query, request_id: str | None) -> None:
+        """Compare a series of a query with the catalogue and with the selections."""
+        listed = self._series.get(series.series_id)
+        if listed is None:
+            self._find("break", "4.3 rule 1", "a series is not in the catalogue", request_id=request_id)
+            return
+        if series.metric_id not in query.metric_ids or series.scopes not in query.scope_combinations:
+            self._find("break", "4.3 rule 1", "a series was not selected", request_id=request_id)
+        for name in ("metric_id", "reporting_group_id", "scopes"):
+            if getattr(series, name) != getattr(listed, name):
+                self._find(
+                    "break", "2.4", f"$.series[*].{name} differs from the catalogue", request_id=request_id
+                )
+        for name in _DESCRIPTIVE:
+            theirs, ours = getattr(series, name), getattr(listed, name)
+            if theirs and ours and theirs != ours:
+                self._find(
+                    "differs", "2.4", f"$.series[*].{name} differs from the catalogue", request_id=request_id
+                )
+
+    async def _expect_refusal(self, request: Request, status: int, code: str, spec: str, what: str) -> None:
+        found = await self._response(request)
+        if isinstance(found, Response):
+            self._find("break", spec, f"{what} is accepted", request_id=found.request_id)
+        elif found.status != status or found.code != code:
+            got = f"status {found.status}" + ("" if found.has_error_object else " and no error object")
+            self._find("break", spec, f"{what} gives {got}, not {status} {code}", request_id=found.request_id)
+
+    def _failed(self, error: ServiceError, spec: str) -> _IncompleteError:
+        """Record that a request failed which should succeed, and return what ends the part."""
+        if isinstance(error, DatasetChangedError):
+            self._find("reading", "9", "the publication changed during the check")
+        else:
+            what = f"a valid request gives status {error.status}"
+            self._find("break", spec, what, request_id=error.request_id)
+        return _IncompleteError()
+
+    # --- the account (spec 4.4, 4.5)
+
+    async def _check_account(self) -> None:
+        today = utc_now().date()
+        for spec, request in (
+            ("4.4", usage_request(today - timedelta(days=6), today)),
+            ("4.5", limits_request()),
+        ):
+            found = await self._response(request)
+            if isinstance(found, Response):
+                try:
+                    json.loads(found.body)
+                except (ValueError, RecursionError):
+                    self._find(
+                        "break", spec, f"the body of {request.path} is not JSON", request_id=found.request_id
+                    )
+            elif found.status == 403:
+                self._find("limit", spec, f"the token has no permission for {request.path}")
+            else:
+                self._find(
+                    "break", spec, f"{request.path} gives status {found.status}", request_id=found.request_id
+                )
+
+
+_SECTIONS = {"dataset": "4.1", "catalogue": "4.2", "query": "4.3", "usage": "4.4", "limits": "4.5"}
+# The words of decoding that contain nothing of the body.
+_KIND = "(?:int|float|str|bool|array|object|null)"
+_EXPECTED = re.compile(rf"[Ee]xpected {_KIND}(?: \| {_KIND})*, got {_KIND}|a required field is missing")
+
+
+def _harmless(problem: str) -> str:
+    """Return a decoding problem without what the body contains: the kinds, and the path without indexes."""
+    message, _, path = problem.rpartition(" @ ")
+    expected = _EXPECTED.match(message)
+    # The path of a value contains the id of its series in parentheses.
+    place = re.sub(r"\[[^\]]*\]", "[*]", re.sub(r" \(.*\)", "", path)) if path.startswith("$") else "$"
+    place = place if re.fullmatch(r"[$\w.\[\]*]{1,100}", place) else "$"
+    return f"{place} cannot be read" + (f": {expected[0]}" if expected else "")

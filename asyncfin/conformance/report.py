@@ -1,0 +1,88 @@
+"""What a check has found, in words that can be sent to strangers."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal, TypeAlias
+
+from attrs import asdict, frozen
+
+from asyncfin.model.words import counted
+
+Kind: TypeAlias = Literal["break", "differs", "limit", "reading", "words", "extra"]
+# What each kind means, in the order of a report.
+KINDS: dict[Kind, str] = {
+    "break": "violates the spec; asyncfin refuses such a response",
+    "differs": "violates the spec in what nobody computes with; asyncfin repairs it",
+    "limit": "a limit of the service or the account that the spec does not state",
+    "reading": "how the service reads what the spec leaves open",
+    "words": "values of a set that the spec does not close",
+    "extra": "fields that the spec does not name; asyncfin ignores them",
+}
+
+
+@frozen(kw_only=True)
+class Finding:
+    """One thing that a check has found.
+
+    Attributes:
+        kind: ``"break"``, ``"differs"``, ``"limit"``, ``"reading"``, ``"words"`` or ``"extra"``.
+        spec: the section of the spec.
+        what: the finding. It contains field names and counts, and words of open sets, but no name, label,
+            number, token, or id of a series, metric or scope.
+        count: how often it was seen.
+        of: among how many. None: not counted.
+        request_id: the service's id of the first request that shows it, if there is one.
+    """
+
+    kind: Kind
+    spec: str
+    what: str
+    count: int = 1
+    of: int | None = None
+    request_id: str | None = None
+
+    def __str__(self) -> str:
+        share = f" ({self.count:,} of {self.of:,})" if self.of is not None else ""
+        request = f" [request {self.request_id}]" if self.request_id and self.kind == "break" else ""
+        return f"{self.spec}: {self.what}{share}{request}"
+
+
+@frozen(kw_only=True)
+class CheckReport:
+    """The result of `asyncfin.check`.
+
+    Attributes:
+        entity_id: the entity whose dataset was read.
+        findings: ordered by kind, then by section.
+        requests: how many were sent, retries included.
+        complete: whether every check was made. False: `max_requests` or the allowance did not suffice, or
+            the publication changed.
+    """
+
+    entity_id: str
+    findings: tuple[Finding, ...]
+    requests: int
+    complete: bool
+
+    @property
+    def breaks(self) -> tuple[Finding, ...]:
+        """The findings of the kind ``"break"``."""
+        return tuple(each for each in self.findings if each.kind == "break")
+
+    def to_json(self) -> str:
+        """Return the report as a JSON object, with the attributes of this class and of `Finding`."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    def __str__(self) -> str:
+        lines = [f"{self.entity_id}: {counted(self.requests, 'request')}, {self._verdict}"]
+        for kind, meaning in KINDS.items():
+            found = [each for each in self.findings if each.kind == kind]
+            if found:
+                lines += ["", f"{kind}: {meaning}", *(f"  {each}" for each in found)]
+        return "\n".join(lines)
+
+    @property
+    def _verdict(self) -> str:
+        verdict = counted(len(self.breaks), "break") if self.breaks else "no break of the spec"
+        return verdict if self.complete else f"{verdict}; not all checks were made"

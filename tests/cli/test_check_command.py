@@ -1,0 +1,153 @@
+"""`asyncfin check` and `asyncfin record`, against a service."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin import Client, FiscalRange, Panel, Select
+from asyncfin.sandbox import Sandbox, load
+from asyncfin.sandbox.demo import demo_datasets
+from tests.cli.conftest import ENTITY, LONG_ENTITY, NOBODY, Command
+
+DEMO = {each.entity_id: each for each in demo_datasets()}
+
+
+def test_a_service_that_keeps_its_description_has_exit_code_0(command: Command, service: Sandbox) -> None:
+    """The report is a text, or JSON."""
+    before = len(service.log)
+    result = command("check", ENTITY)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith(f"{ENTITY}: {len(service.log) - before} requests, no break of the spec\n")
+    written = json.loads(command("check", ENTITY, "--json").out)
+    assert written["complete"] is True
+    assert {each["kind"] for each in written["findings"]} <= {"reading", "words", "limit", "extra"}
+
+
+def test_a_check_that_is_not_complete_has_exit_code_1(command: Command) -> None:
+    """The report is printed all the same, and one line says what to do."""
+    result = command("check", ENTITY, "--max-requests", "5")
+    assert result.code == 1
+    assert "5 requests, no break of the spec; not all checks were made" in result.out
+    assert "--max-requests" in result.line
+
+
+def test_an_entity_without_a_dataset_cannot_be_checked(command: Command) -> None:
+    """The exit code is that of every command."""
+    result = command("check", NOBODY)
+    assert (result.code, result.out) == (4, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "give entity ids"),
+        ((ENTITY, LONG_ENTITY), "--into FOLDER"),
+    ],
+)
+def test_a_recording_without_a_place_for_its_files_says_what_to_write(
+    command: Command, arguments: tuple[str, ...], words: str
+) -> None:
+    """No request is sent."""
+    result = command("record", *arguments)
+    assert result.code == 2
+    assert words in result.line
+
+
+@contextmanager
+def serving(monkeypatch: pytest.MonkeyPatch, *datasets: Any) -> Iterator[Sandbox]:
+    """Run a sandbox on a separate loop, and name it in the environment."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    sandbox = Sandbox(*datasets)
+    asyncio.run_coroutine_threadsafe(sandbox.start(), loop).result()
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+    try:
+        yield sandbox
+    finally:
+        asyncio.run_coroutine_threadsafe(sandbox.aclose(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def read(dataset: Any) -> tuple[Any, list[Any]]:
+    """Return a dataset's catalogue and the values of both versions, as a client reads them."""
+    async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        catalogue = await client.catalogue(sandbox.entities[0])
+        panels = [
+            await client.query(catalogue, Select(), FiscalRange(), value_version=version)
+            for version in ("original", "latest_restated")
+        ]
+    return catalogue, [contents(panel) for panel in panels]
+
+
+def contents(panel: Panel) -> Any:
+    return [(series.series_id, list(series.observations())) for series in panel]
+
+
+def test_recorded_datasets_are_served_as_they_were_read(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catalogue, both versions and all sources are equal; each page is read once."""
+    with serving(monkeypatch, *DEMO.values()) as demo:
+        result = command("record", *DEMO, "--into", str(tmp_path / "recorded"))
+        requests = [each.path.split("/")[3] for each in demo.log]
+    assert (result.code, result.out, result.err) == (0, "", "")
+    for entity_id, dataset in DEMO.items():
+        recorded = load(tmp_path / "recorded" / f"{entity_id}.json.gz")
+        assert asyncio.run(read(recorded)) == asyncio.run(read(dataset))
+        pages = -(-sum(len(group["series"]) for group in recorded.publications[0].groups) // 100)
+        assert requests.count(entity_id) == 1 + 3 * pages
+
+
+def test_a_text_that_the_display_pattern_does_not_give_is_recorded(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So are number formats of single values, restatements and periods without a duration."""
+    entity_id, original = _WITH_TEXTS["entity_id"], asyncio.run(read(_WITH_TEXTS))
+    with serving(monkeypatch, _WITH_TEXTS):
+        result = command("record", entity_id, "--into", str(tmp_path))
+    assert result.code == 0, result.err
+    assert asyncio.run(read(load(tmp_path / f"{entity_id}.json.gz"))) == original
+    texts = [[value.text for _, value in rows] for ((_, rows),) in original[1]]
+    assert texts == [["5 (a)", "6"], ["5 (a)", "7*"]]
+
+
+_WITH_TEXTS: dict[str, Any] = {
+    "format": "asyncfin-dataset/1",
+    "entity_id": "O-" + "7" * 32,
+    "name": "Texts",
+    "publications": [
+        {
+            "dataset_id": "00000000-0000-4000-8000-000000000007",
+            "created_timestamp": "2025-02-01T06:00:00Z",
+            "periods": [[2023, 12, 12], [2024, 12, 0], [2024, 12, 12]],
+            "report_periods": [[2025, 3, 0]],
+            "items": ["10-K"],
+            "fill_types": ["reported"],
+            "scope_groups": [],
+            "groups": [
+                {
+                    "reporting_group_id": "years",
+                    "basis": "consolidated",
+                    "cadence": "annual",
+                    "series": [{"series_id": "S-1", "metric_id": "M", "scopes": []}],
+                }
+            ],
+            "values": {
+                "S-1": [
+                    [0, [5, 0, 0, [[0, 3, 4]], "5 (a)", "0.0"]],
+                    [2, 6, [7, 0, 0, [], "7*", "#,##0"]],
+                ]
+            },
+        }
+    ],
+}

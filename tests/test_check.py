@@ -1,0 +1,272 @@
+"""`asyncfin.check`: what it finds at services that keep the spec, and at those that do not."""
+
+import json
+import pickle
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from asyncfin import (
+    ArgumentError,
+    AsyncfinError,
+    AuthenticationError,
+    Client,
+    MalformedAnswerError,
+    NotFoundError,
+    PermissionDeniedError,
+    Retry,
+    SelectionError,
+    check,
+)
+from asyncfin.sandbox import Dialect, Drop, Sandbox, Status
+from tests.altered import altered
+from tests.generate import generate, generate_table
+from tests.test_tolerance import HARMLESS, REFUSED, REPAIRED, At
+
+pytestmark = pytest.mark.virtual
+DATASET = generate(3, series=130, publications=1)
+WIDE = generate_table(5, metrics=60, paths=60, density=0.06)
+ENTITY = DATASET.entity_id
+CANARY = "CANARY"
+DIALECTS = {
+    "plain": Dialect(),
+    "asked": Dialect(periods="asked", order="newest"),
+    "by page": Dialect(periods="page", order="shuffled", last_cursor="null"),
+    "never listed": Dialect(empty_series=False, never_valued=False),
+    "some left out": Dialect(empty_series=False, never_valued=False, left_out_on="some"),
+    "within": Dialect(trailing="within"),
+    "short": Dialect(pages="short", scope_groups="first"),
+    "empty": Dialect(pages="empty", scope_groups="used"),
+    "ids first": Dialect(ids_before_pin=True, cursor_before_pin=True),
+    "lag": Dialect(metadata_lag=2, unrestated="original"),
+    "extras": Dialect(extras=True, gzip=True),
+}
+
+
+def words(report: Any, kind: str) -> list[str]:
+    return [each.what for each in report.findings if each.kind == kind]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+async def test_no_dialect_of_the_spec_is_a_break_and_all_requests_are_counted(dialect: Dialect) -> None:
+    """What the spec leaves open is a reading, never a break."""
+    async with Sandbox(WIDE, dialect=dialect) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        report = await check(client, WIDE.entity_id)
+        assert report.requests == len(sandbox.log)
+    assert (report.breaks, report.complete) == ((), True)
+    assert not words(report, "differs")
+    assert report.requests <= 60
+
+
+async def test_what_a_service_chooses_is_named() -> None:
+    """The choices of the sandbox's dialects are readings, each with its section."""
+    found = {}
+    for name, dialect in DIALECTS.items():
+        async with (
+            Sandbox(WIDE, dialect=dialect) as sandbox,
+            Client(sandbox.base_url, sandbox.token) as client,
+        ):
+            found[name] = "\n".join(words(await check(client, WIDE.entity_id), "reading"))
+    assert "are listed" in found["plain"]
+    assert "are left out" in found["never listed"]
+    assert "expected_dataset_id (409) is checked first" in found["plain"]
+    assert "ids (400) is checked first" in found["ids first"]
+    assert "trailing window differs" in found["within"]
+    assert "trailing window differs" not in found["plain"]
+    assert "fewer series than `limit`" in found["short"]
+    assert "fewer series than `limit`" in found["empty"]
+
+
+async def test_caps_are_checked_with_one_more_than_allowed() -> None:
+    """50 metrics and paths are accepted, and 51 of them refused."""
+    async with Sandbox(WIDE) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        report = await check(client, WIDE.entity_id)
+        sent = [each.body for each in sandbox.log if each.operation == "query" and each.body]
+    assert not [each for each in report.findings if each.spec == "8" and each.kind in ("break", "limit")]
+    for name in ("metric_ids", "scope_combinations"):
+        assert {50, 51} <= {len(each[name]) for each in sent}
+
+
+@pytest.mark.parametrize("fault", [Status(status=503, share=0.2, seed=1), Drop(share=0.2, seed=2)], ids=repr)
+async def test_passing_failures_are_no_finding_and_their_requests_are_counted(fault: Any) -> None:
+    """A retried request says nothing about the spec; each attempt counts."""
+    async with (
+        Sandbox(DATASET, faults=[fault]) as sandbox,
+        Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=9)) as client,
+    ):
+        report = await check(client, ENTITY, max_requests=200)
+        assert report.requests == len(sandbox.log)
+    assert (report.breaks, report.complete) == ((), True)
+
+
+async def _checked(alter: Any, **options: Any) -> Any:
+    async with (
+        Sandbox(DATASET) as sandbox,
+        altered(sandbox, lambda operation, _, body: alter(operation, body)) as url,
+        Client(url, sandbox.token, **options) as client,
+    ):
+        return await check(client, ENTITY)
+
+
+@pytest.mark.parametrize("alter", REPAIRED, ids=repr)
+async def test_what_is_repaired_differs_and_is_named(alter: At) -> None:
+    """The finding names the field and the problem, and counts the places."""
+    path, problem = alter.deviation
+    report = await _checked(alter)
+    named = [each for each in report.findings if each.kind == "differs"]
+    assert f"{path} is {problem}" in [each.what for each in named] or (
+        problem == "differs from the catalogue" and f"{path} {problem}" in [each.what for each in named]
+    )
+    assert not report.breaks
+    assert all(each.of is None or each.count <= each.of for each in named)
+
+
+@pytest.mark.parametrize("alter", HARMLESS, ids=repr)
+async def test_other_forms_of_timestamps_are_no_finding(alter: At) -> None:
+    """They work."""
+    report = await _checked(alter)
+    assert not [each for each in report.findings if each.kind in ("break", "differs")]
+
+
+@pytest.mark.parametrize("alter", REFUSED, ids=repr)
+async def test_what_is_refused_is_a_break_or_an_error_of_the_metadata(alter: At) -> None:
+    """Only unreadable metadata raise; all else is a finding that names the field."""
+    if alter.operation == "dataset":
+        with pytest.raises(MalformedAnswerError):
+            await _checked(alter)
+        return
+    report = await _checked(alter)
+    assert report.breaks
+    if alter.change in ("null", "missing"):
+        assert any(alter.name in each.what for each in report.breaks)
+
+
+def _strings(value: Any, path: str = "") -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield every text or number of a body, with the object that has it."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _strings(each, path)
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            if isinstance(member, str | float):
+                yield value, name
+            yield from _strings(member, name)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_no_name_label_description_number_or_token_is_in_a_report(broken: bool) -> None:
+    """A report can be sent to strangers, also if the bodies are malformed."""
+
+    def alter(operation: str, body: dict[str, Any]) -> None:
+        for owner, name in list(_strings(body)):
+            if name in ("name", "label", "description", "text", "item_id"):
+                owner[name] = f"{CANARY} {owner[name]}"
+            elif name == "number":
+                owner[name] = 987654.5
+        if broken and operation == "query":
+            for each in body["series"]:
+                each["label"] = {"CANARY": CANARY}
+
+    async with (
+        Sandbox(DATASET) as sandbox,
+        altered(sandbox, lambda operation, _, body: alter(operation, body)) as url,
+        Client(url, sandbox.token) as client,
+    ):
+        report = await check(client, ENTITY)
+        ids = {each["series_id"] for group in DATASET.publications[0].groups for each in group["series"]}
+        metrics = {each["metric_id"] for group in DATASET.publications[0].groups for each in group["series"]}
+        for text in (str(report), report.to_json(), repr(report)):
+            assert CANARY not in text
+            assert "987654" not in text
+            assert sandbox.token not in text
+            assert not [each for each in ids | metrics if each in text]
+    assert bool(report.breaks) == broken
+
+
+async def test_fields_that_the_spec_does_not_name_are_listed_and_hostile_names_are_only_counted() -> None:
+    """A field's name is printed only if it is a plain word."""
+
+    def alter(operation: str, body: dict[str, Any]) -> None:
+        body["currency"] = "USD"
+        body["<script>"] = 1
+
+    report = await _checked(alter)
+    assert "$.currency" in words(report, "extra")
+    assert any("not shown" in each for each in words(report, "extra"))
+    assert "<script>" not in str(report)
+
+
+async def test_too_few_requests_make_a_report_that_is_not_complete() -> None:
+    """It spends at most `max_requests`, whatever it is."""
+    for most in (2, 3, 7, 20):
+        async with Sandbox(DATASET) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+            report = await check(client, ENTITY, max_requests=most)
+            assert (report.complete, report.requests, len(sandbox.log)) == (False, most, most)
+            assert not report.breaks
+
+
+async def test_an_allowance_that_ends_is_a_finding() -> None:
+    """Ten requests are left: what they show is reported."""
+    async with Sandbox(DATASET, allowance=10) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        report = await check(client, ENTITY)
+    assert not report.complete
+    assert any("allowance was used up" in each for each in words(report, "limit"))
+
+
+async def test_a_token_without_permission_for_usage_is_a_finding() -> None:
+    """The rest is checked."""
+    async with Sandbox(DATASET) as sandbox:
+        token = sandbox.issue_token(permissions=["datasets:read"])
+        async with Client(sandbox.base_url, token) as client:
+            report = await check(client, ENTITY)
+    assert report.complete
+    assert any("/v1/usage" in each for each in words(report, "limit"))
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 2.5, "60"])
+async def test_a_wrong_number_of_requests_is_refused(most: Any) -> None:
+    """Before anything is sent."""
+    async with Sandbox(DATASET) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        with pytest.raises(ArgumentError, match="max_requests"):
+            await check(client, ENTITY, max_requests=most)
+        with pytest.raises(SelectionError, match="entity_id"):
+            await check(client, "..")
+        assert not list(sandbox.log)
+
+
+async def test_metadata_that_cannot_be_read_raise_the_ordinary_error() -> None:
+    """No entity, no token, no access, no service."""
+    async with Sandbox(DATASET) as sandbox:
+        async with Client(sandbox.base_url, sandbox.token) as client:
+            with pytest.raises(NotFoundError):
+                await check(client, "O-" + "f" * 32)
+        async with Client(sandbox.base_url, "wrong-token") as client:
+            with pytest.raises(AuthenticationError):
+                await check(client, ENTITY)
+        async with Client(sandbox.base_url, sandbox.issue_token(permissions=["usage:read"])) as client:
+            with pytest.raises(PermissionDeniedError):
+                await check(client, ENTITY)
+        async with Client(sandbox.base_url + "/elsewhere", sandbox.token) as client:
+            with pytest.raises(AsyncfinError):
+                await check(client, ENTITY)
+
+
+async def test_a_report_is_ordered_pickles_and_is_written_as_json() -> None:
+    """Kinds in their order; JSON has every attribute."""
+    async with (
+        Sandbox(WIDE, dialect=Dialect(pages="short")) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        report = await check(client, WIDE.entity_id)
+    assert pickle.loads(pickle.dumps(report)) == report
+    written = json.loads(report.to_json())
+    assert written["entity_id"] == WIDE.entity_id
+    assert len(written["findings"]) == len(report.findings)
+    order = ["break", "differs", "limit", "reading", "words", "extra"]
+    kinds = [order.index(each.kind) for each in report.findings]
+    assert kinds == sorted(kinds)
+    assert re.match(rf"{WIDE.entity_id}: \d+ requests, no break of the spec", str(report))
+    assert evolve(report, complete=False).breaks == ()

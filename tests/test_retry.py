@@ -907,6 +907,21 @@ async def test_who_leaves_while_a_token_is_renewed_has_spent_nothing() -> None:
     assert stats.granted == stats.spent_today == sender.stats().requests == len(server.requests)
 
 
+@pytest.mark.virtual
+async def test_a_usage_request_s_unsent_grants_are_not_given_back_to_the_day() -> None:
+    """A grant whose token was refused before it was sent counts for nothing, so the day's spending stays."""
+    bucket = TokenBucket(rate=4, burst=1, daily_budget=100, clock=lambda: NOON)
+    for _ in range(3):
+        await bucket.acquire()
+    async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(2.5, [])) as (
+        _,
+        sender,
+        _,
+    ):
+        await asyncio.gather(*(sender.send(limits_request()) for _ in range(8)))
+    assert bucket.stats().spent_today == 3
+
+
 async def test_what_never_reached_the_service_is_not_of_the_day_s_spending() -> None:
     """Five attempts at a closed port spend nothing of the day, and their places in the pace."""
     bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)

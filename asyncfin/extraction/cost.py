@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from attrs import define, frozen
 
 from asyncfin import checks
 from asyncfin.client import Client
-from asyncfin.errors import AllowanceExhaustedError, AuthenticationError
+from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, BucketUnavailableError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.extract import checked_place, distinct_ids
 from asyncfin.extraction.parquet import Written
@@ -26,6 +27,7 @@ from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted, lasting
+from asyncfin.pacing.booking import SharedBucket
 from asyncfin.plan.question import Missing, Question, has_nothing
 from asyncfin.read.attempts import Attempt
 from asyncfin.tasks import bounded
@@ -185,6 +187,10 @@ class _Estimate:
 
     async def over(self, ids: tuple[str, ...]) -> ExtractCost:
         """Return the cost of all entities."""
+        if isinstance(self._client.bucket, SharedBucket):
+            # Until then this process does not know what the others have spent. A fallback may pace for now.
+            with suppress(BucketUnavailableError):
+                await self._client.bucket.inspect()
         left = self._left()
         self._may_ask = left is None or len(ids) <= left
         expected: dict[str, _Expected] = {}

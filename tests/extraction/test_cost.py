@@ -1,6 +1,7 @@
 """What an extraction will cost, before it is begun."""
 
 import asyncio
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from asyncfin import (
     AllowanceExhaustedError,
     Annual,
     Client,
+    FileBucket,
     FiscalRange,
     ManifestMismatchError,
     Quarterly,
@@ -98,6 +100,21 @@ async def test_an_estimate_spends_nothing_of_a_budget_that_cannot_suffice(
         cost = await extract_cost(small, IDS, Select(), Annual(), to=folder)
     assert (cost.fits, cost.spent, cost.budget) == (False, 0, len(IDS) - 1)
     assert (cost.requests, cost.changed, cost.guessed) == (first.requests, len(IDS), len(IDS))
+
+
+async def test_an_estimate_knows_what_other_processes_have_spent(
+    sandbox: Sandbox, folder: Path, tmp_path: Path
+) -> None:
+    """A fresh bucket on a shared file says what is left of the budget, without a request."""
+    async with aclosing(FileBucket(tmp_path / "bucket", daily_budget=9)) as other:
+        for _ in range(7):
+            await other.acquire()
+    async with (
+        aclosing(FileBucket(tmp_path / "bucket", daily_budget=9)) as bucket,
+        Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
+    ):
+        cost = await extract_cost(client, IDS, Select(), Annual(), to=folder)
+    assert (cost.budget, cost.spent) == (2, 0)
 
 
 async def test_an_estimate_that_uses_up_the_budget_says_that_the_run_does_not_fit(

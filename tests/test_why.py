@@ -107,7 +107,8 @@ async def test_a_value_that_was_cut_away_is_still_one() -> None:
     """The panel knows it, so no reason may be given."""
     panel = (await panel_with()).during("FY2021")
     assert panel.why("sales.annual", "FY2022") is None
-    assert panel.why("sales.annual", "FY2018") == "not requested: the question does not include FY2018"
+    assert panel.why("sales.annual", "FY2018") == "before the first value of the series: FY2020"
+    assert not panel.covers("FY2022")
 
 
 async def test_why_refuses_what_it_does_not_have() -> None:

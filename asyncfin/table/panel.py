@@ -137,8 +137,8 @@ class Panel:
         """The periods of the question, oldest first.
 
         For `Exact`, `Annual` and `Quarterly` these are all that it resolved to, otherwise the periods of the
-        catalogue in the range or window; none for a window without an anchor. A panel cut by `during`
-        has those of the cut.
+        catalogue in the range or window; none for a window without an anchor. `during` removes those that
+        it cuts away.
         """
         return self._grid.asked
 
@@ -306,10 +306,11 @@ class Panel:
         given = (periods,) if isinstance(periods, (Period, str)) else periods
         selection = given if isinstance(given, _SELECTIONS) else Exact(given)
         kept = _periods(self.periods, selection)
+        cut_away = set(self._grid.periods).difference(kept)
         grid = evolve(
             self._grid,
             periods=kept,
-            asked=_narrowed(self.periods_asked, selection, kept),
+            asked=tuple(period for period in self.periods_asked if period not in cut_away),
             annual=self._grid.annual or isinstance(selection, Annual),
         )
         return evolve(self, grid=grid)
@@ -617,22 +618,6 @@ def _periods(have: tuple[Period, ...], selection: PeriodSelection) -> tuple[Peri
     raise SelectionError(
         f"periods must be Exact, FiscalRange, Annual, Quarterly or periods, not {selection!r}"
     )
-
-
-def _narrowed(
-    asked: tuple[Period, ...], selection: PeriodSelection, kept: tuple[Period, ...]
-) -> tuple[Period, ...]:
-    """Return the periods of a question that a cut keeps, those without a value included.
-
-    Args:
-        kept: the periods of the cut panel.
-    """
-    if not kept or not isinstance(selection, (FiscalRange, Annual, Quarterly)):
-        return kept
-    if isinstance(selection, FiscalRange) or selection.last is None:
-        return selection.among(asked)
-    # The last few are counted in the panel, so they begin with the first one kept.
-    return tuple(each for each in evolve(selection, last=None).among(asked) if each >= kept[0])
 
 
 def _span(periods: tuple[Period, ...]) -> str:

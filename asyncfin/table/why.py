@@ -43,7 +43,8 @@ def _reasons(
     ]
     if observed and not of_duration:
         durations = sorted({each.duration_months for each in observed})
-        named = " and ".join(counted(each, "month") for each in durations)
+        shorter = [f"{each}" for each in durations[:-1]]
+        named = " and ".join(filter(None, [", ".join(shorter), counted(durations[-1], "month")]))
         limit = ", as far as the question includes them" if unknown else ""
         yield f"values for other durations only: {named}{limit}"
     if of_duration:

@@ -1,6 +1,6 @@
-"""Many companies into one Delta Lake table: a commit a company, and only for what has changed.
+"""Many companies into one Delta Lake table by the change feed: one commit per run that changed something.
 
-python examples/delta_lake.py ./figures ids.txt
+python examples/delta_lake.py ./figures ./night ids.txt
 """
 
 import asyncio
@@ -8,48 +8,58 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+import pyarrow.compute as compute
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from asyncfin import Annual, Client, Select, read_entity
+from asyncfin import Client, FiscalRange, Select, extract, read_changes
 
 SELECT = Select(metric_ids=["Revenue", "NetIncome"])
-
-
-def publications(table: str) -> dict[str, str]:
-    """Which publication of each company the table holds."""
-    if not DeltaTable.is_deltatable(table):
-        return {}
-    rows = DeltaTable(table).to_pyarrow_table(columns=["entity_id", "dataset_id"])
-    return dict(zip(*(rows.column(name).to_pylist() for name in ("entity_id", "dataset_id")), strict=True))
+# Of a cell; where several series share metric, group and scope path, add series_id.
+KEY = ("entity_id", "metric_id", "reporting_group_id", "scope_path", "year", "end_month", "duration_months")
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """Delta Lake has no dictionaries: their words are written out."""
+    """Return a table without dictionaries, which Delta Lake does not have."""
     fields = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
         for field in table.schema
     ]
-    return table.cast(pa.schema(fields))
+    return table.cast(pa.schema(fields)).replace_schema_metadata(None)
 
 
-async def night(table: str, entity_ids: list[str]) -> int:
-    """Bring the table up to date, and return how many companies have changed."""
-    known, changed = publications(table), 0
+def last_run(table: str) -> str | None:
+    """Return the run of the feed that the table has, from the metadata of its last commit."""
+    return DeltaTable(table).history(1)[0].get("run") if DeltaTable.is_deltatable(table) else None
+
+
+def load(table: str, night: str) -> list[str]:
+    """Apply the runs of the feed that the table does not have, deletions included, and return them."""
+    changes = read_changes(night, since=last_run(table))
+    runs = sorted(compute.unique(changes.column("run")).to_pylist())
+    for run in runs:
+        rows = plain(changes.filter(compute.equal(changes.column("run"), run)))
+        commit = CommitProperties(custom_metadata={"run": run})
+        if not DeltaTable.is_deltatable(table):
+            write_deltalake(table, rows.slice(0, 0))
+        merge = DeltaTable(table).merge(
+            rows,
+            " AND ".join(f"old.{name} = new.{name}" for name in KEY),
+            source_alias="new",
+            target_alias="old",
+            commit_properties=commit,
+        )
+        merge = merge.when_matched_delete("new.change = 'vanished'").when_matched_update_all()
+        merge.when_not_matched_insert_all("new.change != 'vanished'").execute()
+    return runs
+
+
+async def update(table: str, night: str, entity_ids: list[str]) -> list[str]:
+    """Bring the extraction and the table up to date; companies that left the list are removed."""
     async with Client.from_env() as client:
-        for entity_id in entity_ids:
-            if known.get(entity_id) == (await client.dataset(entity_id)).dataset_id:
-                continue
-            answer = await read_entity(client, entity_id, SELECT, Annual())
-            write_deltalake(
-                table,
-                plain(answer.panel.to_arrow()),
-                mode="overwrite",
-                predicate=f"entity_id = '{entity_id}'" if known else None,
-            )
-            known[entity_id] = answer.panel.dataset.dataset_id
-            changed += 1
-    return changed
+        await extract(client, entity_ids, SELECT, FiscalRange(), to=night, history=True, prune=True)
+    return await asyncio.to_thread(load, table, night)
 
 
 if __name__ == "__main__":
-    print(asyncio.run(night(sys.argv[1], Path(sys.argv[2]).read_text().split())), "companies have changed")
+    table, night, ids = sys.argv[1:]
+    print(asyncio.run(update(table, night, Path(ids).read_text().split())) or "nothing has changed")

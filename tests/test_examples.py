@@ -4,15 +4,19 @@ import asyncio
 import importlib.util
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
 import pytest
+from attrs import evolve
 
-from asyncfin import Annual, Client
+from asyncfin import Annual, Client, Select
 from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox.dataset import DatasetFile
+from tests.generate import generate
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -76,36 +80,103 @@ def test_the_process_pool_writes_one_file_a_company(service: Sandbox, tmp_path: 
     assert read(parquet.read_table(tmp_path / "night")) == asyncio.run(expected(module, service))
 
 
-def test_the_delta_table_is_brought_up_to_date(service: Sandbox, tmp_path: Path) -> None:
-    """Only companies that have changed are read again."""
+def without(company: DatasetFile, number: int, gone: Collection[str] | None) -> DatasetFile:
+    """Return a company with another publication, in which series do not exist; None: none has a value."""
+    publication = company.publications[0]
+    groups = tuple(
+        group | {"series": [each for each in group["series"] if each["series_id"] not in (gone or ())]}
+        for group in publication.groups
+    )
+    values = {
+        series_id: rows if gone is not None else ()
+        for series_id, rows in publication.values.items()
+        if series_id not in (gone or ())
+    }
+    following = evolve(publication, dataset_id=str(UUID(int=number)), groups=groups, values=values)
+    return evolve(company, publications=(following,))
+
+
+def nights(
+    service: Sandbox, folder: Path, update: Callable[[list[str]], object], table: Callable[[], list[Any]]
+) -> None:
+    """Compare a table with the files of the extraction, each night.
+
+    Companies lose all rows, lose a series, and leave the list; in between nothing changes.
+    """
+    duckdb = pytest.importorskip("duckdb")
+    companies = [generate(seed, series=12, publications=1) for seed in range(4)]
+    for company in companies:
+        service.publish(company)
+    ids = [each.entity_id for each in companies]
+
+    def compare() -> int:
+        before = len(service.log)
+        update(ids)
+        sql = f"SELECT entity_id, series_id, period_label, number FROM '{folder}/*.parquet'"
+        with duckdb.connect() as connection:
+            assert sorted(table()) == sorted(connection.execute(sql).fetchall()) != []
+        return sum(each.operation == "query" for each in service.log[before:])
+
+    assert compare() == len(ids)
+    assert compare() == 0
+    valued = next(series_id for series_id, rows in companies[1].publications[0].values.items() if rows)
+    service.publish(without(companies[0], 1, None))
+    service.publish(without(companies[1], 2, {valued}))
+    assert compare() == 2
+    assert {entity_id for entity_id, *_ in table()} == set(ids[1:])
+    assert valued not in {series_id for entity_id, series_id, *_ in table() if entity_id == ids[1]}
+    del ids[2]
+    assert compare() == 0
+    assert {entity_id for entity_id, *_ in table()} == {ids[1], ids[2]}
+
+
+def test_the_delta_table_follows_the_change_feed(service: Sandbox, tmp_path: Path) -> None:
+    """Deletions included; a night without changes commits nothing."""
     module = example("delta_lake", "deltalake")
-    table = str(tmp_path / "figures")
-    assert asyncio.run(module.night(table, list(service.entities))) == len(service.entities)
-    assert read(module.DeltaTable(table).to_pyarrow_table()) == asyncio.run(expected(module, service))
-    assert asyncio.run(module.night(table, list(service.entities))) == 0
+    module.SELECT = Select()
+    name, night = str(tmp_path / "figures"), str(tmp_path / "night")
+    runs: list[list[str]] = []
+
+    def rows() -> list[Any]:
+        return read(module.DeltaTable(name).to_pyarrow_table())
+
+    nights(
+        service,
+        tmp_path / "night",
+        lambda ids: runs.append(asyncio.run(module.update(name, night, ids))),
+        rows,
+    )
+    assert [len(each) for each in runs] == [1, 0, 1, 1]
+    assert len({each["version"] for each in module.DeltaTable(name).history()}) == 1 + 3
 
 
-def test_the_dlt_resource_is_incremental(
+def test_the_dlt_resource_follows_the_change_feed(
     service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second run loads nothing."""
+    """Deletions included; a night without changes loads nothing."""
     monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
     monkeypatch.chdir(tmp_path)
     module, duckdb = example("dlt_resource", "dlt"), pytest.importorskip("duckdb")
+    module.SELECT = Select()
+    night, database = str(tmp_path / "night"), str(tmp_path / "companies.duckdb")
     pipeline = module.dlt.pipeline(
         "companies",
-        destination=module.dlt.destinations.duckdb(str(tmp_path / "companies.duckdb")),
+        destination=module.dlt.destinations.duckdb(database),
         dataset_name="figures_of",
         pipelines_dir=str(tmp_path / "pipelines"),
     )
-    for requests in (True, False):
-        before = len(service.log)
-        pipeline.run(module.figures(list(service.entities)))
-        asked = {served.operation for served in service.log[before:]}
-        assert ("query" in asked) == requests
-    with duckdb.connect(str(tmp_path / "companies.duckdb")) as connection:
-        ((rows,),) = connection.execute("SELECT count(*) FROM figures_of.figures").fetchall()
-    assert rows == len(asyncio.run(expected(module, service)))
+
+    def update(ids: list[str]) -> None:
+        asyncio.run(module.update(night, ids))
+        pipeline.run(module.figures(night))
+
+    def rows() -> list[Any]:
+        with duckdb.connect(database) as connection:
+            columns = "entity_id, series_id, period_label, number"
+            found: list[Any] = connection.execute(f"SELECT {columns} FROM figures_of.figures").fetchall()
+        return found
+
+    nights(service, tmp_path / "night", update, rows)
 
 
 def test_ray_tasks_read_every_company(service: Sandbox) -> None:

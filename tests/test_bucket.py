@@ -139,7 +139,7 @@ async def test_interactive_goes_before_bulk_which_gets_every_tenth_grant() -> No
 
 
 async def test_bulk_alone_has_the_whole_rate() -> None:
-    """Without interactive waiters there is nobody to wait for."""
+    """Without interactive waiters, bulk requests are granted as they come."""
     log = Log(TokenBucket(10))
     await asyncio.gather(*await log.start(4, lane="bulk"))
     assert log.times == near(0, 0.1, 0.2, 0.3)
@@ -157,7 +157,7 @@ async def test_a_pause_holds_back_all_and_is_followed_by_no_burst() -> None:
 
 
 async def test_a_pause_is_only_lengthened() -> None:
-    """An earlier end, or one in the past, changes nothing; a later one reaches those who wait."""
+    """An earlier end, or one in the past, changes nothing; a later one applies to the waiters."""
     log = Log(TokenBucket(10))
     log.bucket.pause_until(-5)
     assert log.bucket.stats().paused_until is None
@@ -355,7 +355,7 @@ async def test_what_never_reached_the_service_is_taken_off_the_day_it_was_grante
 
 
 async def test_an_exhaustion_cancelled_in_the_same_turn_gives_nothing_back() -> None:
-    """There was no grant to undo, and the error is nobody's."""
+    """There was no grant to undo, and no task gets the error."""
     log = Log(TokenBucket(10, clock=Wall(MIDNIGHT)))
     await log.bucket.acquire()
     (task,) = await log.start(1)
@@ -380,7 +380,7 @@ async def test_those_cancelled_in_the_turn_of_a_grant_do_not_break_it() -> None:
 
 
 async def test_exhaustion_reaches_all_who_wait_and_all_who_come_until_it_ends() -> None:
-    """Each gets an error of its own at once; at the given time the bucket goes on by itself."""
+    """Each gets a separate error at once; at the given time the bucket grants again."""
     log = Log(TokenBucket(1, clock=Wall(MIDNIGHT - timedelta(hours=1))))
     tasks = [*await log.start(3), *await log.start(2, lane="bulk")]
     await log.bucket.exhaust(3600)
@@ -460,7 +460,7 @@ async def test_a_wall_clock_set_back_over_midnight_brings_no_new_budget() -> Non
 
 
 async def test_a_repr_shows_the_settings() -> None:
-    """None stands for a rate that is learned, also once it is."""
+    """None means a rate that is learned, also once it is."""
     bucket = TokenBucket(daily_budget=9)
     assert (repr(bucket), repr(TokenBucket(2.5, 3))) == (
         "TokenBucket(None, 1, daily_budget=9)",
@@ -471,13 +471,13 @@ async def test_a_repr_shows_the_settings() -> None:
 
 
 async def test_the_daily_budget_refuses_before_the_service_does() -> None:
-    """Waiters without a place in the budget are told when it is used up; at midnight UTC it starts again."""
+    """Waiters without a place in the budget fail when it is used up; at midnight UTC it starts again."""
     log = Log(TokenBucket(10, daily_budget=3, clock=Wall(MIDNIGHT - timedelta(seconds=100))))
     await asyncio.gather(*await log.start(5))
     assert (log.names, len(log.errors)) == (["0", "1", "2"], 2)
     assert log.errors[0].resume_at == MIDNIGHT
     refusal = "the bucket's daily budget of 3 is used up, requests are possible again at 2"
-    assert str(log.errors[0]).startswith(refusal), "the service refused nothing, so no 429 is told"
+    assert str(log.errors[0]).startswith(refusal), "the service refused nothing, so no 429 is shown"
     assert log.bucket.stats().spent_today == 3
     await asyncio.sleep(101)
     await log.bucket.acquire()

@@ -77,7 +77,7 @@ def test_a_budget_over_processes_is_spent_exactly(make: Callable[..., Any]) -> N
     assert sum(map(len, grants)) == 60
 
 
-def test_a_bucket_made_before_a_fork_is_opened_anew_in_the_child(make: Callable[..., Any]) -> None:
+def test_a_bucket_made_before_a_fork_opens_again_in_the_child(make: Callable[..., Any]) -> None:
     """Parent and child share the state, and no descriptor or connection."""
     bucket = make(rate=1000, burst=10, daily_budget=3)
     asyncio.run(bucket.acquire())
@@ -164,7 +164,7 @@ def placed(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[s
 
 
 @pytest.mark.parametrize("kind", ["file", "redis"])
-async def test_a_process_that_is_stopped_with_a_booking_holds_up_nobody(
+async def test_a_stopped_process_with_a_booking_does_not_block_the_others(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """The moment of a stopped process is lost and the others go on; continued, it books again."""
@@ -192,7 +192,7 @@ async def test_a_process_that_is_stopped_with_a_booking_holds_up_nobody(
 
 
 @pytest.mark.parametrize("kind", ["file", "redis"])
-async def test_a_process_killed_at_any_time_holds_up_nobody(
+async def test_a_killed_process_does_not_block_the_others(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Three are killed in their work; the state stays whole and the pace holds."""

@@ -79,10 +79,10 @@ def test_a_limit_per_minute_is_learned_too(window: Callable[[int, float], Servic
 @pytest.mark.parametrize("limit", [20, 50])
 @pytest.mark.parametrize("kind", sorted(SERVICES.keys() - STRICT))
 @pytest.mark.parametrize("steady", [True, False])
-def test_others_on_the_account_starve_nobody(kind: str, limit: int, steady: bool) -> None:
+def test_others_on_the_account_do_not_starve_a_client(kind: str, limit: int, steady: bool) -> None:
     """Beside others who take half and heed no refusal: a fair part of the rest, below 5 % refused.
 
-    Steady others leave all the rest; random ones refuse somebody at every cluster of theirs.
+    Steady others leave all the rest; random ones cause a refusal at every cluster.
     """
     service, client_end = SERVICES[kind](limit), 300.0
     client = Client(service, 8, 0.1, 0.1)
@@ -274,7 +274,7 @@ async def test_an_event_lowers_the_rate_once_and_not_below_85_percent() -> None:
 
 @pytest.mark.virtual
 async def test_an_exhausted_allowance_teaches_no_rate() -> None:
-    """A wait too long to sit out means a day's allowance, not of a pace."""
+    """A very long wait is about a day's allowance, not about a pace."""
     bucket = TokenBucket()
     await bucket.acquire()
     await bucket.exhaust(1e9)
@@ -294,7 +294,7 @@ async def test_no_refusal_raises_a_rate() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_rate_that_is_set_ends_the_learning_and_none_begins_it_anew() -> None:
+async def test_a_rate_that_is_set_ends_the_learning_and_none_restarts_it() -> None:
     """Setting a rate ends the learning, setting None starts it over, and what was learned is dropped."""
     bucket = TokenBucket()
     await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)

@@ -63,7 +63,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
 async def test_is_a_bucket_and_grants_the_burst_at_once_and_the_rest_at_the_rate(
     make: Callable[..., Any],
 ) -> None:
-    """Two in one process take turns, in the order of their own waiters."""
+    """Two in one process take turns, each in the order of its waiters."""
     async with aclosing(make(rate=40, burst=4)) as one, aclosing(make(rate=40, burst=4)) as other:
         assert isinstance(one, Bucket)
         await one.acquire()
@@ -108,7 +108,7 @@ async def test_a_pause_is_seen_by_all_and_is_followed_by_no_herd(make: Callable[
 async def test_an_exhausted_allowance_is_that_of_all_but_not_of_what_does_not_count(
     make: Callable[..., Any],
 ) -> None:
-    """Those who wait in another bucket are told at their next moment."""
+    """The waiters of another bucket fail at their next moment."""
     async with aclosing(make(rate=20)) as one, aclosing(make(rate=20)) as other:
         await other.acquire()
         waiting = [asyncio.ensure_future(other.acquire()) for _ in range(3)]
@@ -153,7 +153,7 @@ async def test_what_is_given_back_or_never_reached_the_service_is_off_the_day(
 
 
 async def test_a_cancelled_wait_loses_no_moment(make: Callable[..., Any]) -> None:
-    """The moment goes to the next in line; if nobody waits, it is returned."""
+    """The moment goes to the next waiter; if there is none, it is returned."""
     async with aclosing(make(rate=5)) as bucket:
         began = await bucket.acquire()
         first, second = (asyncio.ensure_future(bucket.acquire()) for _ in range(2))
@@ -211,8 +211,10 @@ async def test_bursts_of_waiters_with_short_gaps_all_wake_up(make: Callable[...,
             await asyncio.sleep(chance.choice([0, 0, 0.001, 0.003, 0.005]))
 
 
-async def test_who_comes_while_a_booking_is_returned_is_not_forgotten(make: Callable[..., Any]) -> None:
-    """The one it was for has left; the next one comes at any moment of its return."""
+async def test_a_request_that_arrives_while_a_booking_is_returned_is_granted(
+    make: Callable[..., Any],
+) -> None:
+    """The waiter it was for has left; the next one arrives at any moment of its return."""
     chance = random.Random(6)
     async with aclosing(make(rate=100)) as bucket:
         for _ in range(120):
@@ -249,8 +251,8 @@ async def test_the_last_to_start_sets_the_parameters_and_a_warning_names_both(
     assert "20" in record.getMessage()
 
 
-async def test_a_closed_bucket_turns_away_who_waits_and_who_comes(make: Callable[..., Any]) -> None:
-    """A closed bucket turns away those who wait and those who come, and leaves no task behind."""
+async def test_a_closed_bucket_rejects_waiters_and_new_requests(make: Callable[..., Any]) -> None:
+    """Waiters and new requests get a RuntimeError, and no task is left behind."""
     before = asyncio.all_tasks()
     bucket = make(rate=0.1)
     await bucket.acquire()
@@ -307,7 +309,7 @@ async def test_wall_clocks_a_day_apart_change_neither_pace_nor_pauses(tmp_path: 
 
 
 @pytest.mark.parametrize("step", [-86_400, 86_400])
-async def test_a_server_whose_clock_is_set_stops_nobody(step: int, line: RedisLine, tmp_path: Path) -> None:
+async def test_setting_the_server_s_clock_stops_no_waiter(step: int, line: RedisLine, tmp_path: Path) -> None:
     """Waiters are granted at the pace; where it is set back, a pause is as long as it was."""
     offset = [0]
     clock = {"microseconds": lambda: microseconds() + offset[0] * 1_000_000}
@@ -361,10 +363,10 @@ async def test_a_wall_clock_set_back_over_midnight_brings_no_new_budget(tmp_path
         await bucket.acquire()
 
 
-async def test_a_damaged_file_begins_anew_and_says_so(
+async def test_a_damaged_file_starts_over_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged file starts over with a warning, and raises no other error, whatever stands in it."""
+    """A damaged file starts over with a warning, and raises no other error, whatever it contains."""
     chance, path = random.Random(3), tmp_path / "bucket"
     async with aclosing(file_bucket(path, 1000, 100)) as bucket:
         await bucket.acquire()
@@ -387,8 +389,8 @@ async def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: P
     assert path.read_text() == text
 
 
-async def test_a_deleted_file_is_made_anew_for_all(tmp_path: Path) -> None:
-    """Nobody goes on alone with the file that has no name any more."""
+async def test_a_deleted_file_is_created_again_for_all(tmp_path: Path) -> None:
+    """No process continues with the file that was deleted."""
     path = tmp_path / "bucket"
     async with aclosing(file_bucket(path, 1000, 9)) as one, aclosing(file_bucket(path, 1000, 9)) as other:
         await one.acquire()
@@ -425,7 +427,7 @@ async def test_the_stats_of_a_closed_file_bucket_open_nothing(tmp_path: Path) ->
 
 
 def test_a_file_bucket_is_refused_on_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """There is no flock."""
+    """Windows has no flock."""
     monkeypatch.setattr("asyncfin.pacing.file.SUPPORTED", False)
     with pytest.raises(ArgumentError, match="Windows"):
         file_bucket(tmp_path / "bucket")
@@ -523,7 +525,7 @@ async def test_a_renamed_file_is_not_a_second_bucket(tmp_path: Path) -> None:
 
 
 async def test_a_file_emptied_after_use_is_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It starts over, and the warning says what is lost; a new file is no damage."""
+    """It starts over, and the warning says what is lost; a new file is not damaged."""
     path = tmp_path / "bucket"
     async with aclosing(file_bucket(path, 1000, 9)) as bucket:
         await bucket.acquire()
@@ -559,7 +561,7 @@ async def test_processes_with_different_monotonic_clocks_share_one_pace(
     await asyncio.gather(*(work(number) for number in (0, 1) for _ in range(3)))
     for each in buckets:
         await each.aclose()
-    # Until a process has seen the other's stamp, it may grant a burst of its own.
+    # Until a process has seen the other's stamp, it may grant a burst.
     assert excess([*grants[0], *grants[1]], 20, 2) <= 2 + 2
     assert min(map(len, grants)) > 0.4 * 20 * 20
     assert len([each for each in caplog.records if "monotonic clocks" in each.getMessage()]) == 1
@@ -568,7 +570,7 @@ async def test_processes_with_different_monotonic_clocks_share_one_pace(
 async def test_a_stamp_just_ahead_is_not_another_clock(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Up to a second of difference is no reason to warn."""
+    """A difference of up to a second causes no warning."""
     async with (
         aclosing(file_bucket(tmp_path / "b", 20, monotonic=lambda: loop_time() + 100.9)) as one,
         aclosing(file_bucket(tmp_path / "b", 20, monotonic=lambda: loop_time() + 100)) as other,

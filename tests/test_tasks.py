@@ -47,7 +47,7 @@ async def nothing_left(calls: SingleFlight[str, int]) -> Any:
 
 
 class Busy:
-    """Jobs that wait, and count how many are under way."""
+    """Jobs that wait, and count how many run at once."""
 
     def __init__(self) -> None:
         self.now = self.most = self.begun = self.ended = 0
@@ -105,7 +105,7 @@ async def test_a_consumer_that_stands_still_holds_back_the_jobs() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
 async def test_generators_share_the_limit_item_by_item(limit: int) -> None:
-    """A generator of many items holds nobody back, and no item is begun before there is a place for it."""
+    """A generator of many items does not block the others; an item is begun once there is a place for it."""
     busy = Busy()
 
     async def chain(first: int) -> AsyncGenerator[int, None]:
@@ -434,7 +434,7 @@ async def test_a_cancelled_leader_leaves_the_call_to_its_followers(calls: Single
 
 
 async def test_a_cancelled_follower_changes_nothing(calls: SingleFlight[str, int]) -> None:
-    """Cancelling one caller changes nothing for the first one, nor for those who come later."""
+    """Cancelling one caller changes nothing for the first one, nor for later ones."""
     call = Call()
     leader, follower = start(calls.share("a", call)), start(calls.share("a", call))
     await asyncio.sleep(5)
@@ -514,7 +514,7 @@ async def test_a_caller_cancelled_twice_still_waits_for_the_end(calls: SingleFli
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=6))
 def test_callers_that_come_and_go_share_one_call_at_a_time(visits: list[tuple[int, int]]) -> None:
-    """A caller that stays ten seconds gets a result; never do two calls run at once, nor one for nobody."""
+    """A caller that stays ten seconds gets a result; two calls never run at once, nor without a caller."""
 
     async def visit(calls: SingleFlight[str, int], call: Call, come: int, stay: int) -> bool:
         await asyncio.sleep(come)

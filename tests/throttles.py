@@ -1,4 +1,4 @@
-"""Services that refuse what is too much, each in a way of its own, and what a client gets out of them."""
+"""Services with different limits, and a client whose requests they serve or refuse."""
 
 import asyncio
 import math
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from attrs import Factory, define, frozen
 
-from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.pacing.bucket import Bucket, TokenBucket
 from tests.conftest import VirtualTimeLoop
 
 
@@ -149,14 +149,14 @@ class Outcome:
 
 @define
 class Client:
-    """Requests without end through a bucket of its own, at most `in_flight` at a time."""
+    """Requests without end through a bucket, at most `in_flight` at a time."""
 
     service: Service
     in_flight: int
     latency: float
     jitter: float = 0.0
     begin: float = 0.0
-    bucket: TokenBucket = Factory(TokenBucket)
+    bucket: Bucket = Factory(TokenBucket)
     record: Record = Factory(Record)
 
     async def run(self, end: float) -> None:

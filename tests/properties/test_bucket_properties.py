@@ -48,8 +48,8 @@ class Model:
     def advance(self, now: float) -> None:
         while lane := self.next_lane():
             name, weight = self.queues[lane][0]
-            lacking = max(0.0, min(weight, self.burst) - self.level)
-            moment = max(self.now, self.paused_until) + lacking / self.rate
+            missing = max(0.0, min(weight, self.burst) - self.level)
+            moment = max(self.now, self.paused_until) + missing / self.rate
             if moment > now + TICKS:
                 break
             self.refill(moment)

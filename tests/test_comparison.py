@@ -125,6 +125,16 @@ async def test_a_long_description_keeps_its_end() -> None:
     assert len(line) < 200
 
 
+async def test_metrics_of_one_description_share_a_line() -> None:
+    """Ten metrics in dollars take one line, and a description that only repeats the name none."""
+    numbers = {f"{name}.annual": {FY[2024]: 1} for name in ("a", "b", "c")}
+    panel = await panel_of(numbers, [FY[2024]])
+    catalogue = described(panel.catalogue, {"a": "Unit: USD.", "b": "Label of b", "c": "Unit: USD."})
+    panel = evolve(panel, grid=evolve(panel._grid, catalogue=catalogue, series=catalogue.series))
+    assert comparison.descriptions([panel]) == ["Label of a, Label of c: Unit: USD."]
+    assert "Label of b: " not in str(panel)
+
+
 async def test_without_descriptions_nothing_is_said() -> None:
     """An empty description is not one."""
     assert comparison.descriptions([await company("Apple", {2024: 5}, (2024,), Revenue="")]) == []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from asyncfin.model.period import Period
 from asyncfin.table import notes as of_grids
 from asyncfin.table.excerpt import Excerpt, excerpt, rows_of
+from asyncfin.table.gaps import described
 from asyncfin.table.panel import Panel
 
 if TYPE_CHECKING:
@@ -40,8 +41,13 @@ def notes(panels: Sequence[Panel], periods: Sequence[Period]) -> list[str]:
     return list(of_grids.notes([panel._grid for panel in panels], periods))
 
 
+def gaps(panel: Panel) -> str:
+    """Return a line that names the gaps of a panel; "" without any."""
+    return described(panel._grid.gap_runs)
+
+
 def descriptions(panels: Sequence[Panel]) -> list[str]:
-    """Return a line for each metric with its descriptions; those that differ first, by company."""
+    """Return lines with the descriptions of metrics; first those that differ between entities or series."""
     several = len({panel.dataset.entity_id for panel in panels}) > 1
     return list(
         of_grids.descriptions(

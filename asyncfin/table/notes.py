@@ -58,7 +58,9 @@ def _runs(some: Iterable[Period], periods: Sequence[Period]) -> list[list[Period
 
 
 def descriptions(described: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
-    """Yield the descriptions of series, which state their units, a line for each metric.
+    """Yield the descriptions of series, which state their units: a line for each, with its metrics.
+
+    A metric whose description is its name has none.
 
     Args:
         described: of each series the metric's id, its name, its description, and what distinguishes it.
@@ -67,21 +69,18 @@ def descriptions(described: Iterable[tuple[str, str, str, str]]) -> Iterator[str
     for metric_id, name, description, who in described:
         _, texts = by_metric.setdefault(metric_id, (name, {}))
         texts.setdefault(description.strip(), []).append(who)
-    lines = []
+    differing, equal = [], dict[str, list[str]]()
     for name, texts in by_metric.values():
         if len(texts) > 1:
-            each = (
-                f"{_few(list(dict.fromkeys(who)))}: {shortened(text) or 'none'}"
-                for text, who in texts.items()
-            )
-            lines.append(f"{name}, different descriptions: {'; '.join(each)}")
-        elif text := shortened(next(iter(texts))):
-            lines.append(f"{name}: {text}")
+            of = [(_few(list(dict.fromkeys(who))), shortened(text) or "none") for text, who in texts.items()]
+            differing.append(f"{name}, different descriptions: {'; '.join(map(': '.join, of))}")
+        elif (text := next(iter(texts))) and text != name:
+            equal.setdefault(text, []).append(name)
     # Differences first: figures with different units look alike.
-    lines.sort(key=lambda line: ", different descriptions: " not in line)
+    lines = [*differing, *(f"{_few(names)}: {shortened(text)}" for text, names in equal.items())]
     yield from map(printable, lines[:_MOST])
     if len(lines) > _MOST:
-        yield f"descriptions of {counted(len(lines) - _MOST, 'more metric')} not shown"
+        yield f"{counted(len(lines) - _MOST, 'more description')} not shown"
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:

@@ -3,11 +3,11 @@
     AsyncfinError
     |- SelectionError (also ValueError)       refused before anything was sent: the question is wrong
     |  `- ArgumentError                       an argument of the library is wrong: a timeout, a URL, a rate
-    |- TransportError                         no complete answer came
+    |- TransportError                         no complete response was received
     |  |- ConnectionFailedError
     |  |- RequestTimeoutError
     |  `- TruncatedAnswerError
-    |- ServiceError                           the service answered with an error (spec 7)
+    |- ServiceError                           an error response of the service (spec 7)
     |  |- ValidationFailedError               400 validation_failed
     |  |- AuthenticationError                 401
     |  |- PermissionDeniedError               403
@@ -16,12 +16,12 @@
     |  |- RateLimitedError                    429
     |  |  `- AllowanceExhaustedError          429, and the wait is longer than allowed
     |  `- ServerFailureError                  5xx
-    |- MalformedAnswerError                   an answer that breaks the spec
-    |- IncompleteResultError                  what came is not what was planned
+    |- MalformedAnswerError                   a 2xx response that violates the spec
+    |- IncompleteResultError                  planned series are missing
     |- BucketUnavailableError                 the shared bucket can't be reached, and there is no fallback
     `- ManifestMismatchError                  the extraction's folder belongs to another question
 
-Every error can be pickled, and none holds the access token.
+Every error can be pickled, and none contains the access token.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from unicodedata import category
 
 V = TypeVar("V")
 
-# What one text of an error may hold, and how many problems or details one error: a service can send
+# The size of one text of an error, and how many problems or details one error has: a service can send
 # millions of either, and errors are logged, pickled and written to journals.
 MAX_TEXT = 2_000
 MAX_ITEMS = 100
@@ -130,7 +130,7 @@ class AsyncfinError(Exception):
         return _restore, (type(self), self.args, self.__dict__.copy())
 
     def report(self) -> str:
-        """Return what the service's support asks for (spec 7), one fact per line and nothing secret.
+        """Return what the service's support needs (spec 7), one fact per line and nothing secret.
 
         The lines are the error, operation, entity, time, HTTP status and code, request id, attempts and
         versions, and the message if it is not the service's own. Unknown facts are left out.
@@ -156,7 +156,7 @@ class AsyncfinError(Exception):
         )
 
     def _doing(self) -> str:
-        """Return what was being done, for the text; nothing where that is not known."""
+        """Return the operation and the entity, for the text; nothing if they are not known."""
         entity = f" of {self.entity_id}" if self.entity_id else ""
         return f"in {self.operation}{entity}" if self.operation else ""
 
@@ -193,7 +193,7 @@ class ArgumentError(SelectionError):
 
 @cache
 def own_version() -> str:
-    """Return the installed version of this library; "unknown" where it is not installed."""
+    """Return the installed version of this library; "unknown" if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import, seldom needed
 
     try:
@@ -215,7 +215,7 @@ class Origin(Protocol):
 
 @contextmanager
 def error_context(operation: str, entity_id: str | None, origin: Origin | None = None) -> Iterator[None]:
-    """Complete an error raised within by what is known of its request; a fact of its own stays."""
+    """Complete an error raised within by the facts of its request; the error's own facts stay."""
     try:
         yield
     except AsyncfinError as error:
@@ -229,7 +229,7 @@ def error_context(operation: str, entity_id: str | None, origin: Origin | None =
 
 
 class TransportError(AsyncfinError):
-    """No complete response came. `at` is when the last of `attempts` failed.
+    """No complete response was received. `at` is when the last of `attempts` failed.
 
     Attributes:
         sent: whether the service may have received the request.
@@ -260,7 +260,7 @@ class TruncatedAnswerError(TransportError):
 
 
 class ServiceError(AsyncfinError):
-    """The service answered with an error (spec 7).
+    """An error response of the service (spec 7).
 
     Attributes:
         status: the HTTP status.
@@ -276,7 +276,7 @@ class ServiceError(AsyncfinError):
         has_error_object: whether the response has the error object of the spec. False: it probably comes
             from something in front of the service, such as a proxy, and `message` is this library's.
 
-    Texts are cut at 2,000 characters. See `details` for what else the error object holds.
+    Texts are cut at 2,000 characters. See `details` for the other fields of the error object.
     """
 
     attempts = 1
@@ -292,7 +292,7 @@ class ServiceError(AsyncfinError):
         details: Mapping[str, Any] | None = None,
         **facts: Unpack[_Facts],
     ) -> None:
-        # An id or code can be of any length too: what answers in the service's place may send what it likes.
+        # Ids and codes are bounded too: something in front of the service may send anything.
         self.code = code and bounded(code)
         self.message = bounded(message)
         if request_id := facts.get("request_id"):
@@ -305,7 +305,7 @@ class ServiceError(AsyncfinError):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """The other fields of the service's error object, as they came; read-only.
+        """The other fields of the service's error object, unchanged; read-only.
 
         For ``validation_failed`` these are the issues of single fields (spec 7, which does not show their
         structure). Texts are cut at 2,000 characters, arrays and objects at 100 entries.
@@ -314,7 +314,7 @@ class ServiceError(AsyncfinError):
 
     @details.setter
     def details(self, details: Mapping[str, Any]) -> None:
-        # Each entry has a bound of its own; this one is for all of them together.
+        # Each entry is bounded; this bound is for all of them together.
         self._details = _Bounded(room=50 * MAX_TEXT).mapping(details)
 
     def __str__(self) -> str:
@@ -376,7 +376,7 @@ class AuthenticationError(ServiceError):
 
 
 class PermissionDeniedError(ServiceError):
-    """403: the token lacks a permission, or the account lacks access."""
+    """403: the token does not have the permission, or the account does not have access."""
 
 
 class NotFoundError(ServiceError):
@@ -404,8 +404,8 @@ class AllowanceExhaustedError(RateLimitedError):
 
     Attributes:
         resume_at: when requests are possible again, aware UTC.
-        answered: False: the bucket refused, because of its budget or what the service had said to
-            another request. What failed before that, if anything did, is the error's cause.
+        answered: False: the bucket refused, because of its budget or a response to another request. An
+            earlier failure of this request is the error's cause.
     """
 
     def __init__(
@@ -421,18 +421,18 @@ class AllowanceExhaustedError(RateLimitedError):
 
 def _rounded_up(moment: datetime) -> str:
     """Return a moment in whole seconds, not before it."""
-    # Cut off, it would name a moment at which the request is refused once more.
+    # Rounded down, it would be a moment at which the request is still refused.
     if moment.microsecond and moment < datetime.max.replace(microsecond=0, tzinfo=moment.tzinfo):
         moment += timedelta(seconds=1)
     return moment.isoformat(timespec="seconds")
 
 
 class ServerFailureError(ServiceError):
-    """5xx: a failure on the service's side, which outlasted the retries."""
+    """5xx: a failure on the service's side, which retries did not overcome."""
 
 
 class MalformedAnswerError(AsyncfinError):
-    """An answer that breaks the spec.
+    """A 2xx response that violates the spec.
 
     Attributes:
         problems: one line each, with its JSON path if it has one; at most 100, each of at most 2,000
@@ -444,15 +444,15 @@ class MalformedAnswerError(AsyncfinError):
         lines = iter((problems,) if isinstance(problems, str) else problems)
         self.problems = tuple(bounded(each) for each in islice(lines, MAX_ITEMS))
         self.omitted = omitted + sum(1 for _ in lines)
-        # Bounded as a whole, and how many more there were stands at its end all the same.
+        # Bounded as a whole, but how many more there were stays at its end.
         more = f" (and {self.omitted:,} more)" if self.omitted else ""
         super().__init__(bounded("; ".join(self.problems), MAX_TEXT - len(more)) + more, **facts)
 
 
 class IncompleteResultError(AsyncfinError):
-    """What came is not what was planned. `series_ids` names the series that are missing.
+    """Planned series are missing; `series_ids` names them.
 
-    `at` is when the last answer came.
+    `at` is when the last response was received.
     """
 
     def __init__(self, message: str, *, series_ids: Iterable[str] = (), **facts: Unpack[_Facts]) -> None:
@@ -465,4 +465,4 @@ class BucketUnavailableError(AsyncfinError):
 
 
 class ManifestMismatchError(AsyncfinError):
-    """The folder of an extraction belongs to another question or run, or holds what is not ours."""
+    """The folder of an extraction belongs to another question or run, or contains other files."""

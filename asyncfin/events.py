@@ -1,6 +1,6 @@
 """What can be observed of a client and a bucket: frozen events, the observer that gets them, and statistics.
 
-No event holds a header, a body or a token. Each request makes several events, so they are msgspec Structs,
+No event contains a header, a body or a token. Each request makes several events, so they are msgspec Structs,
 the cheapest class to create.
 """
 
@@ -31,7 +31,7 @@ class RequestStarted(msgspec.Struct, frozen=True):
 
 
 class RequestAnswered(msgspec.Struct, frozen=True):
-    """A complete response came, of any status.
+    """A complete response was received, of any status.
 
     Attributes:
         operation: the endpoint, such as ``"query"``.
@@ -39,7 +39,7 @@ class RequestAnswered(msgspec.Struct, frozen=True):
         serial: the number of the attempt, as in its `RequestStarted`.
         attempt: its number within the request, from 1.
         status: the HTTP status.
-        received: bytes of the body, after inflating.
+        received: bytes of the body, after decompression.
         seconds: from sending to the complete response.
         request_id: the service's id of the request, where the response is an error that names one.
     """
@@ -55,7 +55,7 @@ class RequestAnswered(msgspec.Struct, frozen=True):
 
 
 class RequestFailed(msgspec.Struct, frozen=True):
-    """No complete response came.
+    """No complete response was received.
 
     Attributes:
         operation: the endpoint, such as ``"query"``.
@@ -113,7 +113,7 @@ class Waited(msgspec.Struct, frozen=True):
 
 
 class Retrying(msgspec.Struct, frozen=True):
-    """An attempt failed, and the request will be sent again.
+    """An attempt failed, and the request will be retried.
 
     Attributes:
         operation: the endpoint, such as ``"query"``.
@@ -190,9 +190,9 @@ class Counts:
     Attributes:
         requests: attempts; each that reached the service counts against the account's allowance.
         retries: attempts beyond the first of their request.
-        refused: attempts that the service answered with 429.
+        refused: attempts that received a 429.
         waits: seconds that requests have waited, for their turn and between attempts.
-        received: bytes of bodies, after inflating.
+        received: bytes of bodies, after decompression.
     """
 
     requests: int = 0

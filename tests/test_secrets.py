@@ -304,7 +304,7 @@ async def test_a_short_token_spoils_no_data() -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("token", ["t", "data", "r-1", "dataset"])
-async def test_a_token_of_under_8_characters_is_struck_from_no_text(token: str) -> None:
+async def test_a_token_of_under_8_characters_is_redacted_from_no_text(token: str) -> None:
     """Such a token may be a word: code, request id and message of an error stay as they came."""
     raw = refusal(409, "dataset_changed", f"the token {token} is old")
     async with sending(lambda _: raw, token) as (sender, _, _events):

@@ -1,1 +1,1 @@
-"""One request and its answer."""
+"""One request and its response."""

@@ -1,4 +1,4 @@
-"""Where the service is: which base URLs are taken, and by which proxy they are reached."""
+"""Where the service is: which base URLs are accepted, and through which proxy they are reached."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
     """Return `base_url` without its trailing slash.
 
     Args:
-        allow_http: whether to take http to another machine, with a warning, instead of refusing it.
+        allow_http: whether to accept http to another machine, with a warning, instead of refusing it.
 
     Raises:
-        ArgumentError: it is not https, nor http to this machine; it holds credentials, a query, a
+        ArgumentError: it is not https, nor http to this machine; it contains credentials, a query, a
             fragment or blanks; or it ends in /v1.
     """
     if not isinstance(base_url, str):
         raise ArgumentError(f"base_url must be a str, not of class {type(base_url).__name__}")
-    # What may be a token, or hold a password, is not to be shown.
+    # A value that may be a token, or contain a password, is not shown.
     not_this = f", not {base_url!r}" if re.fullmatch(_HARMLESS, base_url) else "; its value is not shown"
     url = _parsed(base_url)
     if url is not None and (url.user is not None or url.password is not None):
-        raise ArgumentError(f"base_url must hold no credentials{not_this}")
+        raise ArgumentError(f"base_url must not contain credentials{not_this}")
     if url is None or url.scheme not in ("http", "https") or not url.host or re.search(_STRANGE, base_url):
         raise ArgumentError(
             "base_url must be https://host, or http://127.0.0.1 for this machine, with a port and a path at"
@@ -56,7 +56,7 @@ def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
         if not allow_http:
             raise UnencryptedAddressError(not_this)
         # The level of the warning is that of the code which made the client.
-        warnings.warn(f"{url} is not encrypted: anyone on the way can read the token", stacklevel=4)
+        warnings.warn(f"{url} is not encrypted: anyone in between can read the token", stacklevel=4)
     return str(url).rstrip("/")
 
 

@@ -18,11 +18,11 @@ from asyncfin.wire.tolerance import STRICT, Tolerance, TolerantDecoder, is_repai
 
 
 def is_truncated(body: bytes) -> bool:
-    """Return whether the JSON in a body is valid as far as it goes, and not whole."""
+    """Return whether the JSON in a body is valid as far as it goes, and incomplete."""
     try:
         msgspec.json.decode(json_text(body), type=msgspec.Raw)
     except msgspec.DecodeError as error:
-        # msgspec has no class of its own for it.
+        # msgspec has no class for it.
         return str(error) == "Input data was truncated"
     except (ValueError, RecursionError):
         return False
@@ -33,19 +33,19 @@ _any = msgspec.json.Decoder()
 
 
 def decode_json(body: JsonBytes) -> Any:
-    """Return a JSON value as it came (spec 4.4, 4.5).
+    """Return a JSON value unchanged (spec 4.4, 4.5).
 
     Raises:
-        MalformedAnswerError: it is no JSON.
+        MalformedAnswerError: it is not JSON.
     """
     return decode(body, _any)
 
 
 def utc_timestamp(text: str) -> datetime:
-    """Return the moment that an ISO 8601 text names, in UTC; UTC too where it names no offset (spec 2.2).
+    """Return the moment of an ISO 8601 text, in UTC; a text without an offset is in UTC (spec 2.2).
 
     Raises:
-        MalformedAnswerError: it names none, or none of the years 1 to 9999.
+        MalformedAnswerError: it is not a timestamp, or not of the years 1 to 9999.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -60,7 +60,7 @@ def utc_timestamp(text: str) -> datetime:
 
 
 class Metadata(msgspec.Struct):
-    """The fields that every response about a dataset begins with (spec 2.2)."""
+    """The fields of every response about a dataset (spec 2.2)."""
 
     entity_id: str
     name: str
@@ -153,16 +153,16 @@ def next_cursor(response: _Continued, counts: Counts | None) -> str | None:
 
 
 def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:
-    """Refuse an array that lists something twice.
+    """Refuse an array with equal entries.
 
     Raises:
-        MalformedAnswerError: it does; one problem each, with both places.
+        MalformedAnswerError: an entry occurs twice; one problem each, with both places.
     """
     if len(set(items)) == len(items):
         return
     first: dict[Hashable, int] = {}
     raise MalformedAnswerError(
-        f"{each} stands at $.{name}[{first[each]}] already @ $.{name}[{index}]"
+        f"{each} is also at $.{name}[{first[each]}] @ $.{name}[{index}]"
         for index, each in enumerate(items)
         if first.setdefault(each, index) != index
     )
@@ -197,7 +197,7 @@ def decode_error(body: bytes) -> ErrorObject | None:
 
 
 def encode_query(query: Query, *, page_size: int, cursor: str | None) -> bytes:
-    """Return the body of a query request (spec 4.3); fields that are None are left out."""
+    """Return the body of a query request (spec 4.3); without the fields that are None."""
     periods: dict[str, Any]
     match query.periods:
         case Exact(periods=exact):

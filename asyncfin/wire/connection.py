@@ -34,7 +34,7 @@ class LateHeadersRequest(aiohttp.ClientRequest):
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         # `should_close` is true if a whole message, or what is not HTTP, has arrived on the idle connection.
-        # A part of a response, or one that is still on the way, can't be told from that of this request.
+        # A part of a response, or one still on the way, can't be distinguished from this request's.
         if conn.protocol is None or conn.protocol.should_close:
             raise _StaleError
         secret = {name: value for name, value in self.headers.items() if callable(value)}

@@ -46,12 +46,12 @@ class Announcer:
         for observer in self._observers:
             try:
                 observer(event)
-            except Exception:  # noqa: BLE001  an observer's mistake is not the request's
+            except Exception:  # noqa: BLE001  an observer's error must not fail the request
                 _log.exception("an observer failed on %s", type(event).__name__)
 
     @contextmanager
     def also(self, observer: Observer) -> Iterator[Self]:
-        """Add an observer while the block lasts; the block gets this, to announce events of its own."""
+        """Add an observer for the length of the block; yield this, to announce events."""
         checks.plain_callable("observer", observer)
         # A new tuple each time: an event that is being announced goes to the observers that were there.
         self._observers += (observer,)
@@ -71,12 +71,12 @@ def log(event: Event) -> None:
 
     Retries, restarts and long waits are of level INFO, all else of DEBUG.
     """
-    # Asked first, since most programs log none of it, and a text of each event would be made for nothing.
+    # Checked first: most programs log none of it, and the text of each event would be made for nothing.
     level = logging.INFO if isinstance(event, _INFORMATIVE) else logging.DEBUG
     if _log.isEnabledFor(level):
         facts = msgspec.structs.asdict(event)
-        told = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
-        _log.log(level, "%s %s", type(event).__name__, printable(told), extra=facts)
+        text = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
+        _log.log(level, "%s %s", type(event).__name__, printable(text), extra=facts)
 
 
 class WarningLog:
@@ -131,7 +131,7 @@ class Tally:
 
 # Seconds. A shorter wait is only the loop's own switching between tasks.
 _NOTICEABLE = 0.001
-# Seconds of waiting after which observers first hear of it.
+# Seconds of waiting after which observers are first called.
 _LONG = 1.0
 
 
@@ -161,23 +161,23 @@ def announced(
         nonlocal timer
         now = loop.time()
         seconds = now - began_at
-        # The intervals double: observers hear of a long wait soon, and a log is not filled by it.
+        # The intervals double: observers learn of a long wait soon, and it does not fill a log.
         timer = loop.call_later(seconds, again, again)
         reason, ends_at = wait.reason, wait.ends_at
-        # A pause of the bucket has an end that can be told, the turn in its queue has none.
+        # The end of a pause of the bucket is known, that of the wait in its queue is not.
         if reason == "bucket" and (paused_until := bucket.stats().paused_until) is not None:
             reason, ends_at = "pause", paused_until
         until = None if ends_at is None else later(clock(), ends_at - now)
         announce(Waiting(request.operation, request.entity_id, reason, seconds, until))
 
-    # It gets itself as its argument: one that named itself would be a cycle, which holds the request until
-    # the garbage collector comes.
+    # It receives itself as an argument: a closure over itself would be a cycle, which keeps the request until
+    # the garbage collector runs.
     timer = loop.call_later(_LONG, is_long, is_long)
     try:
         yield wait
     finally:
         timer.cancel()
-    # Not reached by a wait that failed or was cancelled: it came to nothing.
+    # Not reached by a wait that failed or was cancelled.
     seconds = loop.time() - began_at
     if seconds >= _NOTICEABLE:
         reason = "retry" if wait.reason == "retry" else "turn"

@@ -1,7 +1,7 @@
 """Pages as plain async generators, and the checks that hold across the pages of one read (spec 4.2, 4.3).
 
-They are strictly sequential, so nothing but the one page asked for ahead outlives a step; to
-leave early, close the generator (`contextlib.aclosing`).
+They are strictly sequential: only the page that is prefetched outlives a step. To leave early, close the
+generator (`contextlib.aclosing`).
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class _RequestFor(Protocol):
 
 @define
 class _Trail:
-    """What the pages of one read have shown so far: its publication, its series, its cursors."""
+    """The publication, the series and the cursors of the pages of one read so far."""
 
     entity_id: str
     dataset_id: str | None
@@ -57,27 +57,27 @@ class _Trail:
     empty_in_a_row: int = 0
 
     def follow(self, page: CataloguePage | QueryPage | PlannedPage, series_ids: list[str]) -> None:
-        """Check one more page, and remember what it shows.
+        """Check the next page, and record its series and its cursor.
 
         Raises:
             MalformedAnswerError: it is of another entity or publication than the ones before, or
                 repeats a series or a cursor, or is the 1,001st empty one in a row that has a cursor.
         """
-        # Also where the request was pinned: something else may answer in the service's place.
+        # Also if the request was pinned: something in front of the service may respond.
         check_publication(page, entity_id=self.entity_id, dataset_id=self.dataset_id)
         self.dataset_id = page.dataset_id
         self.empty_in_a_row = 0 if series_ids else self.empty_in_a_row + 1
-        # Sets first: which series it is takes a search, and nearly always there is none.
+        # Sets first: naming the series takes a search, and nearly always no series is repeated.
         if not self.series_ids.isdisjoint(series_ids) or len(set(series_ids)) < len(series_ids):
             seen = [*self.series_ids, *series_ids]
             twice = next(each for each in series_ids if seen.count(each) > 1)
-            raise MalformedAnswerError(f"series {twice!r} came twice")
+            raise MalformedAnswerError(f"series {twice!r} is repeated")
         self.series_ids.update(series_ids)
         if page.next_cursor is not None:
             if self.empty_in_a_row > MAX_EMPTY_PAGES:
                 raise MalformedAnswerError(f"{self.empty_in_a_row} pages in a row were empty @ $.next_cursor")
             if page.next_cursor in self.cursors:
-                raise MalformedAnswerError("a cursor came a second time @ $.next_cursor")
+                raise MalformedAnswerError("a cursor was received a second time @ $.next_cursor")
             self.cursors.add(page.next_cursor)
 
 
@@ -142,7 +142,7 @@ def planned_pages(
     Args:
         wanted: the ids of those.
         matched: the ids of all series that the query selects; a page with any other is refused.
-        keep_foreign: whether the numbers of series that are not wanted are read too, where they are sound.
+        keep_foreign: whether the numbers of series that are not wanted are read too, if they are valid.
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
     request_for = partial(query_request, entity_id, query, page_size=page_size)
@@ -156,7 +156,7 @@ def planned_pages(
         # A response may list fewer series than the catalogue, but none that the query does not select.
         if not matched >= {*series_ids}:
             raise MalformedAnswerError(
-                f"the catalogue lists no such series @ {series_path(index, series_id)}"
+                f"the series is not in the catalogue @ {series_path(index, series_id)}"
                 for index, series_id in enumerate(series_ids)
                 if series_id not in matched
             )
@@ -177,8 +177,8 @@ async def _pages(
     *,
     prefetch: bool,
 ) -> AsyncGenerator[Page, None]:
-    """Follow the cursor until it is absent; with `prefetch` ask for a page before its turn."""
-    # At most one request goes ahead of the consumer, whose pace is the pace of the read.
+    """Follow the cursor until the last page; with `prefetch` request a page ahead."""
+    # At most one request is ahead of the consumer, who sets the pace.
     request, ahead = request_for(cursor=None), None
     try:
         while True:
@@ -190,10 +190,10 @@ async def _pages(
                     request = request_for(cursor=page.next_cursor)
                     # Not sooner: a request counts against the allowance, and this page might be refused.
                     ahead = asyncio.ensure_future(send(request)) if prefetch else None
-                # Others run before the next body is decoded, however many have come at once.
+                # Others run before the next body is decoded, however many were received at once.
                 await asyncio.sleep(0)
             is_last, given = page.next_cursor is None, [page]
-            # While the consumer works, its bytes are his to hold or to release.
+            # While the consumer works, only the consumer keeps the bytes.
             del page, response
             yield given.pop()
             if is_last:
@@ -214,7 +214,7 @@ def _check_groups(page: CataloguePage) -> None:
 
 
 def _check_selection(query: Query, page: QueryPage) -> None:
-    """Refuse series that the query did not select (spec 4.3 rule 1)."""
+    """Refuse series that the query does not select (spec 4.3 rule 1)."""
     metrics, paths, groups = set(query.metric_ids), set(query.scope_combinations), query.reporting_group_ids
     for at, series in enumerate(page.raw_series):
         if (
@@ -224,7 +224,7 @@ def _check_selection(query: Query, page: QueryPage) -> None:
         ):
             raise MalformedAnswerError(
                 f"series {series.series_id!r} ({series.metric_id}, {format_path(series.scopes)},"
-                f" {series.reporting_group_id}) was not asked for @ $.series[{at}]"
+                f" {series.reporting_group_id}) was not requested @ $.series[{at}]"
             )
 
 

@@ -1,4 +1,4 @@
-"""The protocol without any I/O: which request asks for what, and what a response says (spec 4, 5, 7).
+"""The protocol without I/O: requests, and what responses mean (spec 4, 5, 7).
 
 Requests carry no token; the transport adds it. A response of status 2xx becomes a model value or a
 `MalformedAnswerError`; every other becomes a `ServiceError`, chosen by its code, then by its status,
@@ -57,7 +57,7 @@ class Request:
 
 @frozen
 class Response:
-    """One HTTP response: header names in lower case, the body whole and inflated, `at` aware UTC.
+    """One HTTP response: header names in lower case, the body decompressed, `at` aware UTC.
 
     After 408, 429 and 5xx the body is empty if it could not be read. `attempts` is how often the request was
     sent. `tolerance` is how the client reads the body.
@@ -109,7 +109,7 @@ def has_spec_form(entity_id: str) -> bool:
 
 def _dataset_path(entity_id: str) -> str:
     check_entity_id(entity_id)
-    # Quoted whole: an id may hold a slash or a "?", which would lead to another path.
+    # Quoted as a whole: an id may contain a slash or a "?", which would lead to another path.
     return f"/v1/entities/{quote(entity_id, safe='')}/dataset"
 
 
@@ -167,17 +167,17 @@ def ends_within_json(response: Response) -> bool:
     """Return whether a 2xx response ended, with its connection, within its JSON.
 
     Where no header says how long a body is, it ends with the connection (RFC 9112, section 6.3), and only the
-    body itself can say that it is not whole. A 204 has none.
+    body itself can show that it is incomplete. A 204 has none.
     """
     known = response.status == 204 or response.headers.keys() & {"content-length", "transfer-encoding"}
     return not known and 200 <= response.status < 300 and codec.is_truncated(response.body)
 
 
 def read_dataset(request: Request, response: Response) -> Dataset:
-    """Return the metadata that a response holds (spec 2.2).
+    """Return the metadata in a response (spec 2.2).
 
     Raises:
-        MalformedAnswerError: it breaks the spec, or is of another entity.
+        MalformedAnswerError: it violates the spec, or is of another entity.
     """
     with error_context(request.operation, request.entity_id, response):
         dataset = codec.decode_dataset(response.body, response.tolerance)
@@ -186,10 +186,10 @@ def read_dataset(request: Request, response: Response) -> Dataset:
 
 
 def read_json(request: Request, response: Response) -> Any:
-    """Return a body whose shape the spec does not show, as it came (spec 4.4, 4.5).
+    """Return a body whose structure the spec does not show, unchanged (spec 4.4, 4.5).
 
     Raises:
-        MalformedAnswerError: it is no JSON.
+        MalformedAnswerError: it is not JSON.
     """
     with error_context(request.operation, request.entity_id, response):
         return codec.decode_json(response.body)
@@ -238,7 +238,7 @@ def failure(request: Request, response: Response) -> ServiceError:
         "entity_id": request.entity_id,
         "at": response.at,
     }
-    # The code first: one status can stand for several codes (spec 7).
+    # The code first: one status can have several codes (spec 7).
     kind = _BY_CODE.get(error.code or "") or _BY_STATUS.get(response.status)
     if kind is RateLimitedError:
         return RateLimitedError(retry_after=retry_after(response), **facts)
@@ -262,7 +262,7 @@ _FOREVER = 1e12
 
 
 def retry_after(response: Response) -> float | None:
-    """Return the seconds that a response asks to wait (spec 7, 8); None where it names no sensible time.
+    """Return the seconds to wait that a response states (spec 7, 8); None if it states no valid time.
 
     An HTTP date is measured against the response's own Date, so that a wrong local clock does no harm.
     """
@@ -270,7 +270,7 @@ def retry_after(response: Response) -> float | None:
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
         # Bounded, since a float can be larger than any moment of the calendar.
         return min(float(text), _FOREVER)
-    # Without a Date of its own the response's arrival must do.
+    # Without a Date header, the time at which the response was received.
     then, now = _http_date(text), _http_date(response.headers.get("date", "")) or response.at
     return max(0.0, (then - now).total_seconds()) if then else None
 

@@ -1,4 +1,4 @@
-"""Settings of an attempt and of retrying, and the decisions that follow from them; no waiting, no sending."""
+"""Settings of attempts and retries, and the decisions that follow from them; no I/O."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _LASTING_STATUSES = (501, 505)
 
 @frozen(kw_only=True)
 class Retry:
-    """Whether to send a request again after an attempt failed, and when.
+    """Whether and when to retry a request.
 
-    Retryable are lost, late and incomplete responses, 408, 429, and every 5xx except 501 and 505. All else is
-    not, nor is a certificate that does not verify, or a proxy's refusal other than 5xx.
+    Retryable are lost, late and incomplete responses, 408, 429, and every 5xx except 501 and 505. A
+    certificate that does not verify is not retryable, nor is a proxy's refusal other than 5xx.
 
     Args:
-        attempts: how often a request is sent at most, including the first time. Sending it again with a
-            renewed token after a 401 does not count.
+        attempts: how often a request is sent at most, including the first time. A retry with a renewed token
+            after a 401 does not count.
         max_elapsed: the number of seconds after the first attempt within which the last one must begin.
             Waits for a connection, for the bucket and for the end of shared pauses are not counted.
         wait_initial: the longest wait before the second attempt, in seconds. It doubles with each further
@@ -41,24 +41,27 @@ class Retry:
     wait_max: float = field(default=20.0, validator=checks.seconds.field)
     max_retry_after: float = field(default=60.0, validator=checks.seconds.field)
 
-    def wait(self, attempt: int, asked: float | None, source: random.Random) -> float | None:
-        """Return the seconds between attempt number `attempt` and the next; None: too long to sit out.
+    def wait(self, attempt: int, retry_after: float | None, source: random.Random) -> float | None:
+        """Return the seconds between attempt number `attempt` and the next; None: the service's
+        `retry_after` is too long to wait.
 
-        Where the service `asked` for a time it is that and a little more, never less.
+        It is at least `retry_after`.
         """
-        if asked is None:
+        if retry_after is None:
             # The exponent is bounded, since a float has no 2.0 ** 1024.
             longest = min(self.wait_max, self.wait_initial * 2.0 ** min(attempt - 1, 1000))
             # From the upper half: drawn from all of it, a later wait could be shorter than an earlier one.
             return source.uniform(longest / 2, longest)
-        # A little more than asked: all who were refused at once would come back at once.
-        return None if asked > self.max_retry_after else asked + source.uniform(0, self.wait_initial)
+        # A little longer: requests that were refused together would otherwise be sent together.
+        if retry_after > self.max_retry_after:
+            return None
+        return retry_after + source.uniform(0, self.wait_initial)
 
     def gives_up(self, error: Exception, *, attempt: int, elapsed: float, wait: float) -> bool:
         """Return whether attempt number `attempt`, which ended in `error`, is the last.
 
         Args:
-            elapsed: seconds since the first sending, without what `max_elapsed` leaves out.
+            elapsed: seconds since the first attempt, as `max_elapsed` counts them.
             wait: what the method `wait` returned.
         """
         shared = isinstance(error, RateLimitedError)  # then the wait is a pause of the bucket
@@ -84,8 +87,8 @@ class Timeouts:
 
     Args:
         connect: until there is a connection, TLS included.
-        read: between two arrivals of bytes.
-        total: for all of it, to the last byte of the response. Waiting for the bucket, for a token and
+        read: between two chunks of the response.
+        total: until the last byte of the response. Waiting for the bucket, for a token and
             between attempts is not counted.
 
     Raises:

@@ -68,11 +68,11 @@ class _Progress:
     elapsed: float = 0.0
     sent_at: float = 0.0
     retry_after: float | None = None
-    request_id = None  # a failed request has no id but the one that its error brings
+    request_id = None  # a failed request has only the id that its error contains
 
     @property
     def at(self) -> datetime:
-        """The time now, for an error that has none of its own."""
+        """The time now, for an error without a time."""
         return self.clock()
 
     @property
@@ -86,12 +86,12 @@ class _Shared:
 
     def __init__(self, max_in_flight: int) -> None:
         self.slots = asyncio.Semaphore(max_in_flight)
-        # Set, and replaced, when the allowance is used up: it ends the waits of those who back off.
+        # Set, and replaced, when the allowance is used up: it ends the waits before retries.
         self.exhausted = asyncio.Event()
 
 
 class Sender:
-    """Sends a client's requests, each until it is answered or given up: see `send`, from there downwards.
+    """Sends a client's requests, with retries: see `send`, from there downwards.
 
     Args:
         transport: makes the attempts.
@@ -104,7 +104,7 @@ class Sender:
         source: of the waits' randomness.
 
     Raises:
-        ArgumentError: `token` is not a token, `retry` is no `Retry`, or an observer cannot be called.
+        ArgumentError: `token` is not a token, `retry` is not a `Retry`, or an observer cannot be called.
     """
 
     def __init__(
@@ -143,9 +143,9 @@ class Sender:
         """Return the 2xx response to `request`; `on_attempt` is called at each attempt.
 
         Raises:
-            ServiceError: the service answered with an error that is not retryable, or was to the end.
-            TransportError: no complete response came, again and again.
-            MalformedAnswerError: the body is larger than allowed, or in a coding not asked for.
+            ServiceError: an error response that is not retryable, or that retries did not overcome.
+            TransportError: no complete response was received in any attempt.
+            MalformedAnswerError: the body is larger than allowed, or in a coding that was not requested.
             RuntimeError: the client is closed, at once also if that happens while the request waits; or
                 it belongs to another event loop that is not closed.
         """
@@ -171,23 +171,23 @@ class Sender:
                 # The attempt failed. Errors are raised out here, so that they have no context. There are
                 # five cases, in this order:
 
-                # 1. The token was refused (401), and there may be another: send at once with that one.
-                #    It happens once, and does not count for `Retry.attempts`: nothing was tried but the
-                #    token. Without `answered` the token callable has failed, and nothing was sent.
+                # 1. The token was refused (401), and may be renewable: retry at once with another one.
+                #    It happens once, and does not count for `Retry.attempts`. Without `answered` the token
+                #    callable has failed, and nothing was sent.
                 unauthorized = isinstance(error, AuthenticationError) and error.answered
                 if unauthorized and self.tokens.renewable and not progress.renewed:
                     progress.renewed = True
                     self._announce_retry(request, progress, error, 0.0)
                     continue
 
-                # What the service asks for goes before our own growing wait. None: it asks for too long.
+                # The service's Retry-After goes before the growing wait. None: it is too long.
                 wait = self._retry.wait(progress.counted_attempts, progress.retry_after, self._source)
 
-                # 2. The failure concerns all who share the bucket, whether or not this request is sent again.
+                # 2. The failure concerns all clients of the bucket, whether or not this request is retried.
                 with completing():
-                    await self._tell_bucket(request, progress, error, wait)
+                    await self._report_failure(request, progress, error, wait)
 
-                # 3. It would fail again, or `Retry` allows no more.
+                # 3. It is not retryable, or `Retry` does not allow another attempt.
                 if wait is None or self._retry.gives_up(
                     error, attempt=progress.counted_attempts, elapsed=progress.elapsed, wait=wait
                 ):
@@ -201,7 +201,7 @@ class Sender:
                 # 5. After any other failure the request waits by itself. The quota bounds what all
                 #    requests of the client spend on this, so that an outage does not multiply traffic.
                 if not self._quota.spend():
-                    error.add_note("not tried again: too many attempts of this client have failed lately")
+                    error.add_note("not retried: retry budget exhausted")
                     raise error
                 self._announce_retry(request, progress, error, wait)
                 await self._back_off(request, wait)
@@ -212,7 +212,7 @@ class Sender:
     async def _attempt(
         self, request: Request, progress: _Progress, on_attempt: Callable[[], None]
     ) -> Response:
-        """Send a request once, when its turn has come, and return its response.
+        """Wait until the request may be sent, send it once, and return its response.
 
         Raises:
             ServiceError: the response is an error; or no token can be had, or the bucket refuses.
@@ -223,7 +223,7 @@ class Sender:
             progress.attempts += 1
             progress.retry_after = None
             on_attempt()
-            # What all events of this attempt begin with, so that an observer can tell it from others.
+            # The first fields of all events of this attempt.
             identity = (request.operation, request.entity_id, next(_serials), progress.attempts)
             self.announce(RequestStarted(*identity))
             try:
@@ -239,8 +239,8 @@ class Sender:
                 raise
             finally:
                 progress.elapsed += time() - progress.sent_at
-        # The response is redacted before anything is made of it: errors, events and data then hold no token
-        # that was echoed. The slot is free by now, so that others send meanwhile.
+        # The response is redacted before it is used: errors, events and data contain no echoed token. The
+        # slot is free by now, so other requests are sent during this.
         response = self.tokens.redact(response)
         error = None if 200 <= response.status < 300 else failure(request, response)
         self.announce(
@@ -262,18 +262,18 @@ class Sender:
 
     @asynccontextmanager
     async def _permission(self, request: Request, progress: _Progress) -> AsyncIterator[Secret]:
-        """Wait for a token, a slot and the bucket's grant; yield the token, and hold the slot meanwhile."""
+        """Wait for a token, a slot and the bucket's grant; yield the token while the slot is held."""
         async with AsyncExitStack() as held:  # the wait ends where sending begins, and the slot stays held
             with self._waiting(request) as wait:
                 # `current` is awaited only so that there is a token; which one is sent is decided last, since
                 # it can be refused during each of these waits. First before the slots: however few there
-                # are, all who wait for a token share one call for it.
+                # are, all waiting requests share one call for the token.
                 wait.reason = "token"
                 await self.tokens.current()
                 wait.reason = "connection"
                 await held.enter_async_context(self._shared.get().slots)
                 while True:
-                    # The grant comes last, so that what is granted is sent at once: the pace is that of the
+                    # The grant is last, so that a granted request is sent at once: the pace is that of the
                     # requests, not only of the grants.
                     wait.reason = "token"
                     await self.tokens.current()
@@ -281,30 +281,30 @@ class Sender:
                     progress.sent_at = await self._bucket.acquire(lane=self._lane, counts=request.counts)
                     if (token := self.tokens.held) is not None:
                         break
-                    # The token was refused meanwhile. A grant that does not count is left used: giving it
+                    # The token was refused during the wait. A grant that does not count stays used: giving it
                     # back would take one off the day's spending.
                     if request.counts:
                         await self._bucket.give_back()
             yield token
 
-    async def _tell_bucket(
+    async def _report_failure(
         self, request: Request, progress: _Progress, error: ServiceError | TransportError, wait: float | None
     ) -> None:
-        """Tell the bucket what a failed attempt means to all who share it.
+        """Report a failed attempt to the bucket.
 
         Raises:
-            AllowanceExhaustedError: the service asks for too long a wait.
-            BucketUnavailableError: the bucket can't be told; the cause is the failure of the attempt.
+            AllowanceExhaustedError: the Retry-After is longer than `Retry.max_retry_after`.
+            BucketUnavailableError: the bucket is unavailable; the cause is the failure of the attempt.
         """
         try:
             if isinstance(error, RateLimitedError):
-                # After a long wait the allowance is used up (spec 8), and they have nothing to wait for; else
-                # the bucket holds them back until the wait is over.
+                # After a long Retry-After the allowance is used up (spec 8); otherwise the bucket pauses all
+                # requests until the wait is over.
                 if wait is None:
                     raise await self._exhaust(request, progress, error)
                 await self._bucket.refused(sent_at=progress.sent_at, retry_after=wait)
             elif isinstance(error, TransportError) and not error.sent and request.counts:
-                # It never reached the service, so it costs nothing of the day's allowance.
+                # It did not reach the service, so it does not count against the day's allowance.
                 await self._bucket.unspend(sent_at=progress.sent_at)
         except BucketUnavailableError as unavailable:
             raise unavailable from error
@@ -314,7 +314,7 @@ class Sender:
     ) -> AllowanceExhaustedError:
         """Record that the allowance is used up, and return the error that says so."""
         seconds = progress.retry_after
-        assert seconds is not None  # only a time that the service named is too long to wait for
+        assert seconds is not None  # only a Retry-After can be too long
         if request.counts:  # usage and limits say nothing about the allowance of the others (spec 8)
             await self._bucket.exhaust(seconds)
             shared = self._shared.get()
@@ -332,7 +332,7 @@ class Sender:
         )
 
     async def _back_off(self, request: Request, seconds: float) -> None:
-        """Wait, but no longer than until the allowance is used up: then the next attempt says so."""
+        """Wait, at most until the allowance is used up: then the next attempt raises the error."""
         # A used-up allowance does not concern usage and limits (spec 8): their event is never set.
         exhausted = self._shared.get().exhausted if request.counts else asyncio.Event()
         with self._waiting(request) as wait, suppress(TimeoutError):
@@ -344,7 +344,7 @@ class Sender:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            # Values may be decoded in a thread, or after the loop has ended: observers are for the loop.
+            # Values may be decoded in a thread, or after the loop has ended: no place to call observers.
             self._warnings(event)
         else:
             self.announce(event)

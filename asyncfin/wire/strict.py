@@ -19,14 +19,14 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
         at: the JSON path of that JSON in its response, to name the place of a problem.
 
     Raises:
-        MalformedAnswerError: it is no JSON, or does not fit; `problems` has the first place that is wrong.
+        MalformedAnswerError: it is not JSON, or violates the type; `problems` has the first place.
     """
     try:
         return decoder.decode(json_text(body) if isinstance(body, bytes) else body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         # UnicodeDecodeError is a ValueError. Arrays nested without end are a RecursionError.
         message, _, path = str(error).partition(" - at `$")
-    # From here on, so that the error has no context: its text could hold what the service echoed.
+    # From here on, so that the error has no context: its text could contain what the service echoed.
     path = at + path.removesuffix("`")  # msgspec's path begins where this JSON does
     if missing := re.fullmatch("Object missing required field `(.*)`", message):
         raise MalformedAnswerError(f"a required field is missing @ {path}.{missing[1]}")

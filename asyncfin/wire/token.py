@@ -1,4 +1,4 @@
-"""The access token: its source, when it is renewed, and that nothing ever shows it."""
+"""The access token: its source, its renewal, and its redaction."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _WANTED = "printable ASCII without spaces (and without the word Bearer, which is
 _HIDDEN = "(secret)"
 # How many tokens are looked for in responses. A token renewed more often than this is long out of use.
 _REMEMBERED = 16
-# A shorter token may be a word: striking it out would spoil data, codes and ids.
-_SHORTEST_STRUCK = 8
+# A shorter token may be a word: redacting it would alter data, codes and ids.
+_MIN_REDACTED = 8
 
 
 class Secret:
@@ -48,7 +48,7 @@ class Secret:
     def occurs_in(self, *texts: bytes) -> bool:
         """Return whether the token occurs in one of these texts."""
         token = self._text.encode()
-        # Its characters first: a text that lacks one of them is told five times sooner.
+        # Its characters first: five times faster for a text without one of them.
         return any(
             all(character in text for character in set(form)) and form in text
             for form in {token, _unescaped(token)}
@@ -58,7 +58,7 @@ class Secret:
     def pattern(self) -> str:
         """Return a regular expression for the forms in which a service may echo the token.
 
-        Each character stands as it is, or escaped: as in JSON (``\\u0061``, ``\\/``), once or twice, or as
+        Each character is unchanged or escaped: as in JSON (``\\u0061``, ``\\/``), once or twice, or as
         in URLs (``%61``), any number of times.
         """
         return "".join(map(_escapes, self._text))
@@ -73,17 +73,17 @@ class Secret:
 class Tokens:
     """The token of a client: a fixed one, or what an async callable returned last.
 
-    The callable is called at first use, and again after the service refused what it returned: once for all
-    requests that wait, and it goes on while one of them still waits.
+    The callable is called at first use, and again after the service has refused its token: once for all
+    waiting requests, and it is cancelled when no waiter is left.
 
-    A token of any length is sent. One of less than 8 characters is not struck out where the service echoes
-    it: it may be a word, and the texts and data of responses are not to be spoiled.
+    A token of any length is sent. One of less than 8 characters is not redacted in responses: it may be a
+    word, and redacting it would alter texts and data.
 
     Args:
         timeout: seconds that the callable may take.
 
     Attributes:
-        held: the token to send, if it is there without asking.
+        held: the token to send; None: the callable has to be called.
         refused: whether the service refused the token last sent, and has accepted none since.
 
     Raises:
@@ -93,7 +93,7 @@ class Tokens:
     def __init__(self, token: str | AskToken, *, timeout: float = inf) -> None:
         self._timeout = timeout
         self._ask = None if isinstance(token, str) else token
-        self._struck: deque[Secret] = deque(maxlen=_REMEMBERED)
+        self._remembered: deque[Secret] = deque(maxlen=_REMEMBERED)
         self.held: Secret | None = None
         self.refused = False
         self._asking: SingleFlight[str, Secret | str] = SingleFlight()
@@ -111,16 +111,16 @@ class Tokens:
         return self._ask is not None
 
     def record_401(self, token: Secret) -> None:
-        """Record that the service refused `token`: ask for another one, unless that has been done."""
+        """Record that the service refused `token`, so that another one is obtained."""
         # Only the token held now: a late 401 to the one before it says nothing about its successor.
         if token is self.held:
             self.refused = True
-            # A fixed token is told from itself by when it was sent: see `record_accepted`.
+            # A new object, so that later responses to the old one are recognized: see `record_accepted`.
             self.held = None if self.renewable else Secret(token._text)
 
     def record_accepted(self, token: Secret) -> None:
         """Record that the service accepted `token`."""
-        # What was sent before the 401 may be answered after it, and shows nothing of what holds now.
+        # A response to an earlier request may be received after the 401; it proves nothing.
         if token is self.held:
             self.refused = False
 
@@ -134,39 +134,38 @@ class Tokens:
             return self.held
         outcome = await self._asking.share("token", self._call_source)
         if isinstance(outcome, str):
-            # Each who waited raises an error of their own, which is then completed with their request.
+            # Each waiter raises a separate error, which is then completed with its request.
             raise AuthenticationError(status=401, message=outcome, answered=False)
         return outcome
 
     def redact(self, response: Response) -> Response:
-        """Return a response without any token of at least 8 characters that this client has used.
+        """Return a response without the tokens of at least 8 characters that this client has used.
 
-        It is done once, for everything that is made of a response: data, error texts, codes, ids.
+        It is done once, before anything else is made of the response: data, error texts, codes, ids.
         """
-        # To look for escapes takes longer than all else that is done with a large response, so first of all
-        # the tokens are looked for in the texts without them.
+        # A search for escaped tokens takes longer than everything else that is done with a large response. So
+        # they are first searched for in the texts without escapes.
         texts = (response.body, "\n".join(response.headers.values()).encode())
         plain = (*texts, *(bare for text in texts if (bare := _unescaped(text)) is not text))
-        echoed = [each for each in self._struck if each.occurs_in(*plain)]
+        echoed = [each for each in self._remembered if each.occurs_in(*plain)]
         if not echoed:
             return response
         # The longer first, for one may begin with another.
         # Only now the expensive patterns, and only of tokens that are certainly there.
         patterns = sorted((each.pattern() for each in echoed), key=len, reverse=True)
-        strike = partial(re.compile("|".join(patterns).encode()).sub, _HIDDEN.encode())
-        headers = {name: strike(value.encode()).decode() for name, value in response.headers.items()}
-        return evolve(response, headers=headers, body=strike(response.body))
+        redact = partial(re.compile("|".join(patterns).encode()).sub, _HIDDEN.encode())
+        headers = {name: redact(value.encode()).decode() for name, value in response.headers.items()}
+        return evolve(response, headers=headers, body=redact(response.body))
 
     async def _call_source(self) -> Secret | str:
-        """Return the callable's token, or what went wrong: not in its words, which may hold a secret."""
+        """Return the callable's token, or what went wrong, but not its message: it may contain a secret."""
         assert self._ask is not None
         timeout = asyncio.timeout(None if isinf(self._timeout) else self._timeout)
         try:
             async with timeout:
                 text = await self._ask()
         except (Exception, asyncio.CancelledError) as error:
-            # This task was cancelled from outside. Any other cancellation is the callable's own, and an error
-            # of it.
+            # This task was cancelled from outside. Any other cancellation was raised by the callable.
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
             if timeout.expired():
@@ -178,18 +177,18 @@ class Tokens:
 
     def _keep(self, text: str) -> Secret:
         self.held = Secret(text)
-        if len(text) >= _SHORTEST_STRUCK:
-            self._struck.appendleft(self.held)
+        if len(text) >= _MIN_REDACTED:
+            self._remembered.appendleft(self.held)
         return self.held
 
 
-# Of printable ASCII characters only: others never stand in a token.
+# Of printable ASCII characters only: a token contains no others.
 _IN_URLS = re.compile(rb"%(?:25)*([2-7][0-9A-Fa-f])")
 _IN_JSON = re.compile(rb"\\u00([2-7][0-9A-Fa-f])")
 
 
 def _unescaped(text: bytes) -> bytes:
-    """Return a text without the escapes that `_escapes` names; much quicker than to look for them."""
+    """Return a text without the escapes that `_escapes` names; much faster than a search for them."""
     if occurs(_IN_URLS, b"%", text):
         text = _IN_URLS.sub(_character, text)
     if occurs(_IN_JSON, b"\\", text):

@@ -73,16 +73,16 @@ class Transport:
 
     Args:
         base_url: where the service is. https, or http to this machine; a path may follow the host.
-        allow_http: whether to take http to any other host too: with a warning, and through no proxy.
+        allow_http: whether to accept http to any other host too, with a warning and without a proxy.
         timeouts: of one attempt.
         max_in_flight: connections at most.
         ssl: how to verify the service. None: by the system's authorities.
         trust_env: whether to go through the proxy that the environment names for https.
-        max_body_bytes: the largest body taken, before and after inflating.
+        max_body_bytes: the largest body accepted, before and after decompression.
         clock: gives the wall time, aware UTC.
 
     Raises:
-        ArgumentError: an argument is not as said.
+        ArgumentError: an argument is not as described.
     """
 
     def __init__(
@@ -118,15 +118,15 @@ class Transport:
 
         A response is complete, but for the body of a 429 or 5xx that is late, broken or can't be read.
         The error is for the caller to raise: raised here, its context and its frames would lead to
-        aiohttp, whose exceptions hold the request's headers.
+        aiohttp, whose exceptions contain the request's headers.
 
         Args:
-            headers: to send beside those of every request. A value may be a function that returns it: it
-                is called as the headers are written, so that no waiting frame holds a secret.
+            headers: to send in addition to those of every request. A value may be a function that returns
+                it: it is called as the headers are written, so that no waiting frame contains a secret.
 
         Returns:
-            The response; a TransportError where no complete one came; a MalformedAnswerError where the body
-            is larger than allowed, or in a coding not asked for.
+            The response; a TransportError if no complete one was received; a MalformedAnswerError if the
+            body is larger than allowed, or in a coding that was not requested.
 
         Raises:
             RuntimeError: this is closed, or belongs to another event loop that is not closed.
@@ -152,7 +152,7 @@ class Transport:
                     }
                     head = Response(response.status, received, b"", self.clock())
                     raw = await self._read(response)
-                # An empty body is no valid gzip. That of an error is taken as it is: its status says enough.
+                # An empty body is not valid gzip. That of an error is accepted: its status is enough.
                 coding = received.get("content-encoding", "") if raw or head.status < 300 else ""
                 body = await inflated(raw, coding, self._max_body_bytes)
         except (aiohttp.ClientError, OSError, DroppedError, UnreadableError) as error:
@@ -171,14 +171,14 @@ class Transport:
         """
         scopes = (await self._opened()).scopes
         # A timeout without an end, which `aclose` moves to now: asyncio's own way to end a block from outside
-        # without taking its task's cancellation for somebody else's.
+        # and to distinguish it from a cancellation of the task.
         scope = asyncio.timeout(None)
         scopes.add(scope)
         try:
             async with scope:
                 yield
         except (TimeoutError, TransportError):
-            # Closing also breaks the connections, and a request may learn of that first.
+            # Closing also breaks the connections, which a request may notice first.
             if not self._closed:
                 raise
         finally:
@@ -235,9 +235,9 @@ class Transport:
                 "User-Agent": f"asyncfin/{own_version()}",
             },
             request_class=LateHeadersRequest,
-            # The service sets none, and whatever else answers in its place gets none back.
+            # The service sets none, and those of anything in front of it are not sent back.
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Done by `inflated`, which bounds what a small body can stand for.
+            # Done by `inflated`, which bounds the size of the decompressed body.
             auto_decompress=False,
             middlewares=(without_resending,),
             proxy=environment_proxy(self.base_url) if self._trust_env else None,
@@ -252,7 +252,7 @@ class Transport:
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         # As large as the body will be, so that each piece is released once it is written, and none is copied
-        # again. (Zeros that nobody has written to take no memory, whatever length a header claims.)
+        # again. (Zeros take no memory until they are overwritten, whatever length a header claims.)
         body = BytesIO(bytes(min(response.content_length or 0, self._max_body_bytes)))
         async for piece in response.content.iter_any():
             body.write(piece)
@@ -260,14 +260,14 @@ class Transport:
                 raise OversizedError
         body.truncate()
         if body.tell() > _INLINE_BYTES:
-            # To look through megabytes for the token takes a millisecond, and eight bodies may end at once:
-            # the loop goes on between them.
+            # Searching megabytes for the token takes a millisecond, and eight bodies may be complete at once:
+            # the loop runs in between.
             async with decoding_lock():
                 await asyncio.sleep(0)
         return body.getvalue()
 
     def _failure(self, error: Exception) -> TransportError | MalformedAnswerError:
-        """Return our own error for a failure, whose text may hold headers."""
+        """Return the error to raise for a failure, whose own text may contain headers."""
         limits = self.timeouts
         match error:  # in this order: many of these are subclasses of later ones
             case OversizedError():
@@ -277,7 +277,7 @@ class Transport:
             case UnknownCodingError():
                 return MalformedAnswerError(f"the body is in a content coding other than {ACCEPTED}")
             case aiohttp.ClientPayloadError() | BrokenStreamError():
-                return TruncatedAnswerError("the response ended before it was whole")
+                return TruncatedAnswerError("the response ended before it was complete")
             case aiohttp.ConnectionTimeoutError():
                 return RequestTimeoutError(
                     f"no connection to {self.base_url} within {limits.connect:g} s", sent=False
@@ -305,5 +305,5 @@ class Transport:
                     retryable=error.status >= 500,
                 )
             case aiohttp.ClientResponseError():
-                return ConnectionFailedError(f"what came from {self.base_url} is not HTTP")
-        return ConnectionFailedError(f"the connection to {self.base_url} was closed before an answer began")
+                return ConnectionFailedError(f"the response of {self.base_url} is not HTTP")
+        return ConnectionFailedError(f"the connection to {self.base_url} was closed before a response began")

@@ -1,9 +1,9 @@
 """Query pages (spec 2.4), read in one of two ways, both equally strict.
 
-A page that somebody asked for by `query_pages` is read for its heads alone: each `values` array stays the
-bytes it came as, and is decoded when it is looked at. A page of a planned query is read for heads and
-numbers in one scan of its body, because every number of it is wanted. What does not fit that scan goes the
-first way, which names what is wrong, and tolerates what is unsound in series that nobody asked for.
+Of a page of `query_pages` only the heads are read: each `values` array stays bytes and is decoded on access.
+Of a page of a planned query heads and numbers are read in one scan of its body, because every number is
+wanted. A page that this scan refuses is read in the first way, which names the problem, and ignores problems
+in the values of foreign series.
 """
 
 import asyncio
@@ -81,8 +81,8 @@ class QueryPage(Dataset):
         periods: what the values of this page's series are aligned with, in the service's order.
         next_cursor: None on the last page.
         raw_series: the series with their values undecoded.
-        at: when the page came, aware UTC.
-        request_id: the service's id of its request, where it gave one.
+        at: when the page was received, aware UTC.
+        request_id: the service's id of its request; None if the response has none.
         attempts: how often the request was sent.
     """
 
@@ -150,14 +150,14 @@ _series_id = attrgetter("series_id")
 def read_query_page(
     body: bytes, value_version: str | None = None, tolerance: Tolerance = STRICT
 ) -> QueryPage:
-    """Return the page of a query that a body holds, its values not yet decoded.
+    """Return the page of a query in a body, its values not yet decoded.
 
     Args:
-        value_version: what was asked for. None: whatever the values are labelled.
+        value_version: the requested version. None: any.
 
     Raises:
-        MalformedAnswerError: the body is no query response, lists a period or a series twice, or has
-            restated values where the original ones were asked for.
+        MalformedAnswerError: the body is not a query response, lists a period or a series twice, or has
+            restated values although the original ones were requested.
     """
     counts = tolerance.counts()
     response = _page_decoder.decode(body, counts=counts)
@@ -174,7 +174,7 @@ def read_query_page(
         tolerance=tolerance,
         head_deviations=deviations_of(counts),
     )
-    # Looked for in the bytes first: values are decoded only where the word stands somewhere.
+    # The bytes first: values are decoded only if they contain the word.
     if value_version == _ORIGINAL and _RESTATED.encode() in body:
         _refuse_restated(page)
     tolerance.report(page._head_deviations)
@@ -182,9 +182,9 @@ def read_query_page(
 
 
 def _refuse_restated(page: QueryPage) -> None:
-    """Refuse restated values where the original ones were asked for (spec 9.3).
+    """Refuse restated values if the original ones were requested (spec 9.3).
 
-    The other way round is no fault: a value that was never restated may be labelled so.
+    The reverse is valid: a value that was never restated may be labelled original.
     """
     for at, raw in enumerate(page.raw_series):
         if _RESTATED.encode() not in bytes(raw.values):
@@ -192,7 +192,7 @@ def _refuse_restated(page: QueryPage) -> None:
         for period, value in page.series[at].observations():
             if value.value_version == _RESTATED:
                 raise MalformedAnswerError(
-                    f"the value at {period} is {_RESTATED}, and {_ORIGINAL} was asked for"
+                    f"the value at {period} is {_RESTATED}, and {_ORIGINAL} was requested"
                     f" @ {series_path(at, raw.series_id)}"
                 )
 
@@ -226,8 +226,8 @@ class PlannedPage(Dataset):
         periods: what values are aligned with, in the service's order.
         heads: the series, in the service's order.
         wanted: the wanted series.
-        foreign: the others whose numbers are sound, if they are kept.
-        body: the page as it came; `arrays_of` finds the `values` arrays in it.
+        foreign: the others whose numbers are valid, if they are kept.
+        body: the page as received; `arrays_of` finds the `values` arrays in it.
         deviations: of the heads, what was repaired.
         next_cursor, at, request_id, attempts: as of a `QueryPage`.
     """
@@ -252,14 +252,14 @@ async def read_planned_page(
     *,
     keep_foreign: bool = False,
 ) -> PlannedPage:
-    """Return a page of a planned query that a body holds.
+    """Return the page of a planned query in a body.
 
     The loop is stopped for a few milliseconds at most.
 
     Args:
         wanted: the ids of the series whose numbers are wanted.
-        value_version: what was asked for.
-        keep_foreign: whether the numbers of the others are read too, where they are sound.
+        value_version: the requested version.
+        keep_foreign: whether the numbers of the others are read too, if they are valid.
 
     Raises:
         MalformedAnswerError: as `read_query_page` says; or the `values` array of a wanted series is of
@@ -279,7 +279,7 @@ async def read_planned_page(
         await asyncio.sleep(0)
         slices.append(decode_numbers(each, len(page.periods)))
     foreign: dict[int, Numbers] = {}
-    # One by one, so that one unsound series costs only itself.
+    # One by one, so that an invalid series is the only one dropped.
     for index in others if keep_foreign else ():
         await asyncio.sleep(0)
         with suppress(MalformedAnswerError):
@@ -337,10 +337,10 @@ def _split(series: Sequence[SeriesHead], wanted: Container[str]) -> tuple[list[i
 async def _scanned(
     body: bytes, wanted: Container[str], value_version: str, tolerance: Tolerance, *, keep_foreign: bool
 ) -> PlannedPage | None:
-    """Return a page read in one scan; None where it is not what pages are in all but a few cases.
+    """Return a page read in one scan; None if the scan refuses it.
 
-    No error is raised here: the slower way names what is wrong, and finds that it is not wrong at all where
-    a word was unknown, or an unwanted series unsound.
+    No error is raised here: the slower way names the problem. It accepts unknown words, and invalid values of
+    foreign series.
     """
     with suppress(MalformedAnswerError):
         counts = tolerance.counts()
@@ -524,7 +524,7 @@ _EXPONENT = re.compile(b"E-")
 def _is_marked_tiny(text: bytes) -> bool:
     """Return whether a text may contain a number below the least float.
 
-    Such a number has an exponent below zero, or that many zeros behind its point.
+    Such a number has a negative exponent, or that many zeros after its point.
     """
     # Searches for bytes are many times faster than one for a pattern.
     return b"e-" in text or b"0" * 200 in text or occurs(_EXPONENT, b"E", text)
@@ -538,10 +538,10 @@ _number_texts: Any = msgspec.json.Decoder(list[_NumberText | None])
 
 
 def _refuse_unfit(arrays: Iterable[tuple[JsonBytes, str]]) -> None:
-    """Refuse numbers that no float can stand for, of `values` arrays with the paths of their series.
+    """Refuse numbers that a float cannot represent, of `values` arrays with the paths of their series.
 
     Raises:
-        MalformedAnswerError: there are some; each with its path.
+        MalformedAnswerError: names the path of each.
     """
     problems = []
     for values, path in arrays:
@@ -551,14 +551,14 @@ def _refuse_unfit(arrays: Iterable[tuple[JsonBytes, str]]) -> None:
 
 
 def _unfit(values: JsonBytes) -> Iterator[int]:
-    """Yield the indices of the numbers in a `values` array that no float can stand for."""
+    """Yield the indices of the numbers in a `values` array that a float cannot represent."""
     for index, entry in enumerate(decode(values, _number_texts)):
         if entry is not None and not _fits(entry.number):
             yield index
 
 
 def _fits(number: msgspec.Raw) -> bool:
-    """Return whether a float can stand for a number: 0 where its digits are all 0, and never infinity."""
+    """Return whether a float can represent a number: 0 only if its digits are all 0, and never infinity."""
     text = bytes(number).lower()
     digits, _, _ = text.partition(b"e")
     return isfinite(float(text)) and (float(text) != 0 or not digits.strip(b"-0."))

@@ -235,4 +235,4 @@ def test_http_to_another_machine_needs_an_option_and_is_warned_of(command: Comma
     assert command("dataset", ENTITY, "--base-url", address).code == 2
     result = command("dataset", ENTITY, "--base-url", address, "--allow-http")
     assert (result.code, ENTITY in result.out) == (0, True)
-    assert result.line == f"asyncfin: {address} is not encrypted: anyone on the way can read the token"
+    assert result.line == f"asyncfin: {address} is not encrypted: anyone in between can read the token"

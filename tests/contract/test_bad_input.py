@@ -54,7 +54,7 @@ def test_what_is_no_address_is_refused(base_url: Any) -> None:
 
 def test_credentials_in_the_address_are_refused_and_not_shown() -> None:
     """Credentials in the address are a secret, so they are refused and not shown."""
-    with pytest.raises(SelectionError, match="base_url must hold no credentials") as caught:
+    with pytest.raises(SelectionError, match="base_url must not contain credentials") as caught:
         Client("https://user:s3cret@example.org", "token")
     assert "s3cret" not in str(caught.value)
 

@@ -173,18 +173,18 @@ REFUSED = {
         **plain(),
         "series": [plain()["series"][0], {**plain()["series"][1], "values": [None]}],
     },
-    r"is latest_restated, and original was asked for @ \$\.series\[0\] \(a\.annual\)": changed(
+    r"is latest_restated, and original was requested @ \$\.series\[0\] \(a\.annual\)": changed(
         value_version="latest_restated"
     ),
     r"Expected int <= 12 @ \$\.periods\[1\]\.end_month": {
         **plain(),
         "periods": [plain()["periods"][0], {"year": 2023, "end_month": 13, "duration_months": 12}],
     },
-    r"stands at \$\.periods\[0\] already @ \$\.periods\[1\]": {
+    r"is also at \$\.periods\[0\] @ \$\.periods\[1\]": {
         **plain(),
         "periods": [plain()["periods"][0]] * 2,
     },
-    r"stands at \$\.series\[0\] already @ \$\.series\[1\]": {**plain(), "series": [plain()["series"][0]] * 2},
+    r"is also at \$\.series\[0\] @ \$\.series\[1\]": {**plain(), "series": [plain()["series"][0]] * 2},
     r"a required field is missing @ \$\.series\[0\]\.label": {
         **plain(),
         "series": [{name: each for name, each in plain()["series"][0].items() if name != "label"}],

@@ -407,8 +407,8 @@ class RedisStore(Store):
             await self._fallback.refused(sent_at=now, retry_after=seconds)
 
     def _settle(self, moment: float | None, weight: float, counted: float) -> bool:
-        """Take a fallback's grant off what is owed; return False if it was not a fallback's, or is booked."""
-        if moment is not None or not self._owed:
+        """Take a grant off what the fallback owes; return False if the server has to know of it."""
+        if not self._owed or (moment is not None and self._away_since is None):
             return False
         self._owed = max(0.0, self._owed - weight)
         self._owed_counted = max(0.0, self._owed_counted - counted)
@@ -491,8 +491,8 @@ class RedisStore(Store):
             await self._configure()
         seconds = 0.0 if self._away_since is None else asyncio.get_running_loop().time() - self._away_since
         owed, counted = self._owed, self._owed_counted
-        # Also without debts: it finds out whether the server responds.
-        await self._run("spend", repr(owed), "0", repr(counted), _micros(seconds))
+        if owed or self._away_since is not None:  # the latter to find out whether it responds
+            await self._run("spend", repr(owed), "0", repr(counted), _micros(seconds))
         self._owed -= owed
         self._owed_counted -= counted
         self._away_since = None

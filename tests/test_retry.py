@@ -63,8 +63,9 @@ from tests.scripted import (
     trickling,
 )
 
-READ = Request("dataset", "GET", "/v1/entities/O-1/dataset", entity_id="O-1")
-QUERY = Request("query", "POST", "/v1/entities/O-1/dataset/query", body=b"{}", entity_id="O-1")
+ENTITY = "O-" + "1" * 32
+READ = Request("dataset", "GET", f"/v1/entities/{ENTITY}/dataset", entity_id=ENTITY)
+QUERY = Request("query", "POST", f"/v1/entities/{ENTITY}/dataset/query", body=b"{}", entity_id=ENTITY)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -646,7 +647,7 @@ async def test_the_log_tells_facts_as_extras(caplog: pytest.LogCaptureFixture) -
     records = [record for record in caplog.records if record.name == "asyncfin"]
     (retrying,) = [record.__dict__ for record in records if record.levelname == "INFO"]
     assert retrying["operation"] == "dataset"
-    assert retrying["entity_id"] == "O-1"
+    assert retrying["entity_id"] == ENTITY
     assert retrying["attempt"] == 1
     assert retrying["wait"] >= 0
     assert retrying["request_id"] == "r-1"
@@ -676,7 +677,7 @@ async def test_a_long_pause_is_heard_of_with_its_end(caplog: pytest.LogCaptureFi
         await sender.send(READ)
     waits = of_kind(events, Waiting)
     assert [(each.operation, each.entity_id, each.reason) for each in waits] == [
-        ("dataset", "O-1", "pause")
+        ("dataset", ENTITY, "pause")
     ] * 5
     assert [round(each.seconds) for each in waits] == [1, 2, 4, 8, 16]
     ends = [(each.until - NOON).total_seconds() - began for each in waits]
@@ -1089,7 +1090,7 @@ async def test_the_error_of_a_bucket_that_is_out_of_reach_says_of_which_request_
         with pytest.raises(BucketUnavailableError) as caught:
             await sender.send(READ)
     error = caught.value
-    assert (error.operation, error.entity_id, error.attempts, error.at) == ("dataset", "O-1", 1, NOON)
+    assert (error.operation, error.entity_id, error.attempts, error.at) == ("dataset", ENTITY, 1, NOON)
     assert isinstance(error.__cause__, RateLimitedError)
 
 

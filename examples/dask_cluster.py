@@ -1,7 +1,7 @@
 """Many companies over a Dask cluster, into a bucket that all of its workers reach.
 
 The workers need asyncfin[store], ASYNCFIN_BASE_URL, ASYNCFIN_TOKEN and the bucket's credentials in their
-environment. A worker that dies is no loss: Dask gives its chunk to another one, which finds in the bucket
+environment. A worker that dies loses nothing: Dask gives its chunk to another one, which finds in the bucket
 what the first had put there.
 
     python examples/dask_cluster.py tcp://scheduler:8786 s3://bucket/figures ids.txt

@@ -27,13 +27,13 @@ SECONDS = 30
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    # Here and not at import: each worker has an event loop, and a client, of its own.
+    # Here and not at import: each worker has a separate event loop and client.
     folder, path = os.environ.get("ASYNCFIN_CACHE"), os.environ.get("ASYNCFIN_BUCKET")
     async with AsyncExitStack() as stack:
         cache = await stack.enter_async_context(aclosing(FileCache(folder))) if folder else None
         bucket = await stack.enter_async_context(aclosing(FileBucket(path))) if path else None
         # A publication confirmed within the last minute is taken for the current one: questions that were
-        # asked before then cost nothing. While the service is away, answers may be up to an hour old.
+        # requested before then cost nothing. While the service is away, results may be up to an hour old.
         client = Client.from_env(cache=cache, bucket=bucket, max_age=60, stale_if_error=3600)
         app.state.client = await stack.enter_async_context(client)
         yield
@@ -48,7 +48,7 @@ async def failed(request: Request, error: Exception) -> Response:
 
 
 async def gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads it
+    return Response(status_code=499)  # no client is left to read it
 
 
 app.add_exception_handler(asyncfin.AsyncfinError, failed)
@@ -84,7 +84,7 @@ async def values_json(panel: Answer) -> list[dict[str, Any]]:
 
 @app.get("/entities/{entity_id}/values.arrow")
 async def values_arrow(panel: Answer) -> Response:
-    # The table is whole before the first byte: an error in the middle of a stream could not be told.
+    # The table is whole before the first byte: an error in the middle of a stream could not be reported.
     table = panel.to_arrow()
     sink = io.BytesIO()
     with pyarrow.ipc.new_stream(sink, table.schema) as writer:

@@ -17,7 +17,7 @@ COMMANDS = {
     "dataset:dataset": "Show the current publication of an entity's dataset.",
     "dataset:catalogue": "List the series that can be asked for: all, or those selected.",
     "query:query": "Ask for series and print them as a table: a row each, by period.",
-    "extract:extract": "Ask many entities one question, and keep the answers as Parquet files.",
+    "extract:extract": "Request one question of many entities, and write the results to Parquet files.",
     "changes:changes": "Show what changed in an extraction, from the change feed that it keeps.",
     "changes:as_of": "Show all rows of an extraction as they were known at a time.",
     "explore:explore": "Show companies, their series and values on a page of this machine, until Ctrl-C.",

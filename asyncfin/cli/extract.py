@@ -56,7 +56,7 @@ class Pace:
     max_in_flight: Annotated[
         int,
         Parameter(
-            help="Requests under way at once, and entities.", validator=Number(gte=1), show_default=True
+            help="Requests in flight at once, and entities.", validator=Number(gte=1), show_default=True
         ),
     ] = 8
 
@@ -106,7 +106,7 @@ def extract(
     service: Service = Service(),  # noqa: B008  a frozen value
     pace: Pace = Pace(),
 ) -> None:
-    """Ask many entities one question, and keep the answers as Parquet files.
+    """Request one question of many entities, and write the results to Parquet files.
 
     Each entity becomes a file in the folder, of one publication. The same
     command again goes on where the last one ended, and an entity that has not
@@ -125,7 +125,7 @@ def extract(
         refresh: Read unchanged entities again.
         replace: Delete the folder's files of another question first.
         wait: Sleep until a used-up allowance returns, instead of ending.
-        allow_unknown: Continue even if the first three entities have nothing of what is asked for.
+        allow_unknown: Continue even if the first three entities have nothing of the question.
         no_lock: Take no lock in an object store; no other run may use the same prefix.
         history: Keep what changes from run to run in a change feed next to the folder; once begun it goes on.
         prune: Delete the files of entities that are not given.
@@ -151,7 +151,7 @@ def extract(
     if not entities:
         raise UsageError("no entity is given: give entity ids, or a file of them as --ids FILE")
     # What `extract` and `extract_cost` take alike.
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "entity_ids": entities,
         **asdict(question, recurse=False),
         "to": into,
@@ -160,36 +160,36 @@ def extract(
         "allow_unknown": allow_unknown,
     }
     if dry_run:
-        asked["read_catalogues"] = read_catalogues
-        cost = asyncio.run(_cost(asked, pace, service, quiet))
+        arguments["read_catalogues"] = read_catalogues
+        cost = asyncio.run(_cost(arguments, pace, service, quiet))
         if json:
             print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
         else:
             screen().print(names.add_names(str(cost)))
         check_failed(cost.failed, cost.entities)
     else:
-        asked |= {"wait": wait, "lock": not no_lock}
-        asked |= {"history": history or None, "prune": prune}
-        _end(asyncio.run(_report(asked, pace, service, names, quiet)), pace, names, json)
+        arguments |= {"wait": wait, "lock": not no_lock}
+        arguments |= {"history": history or None, "prune": prune}
+        _end(asyncio.run(_report(arguments, pace, service, names, quiet)), pace, names, json)
 
 
 async def _report(
-    asked: dict[str, Any], pace: Pace, service: Service, names: Names, quiet: bool
+    arguments: dict[str, Any], pace: Pace, service: Service, names: Names, quiet: bool
 ) -> ExtractReport:
-    with shown_progress(names, quiet=quiet) as tell:
+    with shown_progress(names, quiet=quiet) as show:
         async with pace.client(service) as client, interruptible() as stop:
             try:
-                return await run_extraction(client, **asked, stop=stop, progress=tell)
+                return await run_extraction(client, **arguments, stop=stop, progress=show)
             except UnknownToAllError as error:
                 return error.extract_report  # it is printed first; `_end` raises the error
 
 
-async def _cost(asked: dict[str, Any], pace: Pace, service: Service, quiet: bool) -> ExtractCost:
-    # The estimate is no part of what the budget is compared with, nor bound by it.
+async def _cost(arguments: dict[str, Any], pace: Pace, service: Service, quiet: bool) -> ExtractCost:
+    # The estimate is neither compared with the budget nor bound by it.
     unbound = evolve(pace, daily_budget=None)
     with nullcontext(Progress("")) if quiet else progress("Estimating") as shown:
         async with unbound.client(service, (shown,)) as client:
-            cost = await extract_cost(client, **asked)
+            cost = await extract_cost(client, **arguments)
     return evolve(cost, budget=pace.daily_budget)
 
 
@@ -201,7 +201,7 @@ async def interruptible() -> AsyncIterator[asyncio.Event]:
 
     def interrupt() -> None:
         nonlocal ended
-        # Kept in a flag: other code may cancel the task too, and that is no Ctrl-C.
+        # Kept in a flag: other code may cancel the task too, and that is not a Ctrl-C.
         if stop.is_set() and task is not None:
             ended = True
             task.cancel()

@@ -20,7 +20,7 @@ from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure, UnknownToAllError, failures
 from asyncfin.extraction.run import FAILURES
-from asyncfin.extraction.store import Store, store_at
+from asyncfin.extraction.store import KnownFiles, store_at
 from asyncfin.extraction.unknown import ENOUGH, unknown_names
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import PeriodSelection
@@ -44,7 +44,7 @@ class ExtractCost:
         entities: how many entities it is for.
         new: how many of them have no file yet.
         changed: how many have a file that will be replaced: it is of an earlier publication or damaged, or
-            a refresh was asked for.
+            a refresh was requested.
         unchanged: how many have a current file and will be skipped.
         failed: reports on those that can't be read now.
         requests: how many requests it will take, including one for each entity's metadata.
@@ -177,7 +177,7 @@ async def extract_cost(
 class _Estimate:
     _client: Client
     _question: SharedQuestion
-    _store: Store
+    _store: KnownFiles
     _refresh: bool
     _read_catalogues: bool
     _allow_unknown: bool

@@ -1,4 +1,4 @@
-"""`extract`: asks many entities one question, and keeps the answers as Parquet files."""
+"""`extract`: one question to many entities, and the results as Parquet files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from datetime import datetime
 
+from anyio import to_thread
 from attrs import evolve
 
 from asyncfin import checks
@@ -22,7 +23,7 @@ from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import AskedVersion, written_question
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run
-from asyncfin.extraction.store import Store, place_of, store_at
+from asyncfin.extraction.store import KnownFiles, place_of, store_at
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.select import Select
@@ -75,7 +76,7 @@ async def checked_place(to: str | os.PathLike[str]) -> Folder | Prefix:
             f" {checks.short_repr(to)}"
         )
     try:
-        return await asyncio.to_thread(place_of, to)  # it looks at the disk
+        return await to_thread.run_sync(place_of, to)  # it looks at the disk
     except ArgumentError as error:
         raise ArgumentError(f"to: {error}") from None
 
@@ -102,7 +103,7 @@ async def extract(
     progress: OnProgress | None = None,
     clock: Callable[[], datetime] = utc_now,
 ) -> ExtractReport:
-    """Ask many entities the same question, and write the answers to Parquet files.
+    """Request the same question of many entities, and write the results to Parquet files.
 
     Each entity becomes one file ``<entity_id>.parquet`` of one publication, which appears when it is
     complete. Repeating the call continues where the last run ended; of an entity that has not changed, only
@@ -131,7 +132,7 @@ async def extract(
         replace: whether the files of another question in the folder are to be deleted first.
         wait: whether to sleep until a used-up allowance returns; otherwise the run ends.
         allow_unknown: whether to continue if the first three entities have nothing of the question,
-            because their catalogues lack the ids or words that it names; otherwise the run ends.
+            because they do not have its ids or words, or no series meets it; otherwise the run ends.
         lock: whether to lock an object store's prefix against other runs. A folder is always locked.
         executor: runs the reading elsewhere: any `concurrent.futures.Executor`, such as a process pool or
             Dask's, or a function of no arguments that makes one, which is called again when a killed
@@ -191,7 +192,7 @@ async def extract(
     try:
         # Before a request is spent: what can't be written need not be read. The feed is first, since opening
         # with `replace` deletes files that are its record.
-        feed = await asyncio.to_thread(find_feed, place, question, history)
+        feed = await to_thread.run_sync(find_feed, place, question, history)
         opened = await store.open(replace=replace, stop=options.stop)
         kept = await begin(feed, question, store.known, clock) if feed is not None and opened else None
         if isinstance(client, Client):
@@ -213,7 +214,7 @@ async def extract(
     return report
 
 
-async def _prune(store: Store, history: History | None, ids: tuple[str, ...]) -> None:
+async def _prune(store: KnownFiles, history: History | None, ids: tuple[str, ...]) -> None:
     """Delete the files of entities that are not listed, after their rows are in the feed as vanished."""
     left = [each for each in store.known if each not in set(ids)]
     store.files.check()

@@ -113,7 +113,7 @@ class PrefixLock:
         """Write the lock under a condition, and return whether that held."""
         # Different each time: the ETag of S3 is that of the content.
         self._count += 1
-        # Before the request: the others count from when the store has got it, which is no earlier.
+        # Before the request: other runs count from when it reaches the store, which is not earlier.
         sent = self._time()
         try:
             tag = await self._objects.put_if(self._prefix.lock, self._body, condition)

@@ -7,6 +7,7 @@ import json
 from contextlib import suppress
 from functools import partial
 
+from anyio import to_thread
 from attrs import evolve, frozen
 
 from asyncfin.errors import ManifestMismatchError
@@ -140,7 +141,7 @@ class ObjectFiles:
     async def _footer(self, key: str, size: int) -> Footer | None:
         """Return the footer of an object's file, from the end of the object; None if it has none."""
         length, tail = _TAIL, b""
-        # A second look where the footer is longer than the tail, as with thousands of series asked for by id.
+        # Twice if the footer is longer than the tail, as with thousands of series selected by id.
         for _ in range(2):
             start = max(0, size - length)
             if start == size:  # a range of no bytes is an error
@@ -151,5 +152,5 @@ class ObjectFiles:
             if length <= len(tail) or start == 0:
                 break
         with suppress(ValueError):
-            return await asyncio.to_thread(read_footer, tail)
+            return await to_thread.run_sync(read_footer, tail)
         return None

@@ -25,7 +25,7 @@ from asyncfin.table.panel import Panel
 # Most entities have fewer rows; larger groups would make readers hold more than they look at.
 _ROWS_A_GROUP = 122_880
 _METADATA = b"asyncfin"
-# Of the metadata, so that a later version can tell what it reads.
+# Of the metadata, so that a later version knows what it reads.
 FORMAT = 1
 
 
@@ -82,7 +82,7 @@ class Footer:
 
 
 def panels_of(answer: EntityAnswer) -> tuple[Panel, ...]:
-    """Return the panels of an answer, that of the original values first."""
+    """Return the panels of an entity, that of the original values first."""
     return tuple(panel for panel in (answer.panel, answer.restated) if panel is not None)
 
 
@@ -124,7 +124,7 @@ def encode(
     panel, missing = panels_of(answer)[0], answer.missing
     table = rows_of(*panels_of(answer))
     (about,) = json.loads(table.schema.metadata[_METADATA])["panels"]
-    # The panel knows the question as this entity was asked it; the file names the one for all entities.
+    # The panel has what this entity has of the question; the file names the question of all entities.
     about["select"] = str(question.select) if question.select.where is None else question.select.name
     about |= {
         "question": json.loads(question.text),

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @frozen
 class Prefix:
-    """Where an extraction stands in an object store: its keys are ``<prefix>/<entity_id>.parquet``."""
+    """The place of an extraction in an object store: its keys are ``<prefix>/<entity_id>.parquet``."""
 
     bucket: str
     prefix: str
@@ -50,7 +50,7 @@ class Prefix:
         """Return the place that an address names.
 
         Raises:
-            ArgumentError: it is no ``s3://bucket/prefix``, or the like with ``gs`` or ``az``.
+            ArgumentError: it is not ``s3://bucket/prefix``, or the same with ``gs`` or ``az``.
         """
         parts = urlsplit(address)
         if "@" in parts.netloc or parts.query or parts.fragment:
@@ -62,8 +62,8 @@ class Prefix:
         segments = unquote(parts.path).strip("/").split("/")
         if not parts.netloc or not all(segments) or {".", ".."} & set(segments):
             raise ArgumentError(
-                f"{address!r} is no prefix of a bucket: name {parts.scheme}://bucket/prefix, since the lock"
-                " stands beside the prefix"
+                f"{address!r} is not a prefix of a bucket; give {parts.scheme}://bucket/prefix: the lock is"
+                " next to the prefix"
             )
         return cls(f"{parts.scheme}://{parts.netloc}", "/".join(segments))
 
@@ -117,7 +117,7 @@ class Objects:
 
     Raises:
         ImportError: obstore is not installed.
-        ArgumentError: the environment does not tell how to reach the bucket.
+        ArgumentError: the environment does not say how to reach the bucket.
     """
 
     def __init__(self, prefix: Prefix) -> None:

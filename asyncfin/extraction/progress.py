@@ -1,4 +1,4 @@
-"""What a run tells while it runs: what its requests cost, and what it is waiting for."""
+"""The progress of a run: what its requests cost, and what it is waiting for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class ExtractProgress:
         waiting: what an entity is waiting for, for people: the one that began to wait last; None while
             none waits.
         ended: the entity that has just ended; None where something else has happened.
-        unknown: the asked ids and words that no entity read so far has, by field, once three are read.
+        unknown: the ids and words of the question that no entity read so far has, by field, once three are
+            read.
     """
 
     entities: int
@@ -66,7 +67,7 @@ class Tracker:
 
     Args:
         entities: how many there are to read.
-        callback: called with the progress; None: nobody is.
+        callback: called with the progress; None: nothing is.
         time: the loop's clock.
     """
 
@@ -106,7 +107,7 @@ class Tracker:
 
     def __call__(self, event: Event) -> None:
         entity_id = event.entity_id
-        # The client may serve others meanwhile; what they send is not this run's.
+        # Other tasks may use the client too; what they send is not this run's.
         if _run.get() is not self or entity_id is None:
             return
         match event:

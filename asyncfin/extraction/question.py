@@ -35,7 +35,7 @@ class SharedQuestion:
 
     def __attrs_post_init__(self) -> None:
         check_select(self.select)
-        resolve(self.periods, ())  # refuses what is no selection of periods
+        resolve(self.periods, ())  # refuses what is not a selection of periods
         _check_version("value_version", self.value_version)
 
     @property
@@ -50,14 +50,14 @@ class SharedQuestion:
             "select": _described(self.select),
             "periods": {type(self.periods).__name__: _plain(self.periods)},
             "value_version": self.value_version,
-            # A later version of the library may write other columns: its files are no part of the same table.
+            # A later version of the library may write other columns: its files are of another table.
             "columns": {column.name: column.type for column in COLUMNS},
         }
         return canonical(described)
 
     @cached_property
     def hash(self) -> str:
-        """The hash of the text, which tells the question from any other."""
+        """The hash of the text, which distinguishes the question from any other."""
         return text_hash(self.text)
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ def written_question(select: Select, periods: PeriodSelection, value_version: As
     """
     question = SharedQuestion(select, periods, value_version)
     if select.where is not None and not select.name:
-        raise SelectionError("a Select with `where` needs a `name` here: it stands for it in the files")
+        raise SelectionError("a Select with `where` needs a `name` here, which represents it in the files")
     return question
 
 
@@ -89,7 +89,7 @@ def text_hash(text: str) -> str:
 def _described(select: Select) -> dict[str, Any]:
     """Return the given fields of a Select, without order where order means nothing."""
     given = json.loads(select.to_json())
-    given.pop("name", None)  # it stands for a `where` only, and is written in its place
+    given.pop("name", None)  # it only represents a `where`, and is written in its place
     # Sorted: the same ids in another order are the same question.
     described = {name: sorted(each) if isinstance(each, list) else each for name, each in given.items()}
     return described | ({"label": select.label.casefold()} if select.label is not None else {})

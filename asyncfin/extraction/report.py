@@ -20,7 +20,7 @@ from asyncfin.model.words import counted, lasting, listed
 from asyncfin.plan.question import Missing
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
-# What would fail all other entities too: it ends the run, and is no failure of an entity.
+# What would fail all other entities too: it ends the run, and is not a failure of an entity.
 Stopped: TypeAlias = AuthenticationError | AllowanceExhaustedError | BucketUnavailableError
 
 # Entities that a notebook shows.
@@ -59,7 +59,7 @@ class EntityReport:
         requests: how many this run spent on it.
         missing: the ids and words of the question that the entity does not have, by field.
         failure: the error's class, message, status, code and request id.
-        path: the path of that file, or its URL; None where there is no `dataset_id`.
+        path: the path of that file, or its URL; None without a `dataset_id`.
         deviations: how many deviations from the spec this run has repaired in its responses.
     """
 
@@ -84,10 +84,10 @@ class ExtractReport:
         seconds: how long it took.
         waits: seconds that requests have waited, in total; several can wait at once.
         stopped: the error of a refused token, a used-up allowance or a shared bucket out of reach
-            that ended it early. None: it came to its end, was asked to stop if any entity is left, or
+            that ended it early. None: it came to its end, was stopped if any entity is left, or
             ended because of `unknown`.
-        unknown: the asked names that no entity has, by field: none of all, or none of the first three
-            that were read, where those have nothing of the question at all.
+        unknown: the names in the question that no entity has, by field: none of all, or none of the first
+            three that were read, if those have nothing of the question at all.
         complaint: what one of the entities says of those names, with what comes close; None where no
             catalogue was read.
         others: how many files there are of entities that were not given.
@@ -150,7 +150,7 @@ class ExtractReport:
         return self.stopped.resume_at if isinstance(self.stopped, AllowanceExhaustedError) else None
 
     def raise_for_unknown(self) -> None:
-        """Raise if ids or words were asked for that no entity has.
+        """Raise if no entity has some id or word of the question, anything of it, or its periods.
 
         Raises:
             UnknownToAllError: there are some; the message names them and what comes close.

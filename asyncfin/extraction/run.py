@@ -37,7 +37,7 @@ from asyncfin.extraction.report import (
     Failure,
     Stopped,
 )
-from asyncfin.extraction.store import Store
+from asyncfin.extraction.store import KnownFiles
 from asyncfin.extraction.unknown import FirstThree, unknown_to_all, without_periods
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.plan.question import Missing
@@ -53,7 +53,7 @@ FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResult
 # none would ever be done: so two are read at once at first, and one more for every eight done.
 _READ_AT_FIRST = 2
 _DONE_FOR_ONE_MORE = 8
-# How often a run that sleeps reports it, and looks at the wall clock: the monotonic one may stand still.
+# How often a run that sleeps reports it, and looks at the wall clock: the monotonic one may not move.
 _LOOK_SECONDS = 10.0
 
 
@@ -79,7 +79,7 @@ class Run:
 
     _client: Client
     _question: SharedQuestion
-    _store: Store
+    _store: KnownFiles
     _tracker: Tracker
     _options: Options
     _history: History | None = None
@@ -101,14 +101,14 @@ class Run:
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:
         """Return the report on all entities."""
         by_id: dict[str, EntityReport] = {}
-        # Entities without a file come first: asking whether files are current could use up an allowance.
+        # Entities without a file come first: checking whether files are current could use up an allowance.
         ids_in_turn = sorted(ids, key=self._store.known.__contains__)
         while not self._ending and (left := [each for each in ids_in_turn if each not in by_id]):
             if not (following := self._first.next(left, by_id)):
                 break
             by_id |= await self.read_all(following)
         entities = tuple(by_id.get(each) or EntityReport(each, "left") for each in ids)
-        unknown = self._first.unknown or await asyncio.to_thread(
+        unknown = self._first.unknown or await to_thread.run_sync(
             partial(unknown_to_all, self._question, entities, has_rows=self._store.has_rows)
         )
         return ExtractReport(

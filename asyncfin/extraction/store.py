@@ -77,7 +77,7 @@ class Files(Protocol):
 
 
 @define
-class Store:
+class KnownFiles:
     """The files of one question in one place.
 
     Attributes:
@@ -203,8 +203,8 @@ def place_of(to: str | os.PathLike[str]) -> Folder | Prefix:
     return Folder.at(to)
 
 
-def store_at(place: Folder | Prefix, question: SharedQuestion, *, lock: bool = True) -> Store:
+def store_at(place: Folder | Prefix, question: SharedQuestion, *, lock: bool = True) -> KnownFiles:
     """Return the store of a place."""
     if isinstance(place, Prefix):
-        return Store(ObjectFiles(place, lock=lock), question)
-    return Store(FolderFiles(place), question)
+        return KnownFiles(ObjectFiles(place, lock=lock), question)
+    return KnownFiles(FolderFiles(place), question)

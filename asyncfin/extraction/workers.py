@@ -10,6 +10,7 @@ from functools import partial
 from inspect import isroutine
 from typing import Any
 
+from anyio import to_thread
 from attrs import define, evolve, field, frozen
 
 from asyncfin import checks
@@ -24,7 +25,7 @@ from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped
 from asyncfin.extraction.run import OnError, Options, Run, sleep_until
-from asyncfin.extraction.store import Store, store_at
+from asyncfin.extraction.store import KnownFiles, store_at
 from asyncfin.extraction.unknown import ENOUGH, FirstThree, unknown_names, unknown_to_all
 from asyncfin.model.select import Select
 from asyncfin.tasks import wait_for_all
@@ -156,7 +157,7 @@ class Driver:
     _make_client: MakeClient
     _question: SharedQuestion
     _place: Folder | Prefix
-    _store: Store
+    _store: KnownFiles
     _tracker: Tracker
     _options: Options
     _size: int
@@ -195,12 +196,12 @@ class Driver:
                     if broken == _MOST_BROKEN:
                         raise
                 finally:
-                    await asyncio.to_thread(made.shutdown)
+                    await to_thread.run_sync(made.shutdown)
         entities = tuple(
             self._reports.get(each) or EntityReport(each, "left", requests=self._tracker.spent(each))
             for each in ids
         )
-        unknown = self._first.unknown or await asyncio.to_thread(
+        unknown = self._first.unknown or await to_thread.run_sync(
             partial(unknown_to_all, self._question, entities, has_rows=self._store.has_rows)
         )
         return ExtractReport(
@@ -255,14 +256,14 @@ class Driver:
                     _take_back(sent.values())
         except BrokenExecutor:
             # It fails all its futures itself. Python 3.11's process pool stumbles over one that is cancelled
-            # meanwhile: the others never end then, nor do its processes.
+            # at that moment: the others never end then, nor do its processes.
             raise
         except BaseException:
             _take_back(sent.values())
             raise
         finally:
             stop.cancel()
-            # What workers have begun they finish: nobody else may take the place before.
+            # Workers finish what they have begun: no other run may take the place before.
             await wait_for_all([stop, *sent])
 
     def _chunk(self, ids: Sequence[str]) -> Chunk:

@@ -342,11 +342,11 @@ async def test_wrong_credentials_are_one_clear_error(
 @pytest.mark.parametrize(
     ("to", "said"),
     [
-        ("s3://figures", "no prefix of a bucket"),
-        ("s3://figures/", "no prefix of a bucket"),
-        ("s3:///night", "no prefix of a bucket"),
-        ("s3://figures/a//b", "no prefix of a bucket"),
-        ("s3://figures/a/../b", "no prefix of a bucket"),
+        ("s3://figures", "not a prefix of a bucket"),
+        ("s3://figures/", "not a prefix of a bucket"),
+        ("s3:///night", "not a prefix of a bucket"),
+        ("s3://figures/a//b", "not a prefix of a bucket"),
+        ("s3://figures/a/../b", "not a prefix of a bucket"),
         ("s3://key:hunter2@figures/night", "must not hold a user, a password"),
         ("s3://figures/night?signature=hunter2", "must not hold a user, a password"),
         ("gs:/figures/night", "is not an address"),

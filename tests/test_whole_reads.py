@@ -2,24 +2,41 @@
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
-from asyncfin import Client, DatasetChangedError, FiscalRange, Select, Trailing, ValidationFailedError
+from asyncfin import (
+    Client,
+    DatasetChangedError,
+    Exact,
+    FiscalRange,
+    Query,
+    Select,
+    Trailing,
+    ValidationFailedError,
+)
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Annual
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import MAX_KEPT_SERIES, LeastRecentlyUsed, Publications
 from asyncfin.sandbox import Latency, Sandbox, Status
+from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.table.block import Block
 from asyncfin.wire.protocol import Response
 from asyncfin.wire.values import PlannedPage
 from tests.answers import catalogue_of
+from tests.generate import generate
 from tests.handmade import ENTITY_ID, FIRST, SECOND, dataset
+from tests.properties.test_answers import content
 
 pytestmark = pytest.mark.virtual
 
@@ -152,12 +169,12 @@ async def test_a_400_of_a_replaced_publication_starts_the_read_over() -> None:
 async def test_a_400_of_the_current_publication_is_raised_and_its_catalogue_read_again() -> None:
     """The question itself is wrong, or the catalogue: the next question begins afresh."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        await client.query(ENTITY_ID, Select(), Annual())
+        await client.query(ENTITY_ID, Select(), FiscalRange())
         sandbox.inject(REFUSED)
         spent = len(sandbox.log)
         with pytest.raises(ValidationFailedError):
-            await client.query(ENTITY_ID, Select(), Annual())
-        await client.query(ENTITY_ID, Select(), Annual())
+            await client.query(ENTITY_ID, Select(), FiscalRange())
+        await client.query(ENTITY_ID, Select(), FiscalRange())
         operations = [served.operation for served in list(sandbox.log)[spent:]]
     assert operations == ["query", "dataset", "dataset", "catalogue", "query"]
 
@@ -170,7 +187,7 @@ async def test_a_400_with_a_catalogue_as_the_source_is_raised_as_it_is() -> None
         sandbox.inject(REFUSED)
         spent = len(sandbox.log)
         with pytest.raises(ValidationFailedError):
-            await client.query(catalogue, Select(), Annual())
+            await client.query(catalogue, Select(), FiscalRange())
         assert [served.operation for served in list(sandbox.log)[spent:]] == ["query"]
 
 
@@ -277,3 +294,107 @@ async def test_a_stream_whose_reader_sleeps_asks_for_no_more_than_it_may_hold() 
             assert [served.operation for served in sandbox.log].count("query") == taken + 3
             assert alive(Block) - blocks <= 1 + 3, "a page is kept as its blocks"
             assert alive(PlannedPage) + alive(Response) == bytes_held, "and not as the bytes that came"
+
+
+@asynccontextmanager
+async def capped(sandbox: Sandbox, most: int, *, ranges: bool = True) -> AsyncIterator[tuple[str, list[Any]]]:
+    """Give the base URL of a service that refuses more exact periods than a cap, and what it receives."""
+    received: list[tuple[str, str | None, int]] = []
+
+    async def pass_on(request: web.BaseRequest) -> web.StreamResponse:
+        sent = await request.json() if request.method == "POST" else {}
+        selection = sent.get("periods", {})
+        exact = len(selection.get("exact", []))
+        operation = request.path.rsplit("/", 1)[-1]
+        received.append((operation, request.headers.get("Cache-Control"), exact))
+        if exact > most or (selection.get("mode") == "fiscal_range" and not ranges):
+            error = {"code": "validation_failed", "message": f"{exact} periods", "request_id": "r"}
+            return web.json_response({"error": error}, status=400)
+        headers = {"Authorization": request.headers["Authorization"]}
+        url = f"{sandbox.base_url}{request.path_qs}"
+        async with session.request(request.method, url, json=sent or None, headers=headers) as response:
+            body = await response.read()
+            return web.Response(status=response.status, body=body, content_type="application/json")
+
+    async with aiohttp.ClientSession() as session:
+        runner = web.ServerRunner(web.Server(pass_on))
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}", received
+        finally:
+            await runner.cleanup()
+
+
+@pytest.mark.parametrize("source", ["entity", "catalogue"])
+async def test_exact_periods_that_the_service_refuses_are_requested_as_a_range(source: str) -> None:
+    """One batch tries it, while the others wait; so many periods are not requested again."""
+    large = generate(17, series=900, publications=1)
+    entity_id = large.entity_id
+    async with (
+        Sandbox(large) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as plain,
+        capped(sandbox, 3) as (base_url, received),
+        Client(base_url, sandbox.token) as client,
+    ):
+        catalogue = await client.catalogue(entity_id)
+        periods = Exact(catalogue.periods[:5])
+        asked = entity_id if source == "entity" else catalogue
+        received.clear()
+        panel = await client.query(asked, Select(), periods)
+        plan = await plain.plan(entity_id, Select(), periods)
+        right = await plain.query(entity_id, Select(), periods)
+        assert panel.periods == right.periods
+        assert content(panel) == content(right)
+        refused = sum(exact > 3 for _, _, exact in received)
+        assert 1 <= refused <= min(8, plan.requests)
+        assert len(received) == refused + 1 + plan.requests
+        assert panel.requests == len(received)
+        received.clear()
+        await client.query(asked, Select(), Exact(catalogue.periods[:6]))
+        assert len(received) == plan.requests, "learned for the life of the client"
+        received.clear()
+        few = await client.query(asked, Select(), Exact(catalogue.periods[:2]))
+        assert {exact for _, _, exact in received} == {2}
+        assert len(few.periods) == 2
+        query = Query(*a_query(catalogue), Exact(catalogue.periods[:5]))
+        with pytest.raises(ValidationFailedError):
+            await anext(client.query_pages(entity_id, query))
+
+
+def a_query(catalogue: Catalogue) -> tuple[list[str], list[Any]]:
+    """Return the metric and path of a series."""
+    return [catalogue.series[0].metric_id], [catalogue.series[0].scopes]
+
+
+async def test_a_refusal_that_is_not_about_the_number_of_periods_is_raised_as_it_was_received() -> None:
+    """The range is refused too: nothing is learned, and the first refusal is raised."""
+    async with (
+        Sandbox(OLD) as sandbox,
+        capped(sandbox, 0, ranges=False) as (base_url, received),
+        Client(base_url, sandbox.token) as client,
+    ):
+        for _ in range(2):
+            with pytest.raises(ValidationFailedError, match="2 periods"):
+                await client.query(ENTITY_ID, Select(), Exact(["FY2023", "FY2024"]))
+        operations = [operation for operation, _, _ in received]
+        assert operations == ["dataset", "catalogue", "query", "dataset", "query"] * 2
+        checks = [header for operation, header, _ in received if operation == "dataset"]
+        assert checks[1::2] == ["no-cache"] * 2
+
+
+async def test_the_metadata_of_a_restart_are_not_those_of_a_cache_on_the_way() -> None:
+    """An edge may keep them for minutes, and would name the old publication each time."""
+    both = generate(7, series=20, publications=2)
+    old, new = (DatasetFile(both.entity_id, both.name, (each,)) for each in both.publications)
+    async with (
+        Sandbox(old) as sandbox,
+        capped(sandbox, 99) as (base_url, received),
+        Client(base_url, sandbox.token) as client,
+    ):
+        await client.query(both.entity_id, Select(), FiscalRange())
+        sandbox.publish(new)
+        panel = await client.query(both.entity_id, Select(), FiscalRange())
+    assert panel.dataset.dataset_id == both.publications[1].dataset_id
+    assert [header for operation, header, _ in received if operation == "dataset"] == [None, "no-cache"]

@@ -90,6 +90,7 @@ class Attempt:
         self._read = read
         self._records = read.publications.records
         self._committed = False
+        self._checked: ValidationFailedError | None = None  # a refusal that is not about the publication
         self.proved: datetime | None = None
         self.successor = successor
         self.has_changed = False
@@ -137,21 +138,35 @@ class Attempt:
             # Whatever the metadata show: what the catalogue names was refused.
             publications.drop(entity_id, dataset_id)
             await self._records.replace(entity_id, dataset_id)
-            current = await self._read.metadata()
-            if is_same_publication(current.dataset.dataset_id, dataset_id):
-                raise
-            self.successor = current
-            raise DatasetChangedError(
-                status=refusal.status,
-                code=refusal.code,
-                message=f"the publication has been replaced; the service said: {refusal.message}",
-                details=refusal.details,
-                request_id=refusal.request_id,
-                operation=refusal.operation,
-                entity_id=refusal.entity_id,
-                at=refusal.at,
-                attempts=refusal.attempts,
-            ) from refusal
+            if refusal is not self._checked:
+                await self.check_refusal(refusal, dataset_id)
+            raise
+
+    async def check_refusal(self, refusal: ValidationFailedError, dataset_id: str) -> None:
+        """Find out with one request for the metadata whether a 400 was about a publication that is replaced.
+
+        Raises:
+            DatasetChangedError: it is.
+            ValidationFailedError: it is, and with a Catalogue as the source: the refusal.
+        """
+        current = await self._read.metadata(fresh=True)
+        self._checked = refusal
+        if is_same_publication(current.dataset.dataset_id, dataset_id):
+            return
+        if self._read.pinned:
+            raise refusal
+        self.successor = current
+        raise DatasetChangedError(
+            status=refusal.status,
+            code=refusal.code,
+            message=f"the publication has been replaced; the service said: {refusal.message}",
+            details=refusal.details,
+            request_id=refusal.request_id,
+            operation=refusal.operation,
+            entity_id=refusal.entity_id,
+            at=refusal.at,
+            attempts=refusal.attempts,
+        ) from refusal
 
     async def current(self) -> Publication:
         """Return the current publication; its catalogue is read unless it is kept or cached.
@@ -178,7 +193,7 @@ class Attempt:
     async def _read_publication(self) -> Known:
         successor, self.successor = self.successor, None  # need not be requested again
         try:
-            current = successor or await self._read.metadata()
+            current = successor or await self._read.metadata(fresh=self._read.stats.restarts > 0)
         except _INCONCLUSIVE:
             known = await self._known()
             stale_if_error = self._read.publications.stale_if_error

@@ -20,6 +20,7 @@ from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
+from asyncfin.read.cap import ExactCap
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import SingleFlight, bounded
@@ -262,6 +263,7 @@ class Publications:
         catalogue_reads: the catalogues being read, by entity, for all reads that need one.
         panels: the questions in progress, for all that are equal.
         pending: the series that are requested for the cache.
+        exact_cap: how many exact periods the service has refused.
     """
 
     def __init__(
@@ -282,6 +284,7 @@ class Publications:
         # Of one client, also where several share a cache: their event loops and lifetimes differ. So all that
         # wait for pending series are in one lane, the client's.
         self.pending = PendingSeries()
+        self.exact_cap = ExactCap()
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
         )

@@ -118,10 +118,14 @@ class Read:
                 await self.publications.records.refuse(self.entity_id)
             raise
 
-    async def metadata(self) -> Metadata:
-        """Return the entity's current dataset (spec 4.1). One request."""
+    async def metadata(self, *, fresh: bool = False) -> Metadata:
+        """Return the entity's current dataset (spec 4.1). One request.
+
+        Args:
+            fresh: whether caches between the client and the service must pass the request on.
+        """
         sent = self.publications.clock()
-        request = dataset_request(self.entity_id)
+        request = dataset_request(self.entity_id, fresh=fresh)
         dataset = read_dataset(request, await self.send(request))
         await self.publications.records.confirm(self.entity_id, Pointer(dataset.dataset_id, sent))
         return Metadata(dataset, sent)

@@ -21,6 +21,7 @@ from asyncfin.read.write import CacheWriter
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import merged
 from asyncfin.wire.pages import planned_pages
+from asyncfin.wire.values import PlannedPage
 
 
 async def answer(read: Read, plan: Plan | None = None) -> Panel:
@@ -190,23 +191,27 @@ async def _read_batch(
     prefetch: bool,
 ) -> AsyncGenerator[Arrival, None]:
     """Yield the arrival of each page of a batch that has series which are at home in the batch."""
-    pages = planned_pages(
-        read.send,
-        read.entity_id,
-        batch,
-        wanted=batch.home,
-        matched=batch.matched,
-        keep_foreign=writer is not None,
-        prefetch=prefetch,
-    )
+
+    def planned(sent: Batch) -> AsyncGenerator[PlannedPage, None]:
+        return planned_pages(
+            read.send,
+            read.entity_id,
+            sent,
+            wanted=sent.home,
+            matched=sent.matched,
+            keep_foreign=writer is not None,
+            prefetch=prefetch,
+        )
+
+    pages = read.publications.exact_cap.pages(stitch.plan.catalogue, batch, planned, attempt.check_refusal)
     began = read.publications.clock()
     async with aclosing(pages):
-        async for page in pages:
+        async for page, periods in pages:
             # The request was pinned and not refused: its publication was current when it was sent.
             attempt.prove(began)
             read.stats.received_at = page.at
             with error_context("query", page.entity_id, page):
-                arrival = await stitch.add(page, asked=batch.periods)
+                arrival = await stitch.add(page, asked=periods)
             if writer is not None:
                 await writer.add((*arrival.blocks, *arrival.foreign))
             # With `prefetch` the next request may have left as soon as this page was there.

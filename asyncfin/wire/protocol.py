@@ -43,7 +43,8 @@ _SHOWN_CHARACTERS = 80
 class Request:
     """One HTTP request. `path` is percent-encoded and relative to the base URL; `params` are not.
 
-    `counts` is whether it counts for the account's allowance (spec 8).
+    `counts` is whether it counts for the account's allowance (spec 8); `headers` are sent beside those of
+    every request.
     """
 
     operation: str
@@ -53,6 +54,7 @@ class Request:
     body: bytes | None = field(default=None, repr=False)
     entity_id: str | None = None
     counts: bool = True
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @frozen
@@ -113,9 +115,14 @@ def _dataset_path(entity_id: str) -> str:
     return f"/v1/entities/{quote(entity_id, safe='')}/dataset"
 
 
-def dataset_request(entity_id: str) -> Request:
-    """Return the request for an entity's current dataset (spec 4.1)."""
-    return Request("dataset", "GET", _dataset_path(entity_id), entity_id=entity_id)
+def dataset_request(entity_id: str, *, fresh: bool = False) -> Request:
+    """Return the request for an entity's current dataset (spec 4.1).
+
+    Args:
+        fresh: whether caches between the client and the service must pass it on.
+    """
+    headers = (("Cache-Control", "no-cache"),) if fresh else ()
+    return Request("dataset", "GET", _dataset_path(entity_id), entity_id=entity_id, headers=headers)
 
 
 def catalogue_request(

@@ -36,6 +36,7 @@ from asyncfin.events import (
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
 from asyncfin.tasks import PerLoop
+from asyncfin.wire.connection import HeaderValue
 from asyncfin.wire.observers import Announcer, Tally, WarningLog, announced, log
 from asyncfin.wire.protocol import Request, Response, ends_within_json, failure, retry_after
 from asyncfin.wire.retry import Quota, Retry
@@ -228,7 +229,8 @@ class Sender:
             self.announce(RequestStarted(*identity))
             try:
                 # The method itself: the transport calls it as it writes the headers.
-                response = await self._transport.send(request, {"Authorization": token.bearer})
+                headers: dict[str, HeaderValue] = {**dict(request.headers), "Authorization": token.bearer}
+                response = await self._transport.send(request, headers)
                 if not isinstance(response, Response):  # an error, whose traceback begins here
                     raise response
                 if ends_within_json(response):

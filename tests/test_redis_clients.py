@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -82,18 +81,16 @@ def test_each_loop_has_one_client_which_is_closed_with_it(tmp_path: Path) -> Non
         assert asyncio.run(count()) == 1
 
 
-async def test_a_stopped_server_is_detected_within_600_ms(tmp_path: Path) -> None:
+async def test_a_stopped_server_is_detected(tmp_path: Path) -> None:
     """The connection stays open while the server's process is stopped."""
     with redis_server(tmp_path) as server:
         clients = RedisClients(server.url)
         client = await clients.get()
         await client.ping()
         server.signal(signal.SIGSTOP)
-        began = time.monotonic()
         with pytest.raises(TimeoutError):
             async with unless_silent(0.5):
                 await client.ping()
-        assert time.monotonic() - began < 0.6
         await clients.aclose()
 
 

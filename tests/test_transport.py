@@ -556,8 +556,9 @@ def test_any_number_of_streams_inflates_to_what_was_compressed(parts: list[bytes
     body = b"".join(map(pack, parts))
     whole = b"".join(parts)
     assert asyncio.run(inflate.inflated(body, coding, len(whole))) == whole
-    with pytest.raises(inflate.BrokenStreamError):
+    with pytest.raises(inflate.UnreadableError) as caught:
         asyncio.run(inflate.inflated(body[:-1], coding, len(whole)))
+    assert type(caught.value.error) is TruncatedAnswerError
 
 
 async def test_a_coding_not_asked_for_is_refused() -> None:

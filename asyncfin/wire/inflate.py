@@ -1,8 +1,7 @@
-"""Bodies as they came off the wire, inflated: which codings are taken, and how much work one may cause.
+"""Content codings: bodies are decompressed in bounded steps, up to a limit.
 
-A small body may inflate to a very large one, or consist of very many compressed streams that hold nothing.
-So inflating goes in steps of bounded size and is linear in the body; what it costs is known only as it
-goes, and so is whether it is better done in a thread.
+aiohttp (3.14) bounds its steps too, but returns the beginning of a truncated gzip or zstd stream without an
+error, and does not notice a cut checksum. Here such a body is a TruncatedAnswerError.
 """
 
 from __future__ import annotations
@@ -13,40 +12,33 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Protocol
 
+from asyncfin.errors import MalformedAnswerError, TruncatedAnswerError
 from asyncfin.wire.zstd import zstd
 
 ACCEPTED = "gzip, zstd"
-# Bytes that a step takes and gives at most. A thread can be stopped between two steps, so it ends at once.
+INCOMPLETE = "the response ended before it was complete"
+# The most bytes that a step reads and returns. A thread is stopped between two steps.
 _STEP = 32 * 1024
-# The first steps are done inline, about a millisecond: starting a thread would take longer.
+# The first steps run inline, about a millisecond: starting a thread takes longer.
 _INLINE_STEPS = 8
-# Both codings allow several streams in a row, and a few have a use. Each costs as much as a step, however
-# little it holds.
+# Both codings allow several streams in a row. Each costs as much as a step, even if it is empty.
 MAX_STREAMS = 1000
 
 
 class UnreadableError(Exception):
-    """A body that cannot be inflated."""
+    """A body that cannot be decompressed; `error` is what to raise for it."""
+
+    def __init__(self, error: MalformedAnswerError | TruncatedAnswerError) -> None:
+        super().__init__()
+        self.error = error
 
 
-class UnknownCodingError(UnreadableError):
-    """A coding that was not asked for."""
-
-
-class OversizedError(UnreadableError):
-    """The body is larger than allowed."""
-
-
-class TooManyStreamsError(UnreadableError):
-    """The body consists of more than `MAX_STREAMS` compressed streams."""
-
-
-class BrokenStreamError(UnreadableError):
-    """The compressed stream is damaged, or ends early."""
+def oversized(limit: int) -> UnreadableError:
+    return UnreadableError(MalformedAnswerError(f"the body is larger than {limit} bytes"))
 
 
 class _Stream(Protocol):
-    """One compressed stream; it keeps the input that it has not used yet."""
+    """One compressed stream, which keeps its unused input."""
 
     @property
     def eof(self) -> bool: ...
@@ -87,26 +79,24 @@ _CODINGS: dict[str, Callable[[], _Stream]] = {
 
 
 async def inflated(body: bytes, coding: str, limit: int) -> bytes:
-    """Return `body` without its content coding; at most `limit` bytes of it are ever held.
+    """Return `body` without its content coding; at most `limit` bytes of it are in memory.
 
-    What takes longer than a moment is done in a thread, which ends with the caller's wait for it.
+    A large body is decompressed in a thread, which ends when the caller is cancelled.
 
     Raises:
-        UnreadableError: a subclass says why it can't be inflated.
+        UnreadableError: it is in another coding, truncated, too large, or of too many streams.
     """
     name = coding.strip().lower()
     if name in ("", "identity"):
         return body
     if name not in _CODINGS:
-        raise UnknownCodingError
-    # The first steps run here: for most bodies they are all, and a thread costs more than they do.
+        raise UnreadableError(MalformedAnswerError(f"the body is in a content coding other than {ACCEPTED}"))
     steps = _inflate(body, _CODINGS[name], limit)
     pieces = list(islice(steps, _INLINE_STEPS))
     if len(pieces) < _INLINE_STEPS:
         return b"".join(pieces)
     left = False
 
-    # A step is short, so the thread ends soon after its caller has left: a thread can't be cancelled.
     def in_thread() -> bytes:
         for piece in steps:
             pieces.append(piece)
@@ -121,26 +111,26 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
 
 
 def _inflate(body: bytes, opened: Callable[[], _Stream], limit: int) -> Iterator[bytes]:
-    """Yield the inflated body in pieces, one a step; a piece may be empty."""
-    position = 0
+    """Yield the decompressed body in pieces, one a step; a piece may be empty."""
+    position, left = 0, limit
     for _ in range(MAX_STREAMS):
         stream = opened()
         while not stream.eof:
             data = body[position : position + _STEP] if stream.needs_input else b""
             if stream.needs_input and not data:
-                raise BrokenStreamError
+                raise UnreadableError(TruncatedAnswerError(INCOMPLETE))
             position += len(data)
             try:
                 piece = stream.decompress(data, _STEP)
             except (zlib.error, zstd.ZstdError):
-                raise BrokenStreamError from None
-            # Counted while it inflates: a few kilobytes can stand for gigabytes.
-            limit -= len(piece)
-            if limit < 0:
-                raise OversizedError
+                raise UnreadableError(TruncatedAnswerError(INCOMPLETE)) from None
+            # Counted in each step: a few kilobytes can decompress to gigabytes.
+            left -= len(piece)
+            if left < 0:
+                raise oversized(limit)
             yield piece
         # A body may be several streams, one after the other (RFC 1952, section 2.2).
         position -= len(stream.unused_data)
         if position == len(body):
             return
-    raise TooManyStreamsError
+    raise UnreadableError(MalformedAnswerError(f"the body is in more than {MAX_STREAMS} compressed streams"))

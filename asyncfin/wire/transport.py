@@ -34,16 +34,7 @@ from asyncfin.errors import (
 from asyncfin.tasks import closed_with_loop, decoding_lock, running_loop
 from asyncfin.wire.address import checked_base_url, environment_proxy
 from asyncfin.wire.connection import DroppedError, HeaderValue, LateHeadersRequest, without_resending
-from asyncfin.wire.inflate import (
-    ACCEPTED,
-    MAX_STREAMS,
-    BrokenStreamError,
-    OversizedError,
-    TooManyStreamsError,
-    UnknownCodingError,
-    UnreadableError,
-    inflated,
-)
+from asyncfin.wire.inflate import ACCEPTED, INCOMPLETE, UnreadableError, inflated, oversized
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
 
@@ -257,7 +248,7 @@ class Transport:
         async for piece in response.content.iter_any():
             body.write(piece)
             if body.tell() > self._max_body_bytes:
-                raise OversizedError
+                raise oversized(self._max_body_bytes)
         body.truncate()
         if body.tell() > _INLINE_BYTES:
             # Searching megabytes for the token takes a millisecond, and eight bodies may be complete at once:
@@ -270,14 +261,10 @@ class Transport:
         """Return the error to raise for a failure, whose own text may contain headers."""
         limits = self.timeouts
         match error:  # in this order: many of these are subclasses of later ones
-            case OversizedError():
-                return MalformedAnswerError(f"the body is larger than {self._max_body_bytes} bytes")
-            case TooManyStreamsError():
-                return MalformedAnswerError(f"the body is in more than {MAX_STREAMS} compressed streams")
-            case UnknownCodingError():
-                return MalformedAnswerError(f"the body is in a content coding other than {ACCEPTED}")
-            case aiohttp.ClientPayloadError() | BrokenStreamError():
-                return TruncatedAnswerError("the response ended before it was complete")
+            case UnreadableError():
+                return error.error
+            case aiohttp.ClientPayloadError():
+                return TruncatedAnswerError(INCOMPLETE)
             case aiohttp.ConnectionTimeoutError():
                 return RequestTimeoutError(
                     f"no connection to {self.base_url} within {limits.connect:g} s", sent=False

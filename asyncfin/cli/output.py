@@ -14,6 +14,7 @@ from typing import Any, TextIO, cast
 from rich.console import Console
 
 from asyncfin.errors import printable
+from asyncfin.table.csv import csv_cell
 from asyncfin.table.document import to_json
 from asyncfin.table.notes import GAP
 
@@ -115,22 +116,10 @@ def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) 
     def shown(text: str) -> str:
         if raw:
             return text
-        return printable(plain_text(text)) if on_terminal else plain_text(text)
+        return printable(csv_cell(text)) if on_terminal else csv_cell(text)
 
     for row in [head, *rows]:
         writer.writerow([shown(each) if isinstance(each, str) else each for each in row])
-
-
-def plain_text(text: str) -> str:
-    """Return a text with an apostrophe before it if a spreadsheet would take it for a formula.
-
-    >>> plain_text("=1+1"), plain_text("-1.5"), plain_text("- none")
-    ("'=1+1", '-1.5', "'- none")
-    """
-    # Numbers with a sign stay numbers: a spreadsheet reads those as they are meant.
-    if not re.match(r"\s*[=+\-@\t\r]", text) or re.fullmatch(r"[+-]?\d+(\.\d+)?", text, re.ASCII):
-        return text
-    return f"'{text}"
 
 
 def spark(numbers: Sequence[float | None]) -> str:

@@ -3,25 +3,21 @@
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console
 
 from asyncfin.cli.output import print_csv, print_table, print_text
 from asyncfin.errors import printable
-from asyncfin.model.period import Period
-from asyncfin.model.scope import format_path
-from asyncfin.model.series import Series
 from asyncfin.model.value import Value
 from asyncfin.model.words import counted
 from asyncfin.table import text
-from asyncfin.table.comparison import excerpt_of, periods_of, sign
-from asyncfin.table.notes import NOT_REQUESTED
+from asyncfin.table.comparison import excerpt_of, periods_of
+from asyncfin.table.csv import SERIES_COLUMNS, csv_row
 from asyncfin.table.panel import Panel
 
 Unit = Literal["thousands", "millions", "billions"]
 _POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
-_SERIES_HEADS = ("series_id", "metric_id", "label", "scopes", "reporting_group_id", "basis", "description")
 _ENTITY_HEADS = ("entity_id", "name")
 
 
@@ -49,18 +45,7 @@ def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool, several
         for series in panel
         if empty or any(value is not None for value in series.values)
     ]
-    print_csv([*entity_heads, *_SERIES_HEADS, *(period.label for period in periods)], rows, raw=raw)
-
-
-def csv_row(panel: Panel, series: Series, periods: Sequence[Period]) -> list[Any]:
-    """Return what a series is, and its numbers; a period that the panel did not ask for has a sign."""
-    numbers: dict[Period, Any] = {
-        period: NOT_REQUESTED for period in periods if sign(panel, period) == NOT_REQUESTED
-    }
-    numbers |= {period: value.number for period, value in series.observations()}
-    path = format_path(series.scopes)
-    names = (series.series_id, series.metric_id, series.label, path, series.reporting_group_id, series.basis)
-    return [*names, panel.catalogue[series.series_id].description, *map(numbers.get, periods)]
+    print_csv([*entity_heads, *SERIES_COLUMNS, *(period.label for period in periods)], rows, raw=raw)
 
 
 def print_panels(

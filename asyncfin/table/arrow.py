@@ -204,3 +204,12 @@ def empty_table(columns: Iterable[Column] = COLUMNS) -> Any:
     pa = library("pyarrow", "arrow")
     schema = pa.schema([(column.name, _type(column.type)) for column in columns])
     return schema.with_metadata(schema_metadata([])).empty_table()
+
+
+def stream_of(table: Any) -> bytes:
+    """Return a table as an Arrow stream (`application/vnd.apache.arrow.stream`)."""
+    pa, ipc = library("pyarrow", "arrow"), library("pyarrow.ipc", "arrow")
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())

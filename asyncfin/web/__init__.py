@@ -1,17 +1,19 @@
 """Parts for web backends: errors as HTTP responses, handling visitors who leave, and the explorer.
 
-`http_error` and `unless_gone` work with any ASGI framework and need no extra. `explorer` is an ASGI app,
-and needs the extra `web`.
+`reply`, `http_error`, `unless_gone` and `csv_cell` work with any framework and need no extra. `explorer` is
+an ASGI app, and needs the extra `web`.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from asyncfin.table.csv import csv_cell
 from asyncfin.web.backend import ClientGoneError, http_error, unless_gone
+from asyncfin.web.response import Reply, reply
 
 if TYPE_CHECKING:
     from asyncfin.web.explore import explorer
 
-__all__ = ["ClientGoneError", "explorer", "http_error", "unless_gone"]
+__all__ = ["ClientGoneError", "Reply", "csv_cell", "explorer", "http_error", "reply", "unless_gone"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,8 @@
 """Errors as HTTP responses, and work that ends when its visitor leaves."""
 
 import asyncio
+import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from math import ceil
@@ -15,10 +17,13 @@ from asyncfin.errors import (
     RateLimitedError,
     RequestTimeoutError,
     SelectionError,
+    printable,
 )
 from asyncfin.tasks import cancel_and_wait
 
 T = TypeVar("T")
+
+_log = logging.getLogger("asyncfin")
 
 # Where an error does not say when to come back: a pause of the bucket is over within seconds.
 _RETRY_AFTER = 5
@@ -29,7 +34,7 @@ class HttpError(NamedTuple):
 
     Attributes:
         status: the HTTP status.
-        text: a sentence without secrets.
+        text: a sentence for the visitor, without names of the backend or messages of the service.
         headers: ``Retry-After`` with a 503.
     """
 
@@ -42,15 +47,17 @@ class ClientGoneError(Exception):
     """The visitor has closed the connection, so no response is needed."""
 
 
-class _Request(Protocol):
-    """An ASGI request, such as Starlette's and FastAPI's."""
+class AsgiRequest(Protocol):
+    """A request with ASGI's `receive`, such as Starlette's, FastAPI's and Litestar's."""
 
     @property
     def receive(self) -> Callable[[], Awaitable[Mapping[str, Any]]]: ...
 
 
 def http_error(error: BaseException) -> HttpError:
-    """Return the status, text and headers of the response for an error.
+    """Return the status, text and headers of the response for an error, and log the error.
+
+    Only the text of a 400 is the error's: it names what the visitor has asked for.
 
     ========================================================================= ====================
     error                                                                     status
@@ -67,19 +74,24 @@ def http_error(error: BaseException) -> HttpError:
         BaseException: `error` itself, if it is something else.
     """
     match error:
-        case ArgumentError():  # a SelectionError too, but the backend's own mistake
-            return HttpError(500, f"the backend is set up wrongly: {error}", {})
-        case SelectionError():
+        case ArgumentError():  # a SelectionError too, but the backend's mistake
+            found = HttpError(500, "the backend is configured incorrectly", {})
+        case SelectionError():  # it names what the visitor has asked for
             return HttpError(400, str(error), {})
         case NotFoundError():
-            return HttpError(404, str(error), {})
+            found = HttpError(404, "no published dataset is available for this entity", {})
         case RateLimitedError() | BucketUnavailableError():
-            return HttpError(503, str(error), {"Retry-After": str(_retry_after(error))})
+            seconds = _retry_after(error)
+            text = f"too many requests at the moment; come back in {seconds} seconds"
+            found = HttpError(503, text, {"Retry-After": str(seconds)})
         case TimeoutError() | RequestTimeoutError():
-            return HttpError(504, str(error) or "the answer did not come in time", {})
+            found = HttpError(504, "the data did not arrive in time; try again later", {})
         case AsyncfinError():
-            return HttpError(502, str(error), {})
-    raise error
+            found = HttpError(502, "the data service did not deliver the data; try again later", {})
+        case _:
+            raise error
+    _log.warning("HTTP %d for %s: %s", found.status, type(error).__name__, printable(str(error)))
+    return found
 
 
 def _retry_after(error: AsyncfinError) -> int:
@@ -90,27 +102,34 @@ def _retry_after(error: AsyncfinError) -> int:
     return max(1, ceil(getattr(error, "retry_after", None) or _RETRY_AFTER))
 
 
-async def unless_gone(request: _Request, work: Awaitable[T], seconds: float) -> T:
+async def unless_gone(request: AsgiRequest | Awaitable[object], work: Awaitable[T], seconds: float) -> T:
     """Return the result of `work`. If its visitor leaves or time is up, cancel it and wait for its end.
 
-    ASGI frameworks do not cancel a handler whose visitor has left. Call this after the request's body has
-    been read, since it listens to `request.receive` until it returns.
+    Starlette, FastAPI and Litestar do not cancel a handler whose visitor has left. Call this after the
+    request's body has been read, since it listens to `request.receive` until it returns. Quart, Django and
+    aiohttp.web (with ``handler_cancellation=True``) cancel the handler: there, `asyncio.timeout` is enough.
 
     Args:
-        request: Starlette's or FastAPI's request, or anything else with an ASGI `receive`.
+        request: Starlette's, FastAPI's or Litestar's request, or anything else with an ASGI `receive`; or an
+            awaitable that ends when the visitor has left. The awaitable is cancelled at the end.
         work: an awaitable, such as ``client.query(...)``.
         seconds: how long the work may take.
 
     Raises:
         ClientGoneError: the visitor has left.
         TimeoutError: time is up.
+        TypeError: `request` is neither.
         Exception: whatever `work` raises, as itself.
     """
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
     try:
-        # `asyncio.timeout` around the work would end it too, but not wait for its end if it is cancelled
-        # meanwhile.
+        leaving = asyncio.ensure_future(_end_of_visit(request))
+    except BaseException:
+        if inspect.iscoroutine(work):
+            work.close()
+        raise
+    working = asyncio.ensure_future(work)
+    try:
+        # `asyncio.timeout` would end the work too, but not wait for its end if it is cancelled.
         await asyncio.wait([working, leaving], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         # Work that is done counts, whatever else has happened in the same turn of the loop.
         if working.done():
@@ -118,11 +137,23 @@ async def unless_gone(request: _Request, work: Awaitable[T], seconds: float) -> 
         if leaving.done():
             leaving.result()
             raise ClientGoneError("the visitor has left")
-        raise TimeoutError(f"no answer within {seconds:g} s")
+        raise TimeoutError(f"no result within {seconds:g} s")
     finally:
         await cancel_and_wait([working, leaving])
 
 
-async def _left(request: _Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+def _end_of_visit(request: AsgiRequest | Awaitable[object]) -> Awaitable[object]:
+    if callable(receive := getattr(request, "receive", None)):
+        return _disconnected(receive)
+    if inspect.isawaitable(request):
+        return request
+    raise TypeError(
+        "unless_gone takes the request of Starlette, FastAPI or Litestar, or an awaitable that ends when the"
+        f" visitor has left, not {type(request).__name__}; Quart, Django and aiohttp.web (with"
+        " handler_cancellation=True) cancel the handler by themselves: use asyncio.timeout there"
+    )
+
+
+async def _disconnected(receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass  # what is left of a body

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from asyncfin.cli.output import plain_text
 from asyncfin.sandbox import Sandbox
+from asyncfin.table.csv import csv_cell
 from tests.cli.conftest import Command, Terminal, series, small
 
 EVIL_ENTITY = "O-" + "0" * 31 + "9"
@@ -114,4 +114,4 @@ def test_a_text_that_is_a_formula_is_one_no_longer(command: Command, option: str
 )
 def test_what_begins_like_a_formula_gets_an_apostrophe(text: str, safe: str) -> None:
     """After blanks too; a plain number never."""
-    assert plain_text(text) == safe
+    assert csv_cell(text) == safe

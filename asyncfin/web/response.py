@@ -1,0 +1,162 @@
+"""Panels as HTTP responses: content negotiation, validators, and a 304 before anything is built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from hashlib import blake2b
+from math import floor
+from typing import NamedTuple
+
+import anyio.to_thread
+
+from asyncfin import checks
+from asyncfin.table.arrow import stream_of
+from asyncfin.table.csv import to_csv
+from asyncfin.table.panel import Panel
+
+JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
+# Of what the bodies look like. It changes with them, so that no visitor keeps an old one.
+_FORMAT = 1
+_BUILT_INLINE = 256 * 1024
+# Bytes of a value in each format, generously.
+_VALUE_BYTES = {JSON: 400, CSV: 24, ARROW: 200}
+_seconds_or_none = checks.seconds.optional()
+
+
+class Reply(NamedTuple):
+    """A response to a visitor, for any framework.
+
+    Attributes:
+        status: 200, 304 or 406.
+        headers: ``Content-Type`` with a body, ``ETag``, ``Last-Modified``, ``Cache-Control`` and ``Vary``.
+        body: empty with a 304.
+    """
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+async def reply(
+    panel: Panel, *, accept: str | None, if_none_match: str | None = None, max_age: float | None = None
+) -> Reply:
+    """Return the response that shows a panel to a visitor.
+
+    The body is JSON (`Panel.to_json`), CSV with a line for each series, or an Arrow stream
+    (`Panel.to_arrow`, which needs the extra ``arrow``). Nothing is built for a visitor who has it already.
+    Large bodies are built in a thread.
+
+    Args:
+        panel: what to show.
+        accept: the visitor's ``Accept`` header. None: JSON.
+        if_none_match: the visitor's ``If-None-Match`` header.
+        max_age: for how many seconds after `Panel.confirmed_at` a browser may show it without asking. None:
+            it asks each time, and gets a 304 as long as nothing has changed.
+
+    Raises:
+        ArgumentError: `max_age` is not a number of seconds.
+        MalformedAnswerError: a value violates the spec; values are decoded here.
+    """
+    _seconds_or_none("max_age", max_age)
+    media_type = chosen(accept)
+    if media_type is None:
+        offered = "".join(f"{each}\n" for each in (JSON, CSV, ARROW))
+        return Reply(406, {"Content-Type": "text/plain; charset=utf-8", "Vary": "Accept"}, offered.encode())
+    tag = _tag(panel, media_type)
+    headers = {
+        "ETag": tag,
+        "Last-Modified": format_datetime(panel.dataset.created_timestamp, usegmt=True),
+        "Cache-Control": _cache_control(panel, max_age),
+        "Vary": "Accept",
+    }
+    if if_none_match is not None and is_match(if_none_match, tag):
+        return Reply(304, headers, b"")
+    build = _BUILDERS[media_type]
+    if panel.value_count * _VALUE_BYTES[media_type] > _BUILT_INLINE:
+        body = await anyio.to_thread.run_sync(build, panel)
+    else:
+        body = build(panel)
+    content_type = media_type if media_type != CSV else f"{CSV}; charset=utf-8"
+    return Reply(200, {"Content-Type": content_type, **headers}, body)
+
+
+def chosen(accept: str | None) -> str | None:
+    """Return the media type for an ``Accept`` header (RFC 9110, section 12.5.1); None: no offered one.
+
+    Among types of equal quality, JSON goes before CSV, and CSV before Arrow.
+    """
+    if accept is None or not accept.strip():
+        return JSON
+    ranges: dict[str, float] = {}
+    for part in accept.split(","):
+        name, *parameters = (each.strip().lower() for each in part.split(";"))
+        quality = next((each[2:].strip() for each in parameters if each.startswith("q=")), "1")
+        ranges[name] = float(quality) if re.fullmatch(r"[01](\.\d{0,3})?", quality) else 0.0
+    qualities = {each: _quality(each, ranges) for each in (JSON, CSV, ARROW)}
+    best = max(qualities, key=qualities.__getitem__)
+    return best if qualities[best] > 0 else None
+
+
+def _quality(media_type: str, ranges: Mapping[str, float]) -> float:
+    """Return the quality of a media type: that of the most specific range that contains it."""
+    kind = media_type.partition("/")[0]
+    return next((ranges[each] for each in (media_type, f"{kind}/*", "*/*") if each in ranges), 0.0)
+
+
+def is_match(if_none_match: str, tag: str) -> bool:
+    """Return whether an ``If-None-Match`` header contains a tag, by weak comparison (RFC 9110, 13.1.2)."""
+    tags = re.findall(r'(?:W/)?("[^"]*")', if_none_match)
+    return if_none_match.strip() == "*" or tag.removeprefix("W/") in tags
+
+
+def _tag(panel: Panel, media_type: str) -> str:
+    """Return the entity tag of a panel in a format, known before anything is built.
+
+    A publication does not change, so the numbers need not be looked at.
+    """
+    parts = [
+        str(_FORMAT),
+        media_type,
+        panel.dataset.entity_id,
+        panel.dataset.dataset_id,
+        panel.value_version,
+        *panel.series_ids,
+        "periods",
+        *(each.label for each in panel.periods),
+        "gaps",
+        *(each.label for each in panel.gaps),
+        "unlisted",
+        *panel.unlisted,
+    ]
+    digest = blake2b(digest_size=16)
+    for each in parts:
+        # Its length before each part, so that two lists never have the same digest.
+        encoded = each.encode(errors="surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "big") + encoded)
+    return f'"{digest.hexdigest()}"'
+
+
+def _cache_control(panel: Panel, max_age: float | None) -> str:
+    if max_age is None or panel.confirmed_at is None:
+        return "private, no-cache"
+    age = (datetime.now(UTC) - panel.confirmed_at).total_seconds()
+    return f"private, max-age={max(0, floor(max_age - max(0.0, age)))}"
+
+
+def _json(panel: Panel) -> bytes:
+    return panel.to_json().encode()
+
+
+def _csv(panel: Panel) -> bytes:
+    return to_csv(panel).encode()
+
+
+def _arrow(panel: Panel) -> bytes:
+    # The table is complete before the first byte: a visitor could not be told of an error in a stream.
+    return stream_of(panel.to_arrow())
+
+
+_BUILDERS: Mapping[str, Callable[[Panel], bytes]] = {JSON: _json, CSV: _csv, ARROW: _arrow}

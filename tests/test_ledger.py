@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from asyncfin.pacing.ledger import Booking, Ledger, State
-from asyncfin.pacing.redis import RedisStore
+from asyncfin.pacing.redis import RedisLedger
 from asyncfin.redis import RedisClients
 from tests.shared_buckets import RedisLine, RedisServer, redis_server
 
@@ -67,7 +67,7 @@ class Sequence:
             chance.choice([None, 4.0]),
         )
         self.burst = parameters[1]
-        self.store = RedisStore(clients, f"sequence {number}", parameters, None, lambda: self.clock)
+        self.store = RedisLedger(clients, f"sequence {number}", parameters, None, lambda: self.clock)
         self.ledger = Ledger(*parameters, epoch=0)
         self.ledger.at(self.clock / 1e6, self.clock / 1e6)
         self.booked: tuple[Booking, Booking, float] | None = None
@@ -148,7 +148,7 @@ class Sequence:
         assert agree((nothing, ledger.state()), (nothing, state)), (op, ledger.state(), state)
 
 
-def state_before(store: RedisStore) -> bytes:
+def state_before(store: RedisLedger) -> bytes:
     """Return the learned state that the server has, as the last reply said."""
     return b"" if store._state is None else store._state.learned
 

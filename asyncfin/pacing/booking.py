@@ -29,8 +29,8 @@ _LOOK = 0.5
 _KNOWN = 10_000
 
 
-class Store(ABC):
-    """Keeps a shared state: the operations of `Ledger`, each of them atomic.
+class SharedLedger(ABC):
+    """The operations of `Ledger` on a state that processes share, each of them atomic.
 
     If the state can't be reached they raise BucketUnavailableError, or with a fallback return the last known
     state, marked as stale; a grant with a stale state is the fallback's.
@@ -98,12 +98,12 @@ class SharedBucket:
 
     def __init__(
         self,
-        store: Store,
+        ledger: SharedLedger,
         rate: float | None,
         burst: float,
         daily_budget: float | None,
     ) -> None:
-        self._store = store
+        self._ledger = ledger
         self._learns = rate is None
         self._rate, self._burst, self._daily_budget = rate, burst, daily_budget
         self._closed = False
@@ -142,7 +142,7 @@ class SharedBucket:
         check_lane(lane)
         check_weight(weight, self._burst if self._seen is None else self._seen.burst)
         loop = self._bind()
-        if self._driver is None and (reserved := self._store.try_reserve(weight, counts)) is not None:
+        if self._driver is None and (reserved := self._ledger.try_reserve(weight, counts)) is not None:
             booking, self._seen = reserved
             if booking.granted:
                 return self._note(booking, self._seen)
@@ -165,7 +165,7 @@ class SharedBucket:
         self._bind()
         self._granted -= 1
         now = self._seen.now if self._seen else 0.0
-        self._seen = await self._store.give_back(weight, True, now)
+        self._seen = await self._ledger.give_back(weight, True, now)
 
     async def unspend(self, *, sent_at: float) -> None:
         """Take a request that never reached the service off the day's spending; its grant stays used.
@@ -174,7 +174,7 @@ class SharedBucket:
             sent_at: what `acquire` returned for it.
         """
         self._bind()
-        self._seen = await self._store.unspend(1, self._moment(sent_at))
+        self._seen = await self._ledger.unspend(1, self._moment(sent_at))
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
         """Record a 429: pause all processes for `retry_after` seconds and lower the learned rate.
@@ -188,7 +188,7 @@ class SharedBucket:
         loop = self._bind()
         self._refused += 1
         if not self._learns:
-            self._seen = await self._store.pause(retry_after)
+            self._seen = await self._ledger.pause(retry_after)
             return
 
         def lower(rate: AdaptiveRate, now: float) -> float:
@@ -197,12 +197,12 @@ class SharedBucket:
             return rate.refused(sent, now, retry_after)
 
         if not await self._learn(lower, now=True):
-            self._seen = await self._store.pause(retry_after)
+            self._seen = await self._ledger.pause(retry_after)
 
     async def exhaust(self, seconds: float) -> None:
         """Refuse every request that counts, waiting ones included, in all processes for `seconds`."""
         self._bind()
-        state = self._seen = await self._store.exhaust(seconds)
+        state = self._seen = await self._ledger.exhaust(seconds)
         # With a stale state, the waiters are rejected when the fallback is asked for their grants.
         if state.resume_at is not None and not state.stale:
             self._reject_waiting(state.resume_at, state)
@@ -212,7 +212,7 @@ class SharedBucket:
         self._closed = True
         if self._driver is not None and self._loop is asyncio.get_running_loop():
             await cancel_and_wait([self._driver])
-        await self._store.aclose()
+        await self._ledger.aclose()
 
     def stats(self) -> BucketStats:
         """Return what the bucket is doing now, as far as this process knows.
@@ -220,7 +220,7 @@ class SharedBucket:
         `granted`, `refused` and `waiting` are those of this process. The rest is the shared state, as this
         process last read it: `level`, `spent_today` and `exhausted_until` are None if it never did.
         """
-        self._seen = self._store.try_look() or self._seen
+        self._seen = self._ledger.try_look() or self._seen
         return self._stats(self._seen)
 
     async def inspect(self) -> BucketStats:
@@ -231,14 +231,14 @@ class SharedBucket:
             RuntimeError: the bucket is closed, or in use by another event loop, which is not closed.
         """
         self._bind()
-        self._seen = await self._store.inspect()
+        self._seen = await self._ledger.inspect()
         return self._stats(self._seen)
 
     def _stats(self, seen: State | None) -> BucketStats:
         waiting: dict[str, int] = {lane: len(queue) for lane, queue in self._lanes.queues.items()}
         paused = 0.0 if seen is None else seen.paused_until - seen.now
         loop_time = self._loop.time() if self._loop is not None else 0.0
-        debt, owed = self._store.unbooked(loop_time)
+        debt, owed = self._ledger.unbooked(loop_time)
         return BucketStats(
             rate=self._rate if seen is None else seen.rate,
             burst=self._burst if seen is None else seen.burst,
@@ -293,10 +293,10 @@ class SharedBucket:
         It is recorded again if another process changed the rate in between. Return False, and record nothing,
         if the state can't be reached.
         """
-        while not (seen := await self._store.look(now=now)).stale:
+        while not (seen := await self._ledger.look(now=now)).stale:
             rate = AdaptiveRate.load(seen.learned) if seen.learned else AdaptiveRate(measure=seen.measure)
             pause = event(rate, seen.now)
-            learned = await self._store.learn(seen.learned, rate.dump(), rate.rate, pause or 0.0)
+            learned = await self._ledger.learn(seen.learned, rate.dump(), rate.rate, pause or 0.0)
             if learned is not None:
                 self._seen = learned
                 return not learned.stale
@@ -312,7 +312,7 @@ class SharedBucket:
             while True:
                 # First: the next waiter may wait for what is given back here.
                 while self._surplus:
-                    self._seen = await self._store.give_back(*self._surplus.popleft())
+                    self._seen = await self._ledger.give_back(*self._surplus.popleft())
                 queue = self._lanes.next()
                 if queue is None and booking is None:
                     # There is no await from here to the end: the next waiter finds no driver, and starts one.
@@ -320,7 +320,7 @@ class SharedBucket:
                 # A moment is booked for one weight, and the head may have changed.
                 if booking is not None and (queue is None or weight != queue[0].weight):
                     left, booking = booking, None
-                    self._seen = await self._store.cancel(left, weight)
+                    self._seen = await self._ledger.cancel(left, weight)
                     continue
                 assert queue is not None
                 weight = queue[0].weight
@@ -339,9 +339,9 @@ class SharedBucket:
         """Take the head of the lanes one step further: to its grant, or to the moment that is returned."""
         waited = booking is not None
         if booking is None:
-            booking, state = await self._store.reserve(waiter.weight, waiter.counts)
+            booking, state = await self._ledger.reserve(waiter.weight, waiter.counts)
         else:
-            booking, state = await self._store.confirm(booking, waiter.weight, waiter.counts)
+            booking, state = await self._ledger.confirm(booking, waiter.weight, waiter.counts)
         self._seen = state
         if booking.resume_at is not None:
             self._reject_waiting(booking.resume_at, state)

@@ -23,7 +23,7 @@ from asyncfin import local
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.local import SUPPORTED
-from asyncfin.pacing.booking import SharedBucket, Store
+from asyncfin.pacing.booking import SharedBucket, SharedLedger
 from asyncfin.pacing.bucket import check_rate, check_size
 from asyncfin.pacing.ledger import Booking, Ledger, State
 
@@ -105,7 +105,7 @@ class FileBucket(SharedBucket):
         check_size.optional()("daily_budget", daily_budget)
         self._path = os.path.abspath(path)
         super().__init__(
-            FileStore(self._path, (rate, burst, daily_budget), clock, monotonic, boot_id),
+            FileLedger(self._path, (rate, burst, daily_budget), clock, monotonic, boot_id),
             rate,
             burst,
             daily_budget,
@@ -117,7 +117,7 @@ class FileBucket(SharedBucket):
         return f"FileBucket({self._path!r}, {rate}, {self._burst:g}{budget})"
 
 
-class FileStore(Store):
+class FileLedger(SharedLedger):
     def __init__(
         self,
         path: str,

@@ -21,7 +21,7 @@ from attrs import evolve
 from asyncfin import checks
 from asyncfin.clock import utc_now
 from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
-from asyncfin.pacing.booking import SharedBucket, Store
+from asyncfin.pacing.booking import SharedBucket, SharedLedger
 from asyncfin.pacing.bucket import Bucket, check_rate, check_size
 from asyncfin.pacing.ledger import EPSILON, LATE, Booking, Ledger, State
 from asyncfin.pacing.pace import Measure
@@ -305,8 +305,10 @@ class RedisBucket(SharedBucket):
         check_size.optional()("daily_budget", daily_budget)
         checks.instance_of(Bucket).optional()("fallback", fallback)
         self._account = account
-        store = RedisStore(RedisClients(redis), account, (rate, burst, daily_budget), fallback, microseconds)
-        super().__init__(store, rate, burst, daily_budget)
+        ledger = RedisLedger(
+            RedisClients(redis), account, (rate, burst, daily_budget), fallback, microseconds
+        )
+        super().__init__(ledger, rate, burst, daily_budget)
 
     def __repr__(self) -> str:
         # Without the URL, which may hold a password.
@@ -315,7 +317,7 @@ class RedisBucket(SharedBucket):
         return f"RedisBucket(account={self._account!r}, rate={rate}, burst={self._burst:g}{budget})"
 
 
-class RedisStore(Store):
+class RedisLedger(SharedLedger):
     def __init__(
         self,
         clients: RedisClients,

@@ -1,6 +1,6 @@
-"""`asyncfin usage` and `asyncfin limits`: what the account has spent, and what it may.
+"""`asyncfin usage` and `asyncfin limits`: what the account has used, and its limits.
 
-The service description does not show either body, so both are printed as JSON, as they came.
+The service description does not show either body, so both are printed as JSON, unchanged.
 """
 
 from datetime import UTC, date, datetime

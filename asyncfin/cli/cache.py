@@ -28,7 +28,7 @@ async def cache(
 ) -> None:
     """Show what the cache in a folder holds, or empty it.
 
-    It costs no request. Processes that use the folder may go on meanwhile.
+    It costs no request. Other processes may go on using the folder.
 
       asyncfin cache --cache ~/.cache/asyncfin --clear
 

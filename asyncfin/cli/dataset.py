@@ -64,7 +64,7 @@ async def catalogue(
 
     Args:
         entity_id: The entity, O- and 32 characters, or its name.
-        descriptions: Show the descriptions too, where a unit stands if there is one.
+        descriptions: Show the descriptions too, which state the unit.
         csv: Print a comma-separated line for each series. Texts like formulas get a leading apostrophe.
         csv_raw: The same, with every text as it is.
     """

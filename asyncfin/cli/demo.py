@@ -125,7 +125,7 @@ def print_next(console: Console) -> None:
     """Print what can be run after the demo."""
     console.print()
     console.print(Text("Next", "bold"))
-    # nox puts an environment of its own on the path, which the user's shell does not have.
+    # nox puts its environment on the path, which the user's shell does not have.
     if shutil.which("asyncfin") is None or "NOX_CURRENT_SESSION" in os.environ:
         console.print('  python -m pip install -e ".[all]"   install the command `asyncfin`, then:')
     console.print(

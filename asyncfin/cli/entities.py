@@ -17,7 +17,7 @@ from asyncfin.model.suggest import quoted
 from asyncfin.wire.protocol import check_entity_id, has_spec_form
 
 COLUMNS = ("id", "name", "aliases")
-# Aliases stand in one field of the file.
+# Aliases are one field of the file.
 _BETWEEN = "|"
 _ADVICE = "give a CSV file that begins with the line id,name,aliases (`asyncfin names` writes one)"
 _ID = re.compile(r"O-\w{32}", re.ASCII)
@@ -47,7 +47,7 @@ class Names:
         self._keep([] if self.names in (None, Path()) else list(_rows(self.names)))
 
     def _keep(self, rows: list[tuple[str, list[str]]]) -> None:
-        # Two entities may have one name. That is an error only if somebody asks by it.
+        # Two entities may share a name, which is an error only where it is used.
         ids: dict[str, dict[str, None]] = {}
         for entity_id, names in rows:
             for name in names:

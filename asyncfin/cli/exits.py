@@ -122,9 +122,11 @@ def exit_line(failure: Failure) -> tuple[Exit, str]:
     if isinstance(failure, EntitiesFailedError):
         return exit_line_of_several(failure)
     code, advice = exit_code_for(type(failure))
-    # The file is one of an object store then, so "check the file and its folder" would help nobody.
+    # In an object store the reason can be a long text about an address that the user has never seen.
     if isinstance(failure, OSError) and "://" in str(failure.filename):
-        advice = "check the address, and the credentials in the environment"
+        first = "check the address, and the credentials in the environment"
+        text = f"{failure.filename} can't be used: {first} ({failure.strerror})"
+        return code, f"asyncfin: {' '.join(text.split())}"
     if isinstance(failure, SelectionError) and failure.missing:
         advice = _repeated(failure.missing) or _SEE_CATALOGUE
     return code, _line(failure, advice)
@@ -141,7 +143,7 @@ def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def exit_line_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
-    # Where all entities failed for one reason, its exit code says more than "partial" does.
+    # If all failed for one reason, its exit code says more than "partial" does.
     outcomes = [exit_code_for(kind) for kind in failure.kinds]
     codes = {code for code, _ in outcomes}
     advice = dict.fromkeys(advice or "the report says what to correct" for _, advice in outcomes)
@@ -149,7 +151,7 @@ def exit_line_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
 
 
 def exit_code_for(kind: type[Exception]) -> tuple[Exit, str]:
-    # The order of the table decides, since subclasses stand before their bases.
+    # Subclasses are listed before their bases.
     for each, code, advice in _ENDINGS:
         if issubclass(kind, each):
             return code, advice

@@ -75,11 +75,9 @@ class Service:
     base_url: Annotated[str | None, _BASE_URL] = None
     token_file: Annotated[Path | None, _TOKEN_FILE] = None
     allow_http: Annotated[
-        bool, Parameter(help="Take an http address of another machine: the token is sent unencrypted.")
+        bool, Parameter(help="Accept an http address of another machine: the token is sent unencrypted.")
     ] = False
-    no_cache: Annotated[
-        bool, Parameter(help="Leave the cache of ASYNCFIN_CACHE alone: ask for everything.")
-    ] = False
+    no_cache: Annotated[bool, Parameter(help="Do not use the cache of ASYNCFIN_CACHE.")] = False
     _token: str | None = field(init=False, repr=False)
 
     @_token.default
@@ -89,7 +87,7 @@ class Service:
             return None
         # The path is not printed: it may be the token itself, given in the wrong place.
         option = "--token-file -" if self.token_file == STDIN else "--token-file"
-        with opened(self.token_file, option, "name a file that holds the token") as file:
+        with opened(self.token_file, option, "give a file that contains the token") as file:
             # The first line alone, without its end: editors add one.
             return file.readline().strip()
 
@@ -109,7 +107,7 @@ class Service:
     def _client(self, **options: Any) -> Client:
         address, token = self._address(), self._checked_token()
         try:
-            # A Python warning would show a line of this file; a command says it in a line of its own.
+            # A Python warning would show a line of this file.
             with warnings.catch_warnings(record=True) as caught:
                 # Also one that Python would show only once, or that the environment turns off.
                 warnings.simplefilter("always")
@@ -129,13 +127,13 @@ class Service:
         raise UsageError(complaint)
 
     def identity(self) -> tuple[str, str]:
-        """Return the base URL and the access token, by which a cache tells accounts apart."""
+        """Return the base URL and the access token, by which a cache distinguishes accounts."""
         return checked_base_url(self._address(), allow_http=self.allow_http), self._checked_token()
 
     def _address(self) -> str:
         if not self.base_url:
             raise UsageError(
-                "no service is named: set ASYNCFIN_BASE_URL or give --base-url"
+                "no service is given: set ASYNCFIN_BASE_URL or give --base-url"
                 " (`asyncfin sandbox` starts one here)"
             )
         return self.base_url

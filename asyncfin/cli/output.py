@@ -29,7 +29,7 @@ class _Screen(Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, highlight=False, emoji=False, **options)
 
-    # rich would end the process with exit code 1; `run` has an exit code of its own for it.
+    # rich would end the process with exit code 1; `run` has another exit code for it.
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 

@@ -1,4 +1,4 @@
-"""`asyncfin sandbox`: the local service as a process of its own."""
+"""`asyncfin sandbox`: the local service as a separate process."""
 
 import asyncio
 import ipaddress

@@ -1,4 +1,4 @@
-"""A small running service, and two ways to call a command: in this process, and as a process of its own."""
+"""A small running service, and two ways to call a command: in this process, and as a separate process."""
 
 import asyncio
 import os
@@ -129,7 +129,7 @@ LONG = small(
 
 
 class Result(NamedTuple):
-    """What a command came to."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -147,7 +147,7 @@ Command = Callable[..., Result]
 
 @pytest.fixture(scope="session")
 def running() -> Iterator[Sandbox]:
-    """A sandbox of the small dataset, on a loop of its own: commands bring their own loop."""
+    """A sandbox of the small dataset, on a separate loop: commands have their own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

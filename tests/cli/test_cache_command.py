@@ -68,7 +68,7 @@ def test_a_folder_that_cannot_be_emptied_is_an_error(
 
 def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_path: Path) -> None:
     """No folder, one that others can read, an entity without --clear."""
-    for arguments, told in [
+    for arguments, said in [
         ([], "no cache is named: set ASYNCFIN_CACHE or give --cache"),
         ([ENTITY, "--cache", str(folder)], "an entity goes with --clear"),
         (["--cache", "s3://bucket/x"], "folder must be the path of a folder on this machine"),
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_pat
     ]:
         result = command("cache", *arguments)
         assert (result.code, result.out) == (2, "")
-        assert told in result.line
+        assert said in result.line
     folder.chmod(0o755)
     for arguments in (["--clear"], []):
         result = command("cache", "--cache", str(folder), *arguments)

@@ -53,7 +53,7 @@ def test_what_to_run_next_can_be_run(
 ) -> None:
     """Where the command is not on the user's own path, the line that installs it comes first.
 
-    A session of nox has a path of its own, as the demo of the README does.
+    A session of nox has its own path, as the demo of the README does.
     """
     if found:
         script = tmp_path / "asyncfin"

@@ -34,10 +34,10 @@ def test_a_refused_token_is_told_from_a_missing_permission(
     monkeypatch.setenv("ASYNCFIN_TOKEN", "not-a-token-of-this-service")
     refused = command("limits")
     monkeypatch.setenv("ASYNCFIN_TOKEN", service.issue_token(permissions=("datasets:read",)))
-    lacking = command("usage")
-    assert (refused.code, lacking.code) == (3, 3)
+    missing = command("usage")
+    assert (refused.code, missing.code) == (3, 3)
     assert "put a token" in refused.line
-    assert "check the token's permissions" in lacking.line
+    assert "check the token's permissions" in missing.line
     assert "not-a-token" not in refused.err
 
 
@@ -67,7 +67,7 @@ def test_a_request_found_invalid_by_the_service_ends_with_2(command: Command, se
 
 @pytest.mark.parametrize("fault", [Status(status=410), Status(status=200, body=b"<html>")])
 def test_other_failures_of_the_service_end_with_1(command: Command, service: Sandbox, fault: Status) -> None:
-    """One line without a traceback says what came."""
+    """One line without a traceback says what was received."""
     service.inject(fault)
     result = command("dataset", ENTITY)
     assert (result.code, result.out) == (1, "")
@@ -231,7 +231,7 @@ def test_ctrl_c_ends_a_wait_for_standard_input(service: Sandbox, arguments: tupl
 
 
 def _unread(pipe: int) -> int:
-    """Return how many bytes of a pipe nobody has read."""
+    """Return how many bytes of a pipe are unread."""
     import fcntl
     import termios
 

@@ -73,7 +73,7 @@ def test_the_list_of_commands_says_what_each_is_for(command: Command, arguments:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_is_documented(command: Command, name: str) -> None:
-    """The section of a command names each of its options; those for the service stand at the top."""
+    """The section of a command names each of its options; those for the service are at the top."""
     text = section(name) + DOCS.read_text().partition("\n## ")[0]
     if "selection options are those of `asyncfin query`" in text:
         text += section("query")

@@ -143,7 +143,7 @@ async def test_names_come_from_the_cache_without_a_request(
 
 
 def test_names_from_the_cache_need_one(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--from-cache needs a cache, and takes no entities beside it."""
+    """--from-cache needs a cache, and accepts no entities with it."""
     monkeypatch.delenv("ASYNCFIN_CACHE", raising=False)
     assert "set ASYNCFIN_CACHE" in command("names", "--from-cache").line
     assert "give no entities with it" in command("names", "--from-cache", ENTITY).line

@@ -56,7 +56,7 @@ def test_numbers_are_right_aligned(command: Command) -> None:
 
 
 def test_series_of_one_label_are_told_apart_by_scopes_and_group(command: Command) -> None:
-    """A column stands there where the series of a table differ in it; else the text is its caption."""
+    """What distinguishes the series of a table is a column; what they share is its caption."""
     out = command("query", ENTITY, "--metric", "Revenue").out
     assert table_rows(out)[0][:2] == ["series", "scopes"]
     assert [block.splitlines()[0] for block in out.split("\n\n")[1:3]] == [
@@ -67,7 +67,7 @@ def test_series_of_one_label_are_told_apart_by_scopes_and_group(command: Command
 
 
 def test_a_label_that_all_series_share_stands_above_the_table(command: Command) -> None:
-    """A label that all series share stands above the table, and not in each row."""
+    """A label that all series share is printed above the table, and not in each row."""
     out = command("query", ENTITY, "--label", "sales of", "--annual").out
     assert "Sales of one kind" in out.split("\n\n")[1]
     shared = command("query", RATIOS_ENTITY, "--annual", "--metric", "Revenue", "--all").out
@@ -96,7 +96,7 @@ WHY = (
 
 
 def test_an_answer_without_any_value_says_why(command: Command) -> None:
-    """Which periods were asked for, and what there is; beside CSV and JSON on standard error."""
+    """Which periods were asked for, and what there is; with CSV and JSON, on standard error."""
     asked = ("query", ENTITY, "--metric", "Debt", "--exact", "FY2023")
     table = command(*asked)
     assert "1 series without a value left out" in table.out
@@ -192,7 +192,7 @@ async def test_a_narrow_terminal_gets_tables_one_below_the_other(
 
 
 def test_the_json_is_the_answer_of_the_service_in_whole(command: Command, service: Sandbox) -> None:
-    """The JSON has the fields of spec 2.4 with null for gaps, and what was asked and spent beside them."""
+    """The JSON has the fields of spec 2.4 with null for gaps, the question, and the requests spent."""
     document = json.loads(command("query", ENTITY, "--group", "years", "--annual", "--json").out)
     assert document["dataset_id"] == "00000000-0000-4000-8000-000000000001"
     assert document["periods"] == [
@@ -386,7 +386,7 @@ def test_a_picture_of_nothing_is_an_error_and_no_file(command: Command, tmp_path
 
 
 def test_several_entities_stand_in_one_table(command: Command) -> None:
-    """A column names them, and what is known of each stands below under its name."""
+    """A column names them, and the facts of each are below the table, after its name."""
     out = command("query", ENTITY, RATIOS_ENTITY, "--group", "years", "--metric", "Revenue", "--annual").out
     assert out.startswith(f"Example [AG] ({ENTITY}), original values\nRatios ({RATIOS_ENTITY}), original")
     rows = [line.split("  ")[0] for line in out.split("\n\n")[1].splitlines()]
@@ -456,16 +456,16 @@ def test_explain_as_json_is_the_plan(command: Command) -> None:
 
 
 def test_several_entities_answer_with_what_each_has(command: Command) -> None:
-    """An id that one of them lacks is said on standard error; one that none has is an error."""
+    """An id that one of them does not have is a line on standard error; one that none has is an error."""
     asked = ("query", ENTITY, RATIOS_ENTITY, "--metric", "Debt", "--metric", "Revenue", "--annual")
     result = command(*asked)
     assert result.code == 0
     assert result.line == "asyncfin: Ratios has no metric_ids 'Debt'"
     assert "Ratios" in result.out.split("\n\n")[1]
-    nobody = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenues")
-    assert (nobody.code, nobody.out) == (2, "")
-    assert "none of the 2 entities has" in nobody.line
-    assert "'Revenues' (close: Revenue" in nobody.line
+    unknown = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenues")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "none of the 2 entities has" in unknown.line
+    assert "'Revenues' (close: Revenue" in unknown.line
 
 
 def test_a_rule_is_the_same_periods_for_several_entities(command: Command) -> None:

@@ -36,7 +36,7 @@ def test_dataset_as_json_is_the_object_of_the_service(command: Command) -> None:
 
 
 def test_catalogue_lists_every_series_with_what_a_query_takes(command: Command) -> None:
-    """Group, metric and scope path stand there, the path in its text form."""
+    """Group, metric and scope path are columns, the path in its text form."""
     out = command("catalogue", ENTITY).out
     rows = [line.split() for line in out.splitlines()]
     assert ["Revenue", "Sales", "of", "one", "kind", ODD_PATH] in rows
@@ -45,7 +45,7 @@ def test_catalogue_lists_every_series_with_what_a_query_takes(command: Command) 
 
 
 def test_catalogue_shows_descriptions_where_they_are_asked_for(command: Command) -> None:
-    """A unit, where there is one, stands in them."""
+    """They state the unit, where there is one."""
     plain, described = (
         command("catalogue", RATIOS_ENTITY, "--metric", "Revenue", *options).out
         for options in ([], ["--descriptions"])

@@ -1,4 +1,4 @@
-"""`asyncfin sandbox` as a process of its own."""
+"""`asyncfin sandbox` as a separate process."""
 
 import ipaddress
 import json

@@ -1,5 +1,6 @@
 """Wrong usage: one line that names what is wrong and what would be right, and exit code 2."""
 
+import os
 import re
 import subprocess
 import sys
@@ -160,7 +161,7 @@ def test_standard_input_that_is_no_text_is_refused_as_a_file_of_it_is(service: S
 def test_a_wrong_file_of_ids_is_named_with_its_wrong_line(
     command: Command, tmp_path: Path, content: str, said: str
 ) -> None:
-    """Among thousands of lines nobody would find it."""
+    """Among thousands of lines it would be hard to find."""
     pytest.importorskip("pyarrow")
     ids = tmp_path / "ids.txt"
     ids.write_text(content)
@@ -180,7 +181,7 @@ def test_a_missing_environment_variable_is_named(
     assert re.search(rf"set {missing} or give --(base-url|token-file)", result.line)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="arguments are no bytes on Windows")
+@pytest.mark.skipif(sys.platform == "win32", reason="arguments are text on Windows")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -195,13 +196,25 @@ def test_a_missing_environment_variable_is_named(
         (("extract", ENTITY, "--into", b"\xff"), "--into"),
     ],
 )
-def test_bytes_that_are_no_text_are_refused_in_one_line(
-    service: Sandbox, arguments: tuple[str | bytes, ...], said: str
+def test_bytes_that_are_not_text_are_refused_in_one_line(
+    command: Command,
+    arguments: tuple[str | bytes, ...],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bytes that are not text are shown in plain characters, whatever standard error is."""
-    result = finish(start(*arguments, sandbox=service))
+    """They are shown in plain characters."""
+    monkeypatch.chdir(tmp_path)
+    result = command(*map(os.fsdecode, arguments))
     assert (result.code, result.out) == (2, "")
     assert said in result.line
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="arguments are text on Windows")
+def test_bytes_that_are_not_text_are_printed_whatever_standard_error_is(service: Sandbox) -> None:
+    """Standard error of a process may have any encoding."""
+    result = finish(start(b"\xff", sandbox=service))
+    assert (result.code, "unknown command" in result.line) == (2, True)
 
 
 def test_a_token_in_the_place_of_its_file_is_not_printed(command: Command, service: Sandbox) -> None:

@@ -1,7 +1,7 @@
 """Gaps: the periods that are missing between the first and the last of a duration."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
 from asyncfin.model.period import Period
@@ -36,7 +36,7 @@ def steps(periods: Iterable[Period], *, annual: bool = False) -> dict[int, int]:
 
 
 def gap_runs(
-    periods: Sequence[Period], asked: Collection[Period], listed: Collection[Period], *, annual: bool
+    periods: Sequence[Period], asked: Set[Period], listed: Set[Period], *, annual: bool
 ) -> tuple[Run, ...]:
     """Return the missing periods in uninterrupted runs, by duration, oldest first.
 
@@ -46,7 +46,6 @@ def gap_runs(
         listed: the periods of its catalogue. A period is missing if it was requested or is not listed.
         annual: whether the question is for fiscal years.
     """
-    asked, listed = set(asked), set(listed)
     by_duration: dict[int, list[Period]] = {}
     for period in periods:
         by_duration.setdefault(period.duration_months, []).append(period)
@@ -59,9 +58,7 @@ def gap_runs(
     )
 
 
-def _runs(
-    before: Period, after: Period, step: int, asked: Collection[Period], listed: Collection[Period]
-) -> Iterator[Run]:
+def _runs(before: Period, after: Period, step: int, asked: Set[Period], listed: Set[Period]) -> Iterator[Run]:
     run: list[Period] = []
     for end in range(before.fiscal_end + step, after.fiscal_end, step):
         # From a count of months back to year and month: month 12 must not become month 0.

@@ -82,7 +82,7 @@ class Grid:
         """The missing periods between those of the grid, in uninterrupted runs."""
         if not self.whole:
             return ()
-        return gap_runs(self.periods, self.asked, self.catalogue.periods, annual=self.annual)
+        return gap_runs(self.periods, self._asked, self._listed, annual=self.annual)
 
     @cached_property
     def rows_of_wide(self) -> tuple[Period, ...]:

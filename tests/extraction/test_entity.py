@@ -134,7 +134,7 @@ async def test_any_other_400_is_its_error(client: Client, sandbox: Sandbox) -> N
     ("changed", "error", "said"),
     [
         ({"client": None}, ArgumentError, "client must be a Client"),
-        ({"entity_id": "O-1"}, SelectionError, "entity_id"),
+        ({"entity_id": ""}, SelectionError, "entity_id"),
         ({"select": "x"}, SelectionError, "select must be a Select"),
         ({"periods": "FY2024"}, SelectionError, "periods"),
         ({"value_version": "newest"}, SelectionError, "value_version"),

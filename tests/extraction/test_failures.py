@@ -220,7 +220,7 @@ async def test_an_account_without_access_to_some_entities_gets_the_others(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"entity_ids": ["O-1"]}, "entity_id"),
+        ({"entity_ids": [""]}, "entity_id"),
         ({"entity_ids": []}, "entity_ids"),
         ({"select": Select(where=lambda series: True)}, "name"),
         ({"select": "everything"}, "select"),

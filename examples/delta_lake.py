@@ -1,4 +1,4 @@
-"""Many companies into one Delta Lake table by the change feed: one commit per run that changed something.
+"""Many companies into one Delta Lake table by the change feed: one commit for what has changed.
 
 python examples/delta_lake.py ./figures ./night ids.txt
 """
@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as compute
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from asyncfin import Client, FiscalRange, Select, extract, read_changes
+from asyncfin import Client, FiscalRange, Select, as_of, extract, read_changes
 
 SELECT = Select(metric_ids=["Revenue", "NetIncome"])
-# Of a cell; where several series share metric, group and scope path, add series_id.
-KEY = ("entity_id", "metric_id", "reporting_group_id", "scope_path", "year", "end_month", "duration_months")
+RUN = "asyncfin_run"
 
 
 def plain(table: pa.Table) -> pa.Table:
@@ -28,28 +27,27 @@ def plain(table: pa.Table) -> pa.Table:
 
 
 def last_run(table: str) -> str | None:
-    """Return the run of the feed that the table has, from the metadata of its last commit."""
-    return DeltaTable(table).history(1)[0].get("run") if DeltaTable.is_deltatable(table) else None
+    """Return the run of the feed that the table has, from the metadata of its commits."""
+    commits = DeltaTable(table).history() if DeltaTable.is_deltatable(table) else []
+    return next((commit[RUN] for commit in commits if RUN in commit), None)
 
 
 def load(table: str, night: str) -> list[str]:
-    """Apply the runs of the feed that the table does not have, deletions included, and return them."""
-    changes = read_changes(night, since=last_run(table))
-    runs = sorted(compute.unique(changes.column("run")).to_pylist())
-    for run in runs:
-        rows = plain(changes.filter(compute.equal(changes.column("run"), run)))
-        commit = CommitProperties(custom_metadata={"run": run})
-        if not DeltaTable.is_deltatable(table):
-            write_deltalake(table, rows.slice(0, 0))
-        merge = DeltaTable(table).merge(
-            rows,
-            " AND ".join(f"old.{name} = new.{name}" for name in KEY),
-            source_alias="new",
-            target_alias="old",
-            commit_properties=commit,
-        )
-        merge = merge.when_matched_delete("new.change = 'vanished'").when_matched_update_all()
-        merge.when_not_matched_insert_all("new.change != 'vanished'").execute()
+    """Replace the rows of companies that have changed; return the runs that the table did not have."""
+    since = last_run(table)
+    changes = plain(read_changes(night, since=since))
+    if not len(changes):
+        return []
+    changed, runs = changes.column("entity_id").unique(), sorted(changes.column("run").unique().to_pylist())
+    # All that is known; nothing of a company that has lost all its rows, whose old ones are deleted too.
+    state = plain(as_of(night, "9999-12-31"))
+    write_deltalake(
+        table,
+        state.filter(compute.is_in(state.column("entity_id"), changed)),
+        mode="overwrite",
+        predicate=f"entity_id IN ({str(changed.to_pylist())[1:-1]})" if since else None,
+        commit_properties=CommitProperties(custom_metadata={RUN: runs[-1]}),
+    )
     return runs
 
 

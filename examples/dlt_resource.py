@@ -10,29 +10,40 @@ from pathlib import Path
 from typing import Any
 
 import dlt
+import pyarrow as pa
 import pyarrow.compute as compute
 
-from asyncfin import Client, FiscalRange, Select, extract, read_changes
+from asyncfin import Client, FiscalRange, Select, as_of, extract, read_changes
 
 SELECT = Select(metric_ids=["Revenue", "NetIncome"])
-# Of a cell; where several series share metric, group and scope path, add series_id.
-KEY = ["entity_id", "metric_id", "reporting_group_id", "scope_path", "year", "end_month", "duration_months"]
-COLUMNS = [*KEY, "entity_name", "series_id", "period_label", "number", "change", "run"]
+COLUMNS = ["entity_id", "entity_name", "metric_id", "reporting_group_id", "scope_path", "series_id"]
+COLUMNS += ["period_label", "number"]
+
+
+def companies(table: pa.Table) -> pa.ChunkedArray:
+    """Return the company of each row."""
+    return table.column("entity_id").cast(pa.string())
 
 
 @dlt.resource(
     name="figures",
     write_disposition="merge",
-    primary_key=KEY,
-    columns={"vanished": {"hard_delete": True}, "run": {"dedup_sort": "desc"}},
+    merge_key="entity_id",
+    columns={"deleted": {"data_type": "bool", "hard_delete": True}},
 )
 def figures(night: str) -> Iterator[Any]:
-    """Yield the changes since the run that was loaded last."""
+    """Replace the rows of the companies that have changed since the run that was loaded last."""
     state = dlt.current.resource_state()
-    changes = read_changes(night, since=state.get("run")).select(COLUMNS)
-    if len(changes):
-        yield changes.append_column("vanished", compute.equal(changes.column("change"), "vanished"))
-        state["run"] = max(compute.unique(changes.column("run")).to_pylist())
+    changes = read_changes(night, since=state.get("run"))
+    if not len(changes):
+        return
+    rows = as_of(night, "9999-12-31", columns=COLUMNS)
+    rows = rows.filter(compute.is_in(companies(rows), companies(changes)))
+    yield rows.append_column("deleted", pa.repeat(pa.scalar(False), len(rows)))
+    # A company that has lost all its rows is named by one that vanished, which is not inserted again.
+    gone = changes.filter(compute.invert(compute.is_in(companies(changes), companies(rows)))).select(COLUMNS)
+    yield gone.append_column("deleted", pa.repeat(pa.scalar(True), len(gone)))
+    state["run"] = max(changes.column("run").unique().to_pylist())
 
 
 async def update(night: str, entity_ids: list[str]) -> None:

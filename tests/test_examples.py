@@ -16,7 +16,9 @@ from attrs import evolve
 from asyncfin import Annual, Client, Select
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.dataset import DatasetFile
+from tests.extraction.test_feed import rows
 from tests.generate import generate
+from tests.properties.test_history_properties import IDS, Run, in_folder
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -137,46 +139,93 @@ def test_the_delta_table_follows_the_change_feed(service: Sandbox, tmp_path: Pat
     name, night = str(tmp_path / "figures"), str(tmp_path / "night")
     runs: list[list[str]] = []
 
-    def rows() -> list[Any]:
-        return read(module.DeltaTable(name).to_pyarrow_table())
-
     nights(
         service,
         tmp_path / "night",
         lambda ids: runs.append(asyncio.run(module.update(name, night, ids))),
-        rows,
+        lambda: read(module.DeltaTable(name).to_pyarrow_table()),
     )
     assert [len(each) for each in runs] == [1, 0, 1, 1]
-    assert len({each["version"] for each in module.DeltaTable(name).history()}) == 1 + 3
+    assert len({each["version"] for each in module.DeltaTable(name).history()}) == 3
 
 
 def test_the_dlt_resource_follows_the_change_feed(
     service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deletions included; a night without changes loads nothing."""
-    monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
-    monkeypatch.chdir(tmp_path)
-    module, duckdb = example("dlt_resource", "dlt"), pytest.importorskip("duckdb")
-    module.SELECT = Select()
-    night, database = str(tmp_path / "night"), str(tmp_path / "companies.duckdb")
-    pipeline = module.dlt.pipeline(
-        "companies",
-        destination=module.dlt.destinations.duckdb(database),
-        dataset_name="figures_of",
-        pipelines_dir=str(tmp_path / "pipelines"),
-    )
+    module, pipeline, loaded = dlt_pipeline(tmp_path, monkeypatch)
+    night = str(tmp_path / "night")
 
     def update(ids: list[str]) -> None:
         asyncio.run(module.update(night, ids))
         pipeline.run(module.figures(night))
 
-    def rows() -> list[Any]:
-        with duckdb.connect(database) as connection:
-            columns = "entity_id, series_id, period_label, number"
-            found: list[Any] = connection.execute(f"SELECT {columns} FROM figures_of.figures").fetchall()
-        return found
+    columns = "entity_id, series_id, period_label, number"
+    nights(service, tmp_path / "night", update, lambda: loaded(columns))
 
-    nights(service, tmp_path / "night", update, rows)
+
+def dlt_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, Any, Any]:
+    """The recipe's module, a pipeline into DuckDB, and a function that reads what it has loaded."""
+    monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
+    monkeypatch.chdir(tmp_path)
+    module, duckdb = example("dlt_resource", "dlt"), pytest.importorskip("duckdb")
+    module.SELECT = Select()
+    pipeline = module.dlt.pipeline(
+        "companies",
+        destination=module.dlt.destinations.duckdb(str(tmp_path / "companies.duckdb")),
+        dataset_name="figures_of",
+        pipelines_dir=str(tmp_path / "pipelines"),
+    )
+
+    def rows(columns: str) -> list[tuple[Any, ...]]:
+        with duckdb.connect(str(tmp_path / "companies.duckdb")) as connection:
+            found: list[tuple[Any, ...]] = connection.execute(
+                f"SELECT {columns} FROM figures_of.figures"
+            ).fetchall()
+        return sorted(found)
+
+    return module, pipeline, rows
+
+
+async def random_nights(folder: Path, count: int, after: Any) -> None:
+    """Extract random companies for some nights; call `after` after each."""
+    run = Run(11, folder, count)
+    async with (
+        Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        for at in range(count):
+            await run.night(client, sandbox, at)
+            await asyncio.to_thread(after, at)
+
+
+def test_a_delta_table_by_the_feed_is_a_full_copy(tmp_path: Path) -> None:
+    """After random nights, companies without rows included."""
+    module = example("delta_lake", "deltalake")
+    table, folder = str(tmp_path / "figures"), tmp_path / "night"
+
+    def compare(_: int) -> None:
+        module.load(table, str(folder))
+        files = sorted(row for each in in_folder(folder).values() for row in each)
+        assert rows(module.DeltaTable(table).to_pyarrow_table()) == files
+
+    asyncio.run(random_nights(folder, 50, compare))
+
+
+def test_a_dlt_table_by_the_feed_is_a_full_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After random nights, some of which are loaded together, companies without rows included."""
+    module, pipeline, loaded = dlt_pipeline(tmp_path, monkeypatch)
+    folder = tmp_path / "night"
+
+    def compare(at: int) -> None:
+        if at % 5 in (0, 3):
+            pipeline.run(module.figures(str(folder)))
+            files = [row for each in in_folder(folder).values() for row in each]
+            # Of each row: the entity, metric, path, period and number.
+            wanted = sorted((row[0], row[1], row[3], row[4], row[6]) for row in files)
+            assert loaded("entity_id, metric_id, scope_path, period_label, number") == wanted
+
+    asyncio.run(random_nights(folder, 50, compare))
 
 
 def test_ray_tasks_read_every_company(service: Sandbox) -> None:

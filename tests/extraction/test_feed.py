@@ -435,3 +435,16 @@ async def test_nothing_of_the_feed_is_read_by_a_night_that_changes_nothing(night
     oldest.write_bytes(b"damaged")
     report = await night.run()
     assert [each.state for each in report.entities] == ["unchanged"]
+
+
+async def test_both_versions_are_kept_apart(night: Nights) -> None:
+    """A restatement changes the restated values only; the column `asked_version` distinguishes the rows."""
+    night.publish(ONE)
+    await night.run(history=True, value_version="both")
+    night.publish(ONE, restated={REVENUE: {"FY2020": Cell(9)}})
+    await night.run(value_version="both")
+    (change,) = read_changes(night.to, since=BEGIN + timedelta(days=2)).to_pylist()
+    assert (change["change"], change["asked_version"]) == ("restated", "latest_restated")
+    assert (change["before"], change["number"]) == (1, 9)
+    assert rows(as_of(night.to, night.now)) == in_files(night.to)
+    assert len(as_of(night.to, night.now)) == 4

@@ -71,7 +71,8 @@ class Run:
         self.numbers: dict[tuple[str, str], int] = {}
 
     def publication(self, of: str, at: int) -> Any:
-        content = dict(self.contents[of][at]) | ALWAYS
+        # The others may lose all rows; where no company has any, the question would be refused.
+        content = dict(self.contents[of][at]) | (ALWAYS if of == IDS[0] else {})
         # The same content is the same publication, so that earlier ones return.
         number = self.numbers.setdefault((of, repr(content)), len(self.numbers) + 1)
         return publication(content, number=number, of=of, created=BEGIN + timedelta(days=number % 50))
@@ -79,7 +80,7 @@ class Run:
     async def night(self, client: Client, sandbox: Sandbox, at: int, **arguments: Any) -> None:
         for each in IDS:
             sandbox.publish(self.publication(each, at))
-        listed = [each for each in IDS if at == 0 or self.rng.random() < 0.85] or [IDS[0]]
+        listed = [each for each in IDS if each == IDS[0] or at == 0 or self.rng.random() < 0.85]
         self.now += timedelta(days=self.rng.choice((1, 1, 1, -3)))
         prune = self.rng.random() < 0.3
         await extract(

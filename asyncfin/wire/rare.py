@@ -1,13 +1,13 @@
-"""A search for what begins with a rare byte: twenty times faster than a pattern over megabytes."""
+"""A search for what begins with rare bytes: twenty times faster than a pattern over megabytes."""
 
 import re
 
-# From then on the byte is not rare, and the pattern alone is faster.
+# From then on they are not rare, and the pattern alone is faster.
 _MAX_TRIES = 1_000
 
 
 def occurs(pattern: "re.Pattern[bytes]", first: bytes, text: bytes) -> bool:
-    """Return whether a pattern, all matches of which begin with the byte `first`, occurs in a text."""
+    """Return whether a pattern, all matches of which begin with `first`, occurs in a text."""
     at = text.find(first)
     for _ in range(_MAX_TRIES):
         if at < 0:

@@ -518,7 +518,8 @@ def _concatenated(slices: Iterable[Numbers]) -> Numbers:
     return whole
 
 
-_EXPONENT = re.compile(b"E-")
+# Not the end of a word, as in "share-based".
+_EXPONENT = re.compile(rb"(?<=[0-9])[eE]-[0-9]")
 
 
 def _is_marked_tiny(text: bytes) -> bool:
@@ -527,7 +528,7 @@ def _is_marked_tiny(text: bytes) -> bool:
     Such a number has a negative exponent, or that many zeros after its point.
     """
     # Searches for bytes are many times faster than one for a pattern.
-    return b"e-" in text or b"0" * 200 in text or occurs(_EXPONENT, b"E", text)
+    return b"0" * 200 in text or occurs(_EXPONENT, b"e-", text) or occurs(_EXPONENT, b"E", text)
 
 
 class _NumberText(msgspec.Struct, gc=False):

@@ -172,12 +172,13 @@ async def ask(changed: str, sent: bytes) -> Panel | AsyncfinError:
 
 
 def told(body: bytes) -> dict[str, dict[tuple[int, int, int], tuple[Any, str]]]:
-    """Read an answer to the query by brute force."""
-    content = json.loads(body)
+    """Read a response to the query by brute force."""
+    # A field of another name is unknown, and ignored, whatever its bytes.
+    content = json.loads(body.decode(errors="replace"))
     periods = [(each["year"], each["end_month"], each["duration_months"]) for each in content["periods"]]
     return {
         series["series_id"]: {
-            period: (value["number"], value["text"])
+            period: (value["number"], value.get("text") or "")  # a missing text is repaired
             for period, value in zip(periods, series["values"], strict=True)
             if value is not None
         }

@@ -1,4 +1,4 @@
-"""The session manager: one method for each endpoint, and the whole reads made of them."""
+"""The client: one method for each endpoint, and the whole reads made of them."""
 
 from __future__ import annotations
 

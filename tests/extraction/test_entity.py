@@ -10,6 +10,7 @@ from asyncfin import (
     Client,
     DatasetChangedError,
     Exact,
+    FiscalRange,
     NotFoundError,
     Select,
     SelectionError,
@@ -123,10 +124,10 @@ async def test_a_400_for_ids_of_an_old_publication_starts_the_read_over(
 
 
 async def test_any_other_400_is_its_error(client: Client, sandbox: Sandbox) -> None:
-    """Any other 400 is the error of the read, with the service's words, and is not tried again."""
+    """It has the service's words, and the request is not repeated."""
     sandbox.inject(Status(status=400, code="validation_failed", operation="query"))
     with pytest.raises(ValidationFailedError, match="validation_failed"):
-        await read_entity(client, IDS[0], Select(), Annual())
+        await read_entity(client, IDS[0], Select(), FiscalRange())
     assert [served.status for served in sandbox.log].count(400) == 1
 
 

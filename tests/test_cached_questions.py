@@ -570,6 +570,24 @@ async def test_overlapping_questions_at_the_same_time_ask_for_no_series_twice() 
 
 
 @virtual
+async def test_requests_that_end_leave_other_pending_series_as_they_are() -> None:
+    """The first question's requests take longer: a third one for its series still shares them."""
+    large = generate(17, series=1000, publications=1)
+    slow = [Latency(operation="query", nth=1, seconds=9), Latency(operation="query", nth=2, seconds=1)]
+    async with service(large, faults=slow) as sandbox, client(sandbox, MemoryCache()) as cached:
+        catalogue = await cached.catalogue(large.entity_id)
+        ranked = sorted(catalogue, key=lambda series: (series.metric_id, series.series_id))
+        first, second = Select.of(ranked[0]), Select.of(ranked[-1])
+        slow_one = asyncio.ensure_future(cached.query(large.entity_id, first, FiscalRange()))
+        await asyncio.sleep(0.5)
+        await cached.query(large.entity_id, second, FiscalRange())
+        assert not slow_one.done()
+        third = await cached.query(large.entity_id, first, Annual())
+        await slow_one
+        assert (third.requests, asked(sandbox).count("query")) == (0, 2)
+
+
+@virtual
 async def test_a_cancelled_leader_leaves_its_flight_to_those_who_wait() -> None:
     """Another question for the same series gets them, with no request repeated."""
     async with (

@@ -22,7 +22,7 @@ from asyncfin.wire.protocol import check_entity_id
 _log = logging.getLogger("asyncfin.cache")
 
 MiB = 1024 * 1024
-# Blocks are kept as they come until this share of the memory is used, and compressed from then on.
+# Blocks are kept as received until this share of the memory is used, and compressed from then on.
 _AS_THEY_COME = 0.25
 
 # Of an entity of an account: its publication, and what of it (the catalogue, or a value version).
@@ -105,13 +105,13 @@ class Memory:
             self._evict()
 
     def has_room(self, blocks: Iterable[Block]) -> bool:
-        """Return whether blocks may be kept as they came: while somebody has the answer, they are its own."""
+        """Return whether blocks may be kept as received: they are shared with the caller's panel."""
         return self._bytes + nbytes(blocks) <= self._max_bytes * _AS_THEY_COME
 
     def put_blocks(self, key: Key, blocks: Iterable[Block], parts: Iterable[Hashable] = ()) -> None:
         with self._lock:
             kept = self._kept.setdefault(key, _Kept())
-            # Noted even where the blocks bring nothing new: a part that was read is not read again.
+            # Recorded even if the blocks contain nothing new: a part that was read is not read again.
             kept.parts.update(parts)
             new = distinct(blocks, kept.series_ids)
             size = nbytes(new)

@@ -1,7 +1,6 @@
 """Catalogues and blocks <-> bytes: msgpack of their declared fields, arrays as the bytes they are.
 
-Nothing of it can run code when it is read, as a pickle can. Whether the bytes are those that were written is
-for the cache to check: here they are believed.
+Reading it runs no code, as a pickle could. The cache verifies that the bytes are those that were written.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _catalogue_decoder = msgspec.msgpack.Decoder(_CATALOGUE)
 _FIELDS = [field.name for field in fields(Catalogue)]
 _BLOCK_FIELDS = [field.name for field in fields(Block)]
 # Part of the names under which bytes are kept, so that bytes of another form are never read: the number of
-# the form, the machine's byte order, in which arrays stand, and what the fields are.
+# the form, the machine's byte order, which is that of the arrays, and the fields.
 FORMAT = f"4{sys.byteorder[0]}{crc32(repr([_FIELDS, _BLOCK_FIELDS]).encode()):08x}"
 
 
@@ -58,7 +57,7 @@ def decode_catalogue(body: bytes) -> Catalogue:
 
 
 def encode_blocks(blocks: Iterable[Block]) -> bytes:
-    """Return compressed blocks as bytes; the periods and the texts that blocks share stand there once."""
+    """Return compressed blocks as bytes, which contain shared periods and texts once."""
     axes: dict[Axis, int] = {}
     texts: dict[PageText, int] = {}
     rows = [

@@ -31,7 +31,7 @@ PartKey: TypeAlias = tuple[bytes, str, str, str]
 FileId: TypeAlias = tuple[int, int]
 
 _BUSY_SECONDS = 10.0
-# Eight writers let the write-ahead log grow to 265 MiB where it is truncated by nobody.
+# Without truncation, eight writers let the write-ahead log grow to 265 MiB.
 _PUTS_PER_CHECKPOINT = 16
 _LOG_BYTES = 8 * 1024 * 1024
 _TOUCHED_EVERY = 3_600
@@ -128,11 +128,11 @@ class Database:
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
-            # The first of these read the header: on a spoilt one they fail.
+            # The first of these read the header, and fail if it is corrupt.
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
             connection.execute("PRAGMA journal_mode = WAL")
-            # A loss of power may cost the last puts, which are then asked for again, but not the file.
+            # A loss of power may cost the last puts, which are then requested again, but not the file.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
             for statement in _SCHEMA.split(";"):
@@ -219,7 +219,7 @@ class Database:
             if row is None:  # evicted by another process since then
                 continue
             stored, body = row
-            # SQLite gives a spoilt blob as whatever type its spoilt header names.
+            # SQLite returns a corrupt blob as the type that its corrupt header names.
             if isinstance(body, bytes) and stored == checksum(*key, body):
                 found[part] = body
             else:
@@ -305,7 +305,7 @@ class Database:
                     () if entity_id is None else (entity_id,),
                 )
         if entity_id is None:
-            with suppress(sqlite3.OperationalError):  # somebody reads: the pages are used again later
+            with suppress(sqlite3.OperationalError):  # another process reads: the pages are used again later
                 self._connection.execute("VACUUM")
                 self._truncate_log()
 

@@ -1,6 +1,6 @@
 """Publications kept in a folder that the processes of a machine share.
 
-The database is used in one thread of its own, and opened at first use and again in a child process: neither
+The database is used in a separate thread, and opened at first use and again in a child process: neither
 SQLite's connections nor locks may cross a fork. Only the claims and `FileCache.stats` touch the disk in the
 caller's thread. What was read from the file stays in memory too.
 """
@@ -48,8 +48,8 @@ class FileCache(ProcessCache[TieredPartition]):
 
     The folder belongs to this user alone (mode 0700, files 0600). It contains which entities were read, but
     no token. It must be on a local disk: SQLite and ``flock`` are not reliable over NFS. Problems of the disk
-    are never errors, but of `clear`: what cannot be read is requested, and what cannot be stored is skipped,
-    logged once and counted in `CacheStats.broken`.
+    are errors of `clear` only: what cannot be read is requested, and what cannot be stored is skipped, logged
+    once and counted in `CacheStats.broken`.
 
     Args:
         folder: the folder, which is made at first use.
@@ -81,7 +81,7 @@ class FileCache(ProcessCache[TieredPartition]):
         self._pid = os.getpid()
         self._thread: ThreadPoolExecutor | None = None
         self._open = _Open()
-        # Where nobody closes it, an abandoned connection would warn.
+        # An abandoned connection would warn.
         weakref.finalize(self, self._open.close)
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ class FileCache(ProcessCache[TieredPartition]):
         return tuple(found)
 
     def _whose(self, token: TokenSource) -> bytes:
-        """Return what tells the account of a client from others.
+        """Return what identifies the account of a client.
 
         Raises:
             ArgumentError: the token is a callable, and the cache has no `account`.

@@ -27,7 +27,7 @@ class MemoryCache(ProcessCache["_MemoryPartition"]):
     The clients of one process may share it, in any event loops and threads.
 
     Args:
-        max_bytes: the limit of what is kept. Pages are kept as they came until a quarter of it is used, and
+        max_bytes: the limit of what is kept. Pages are kept as received until a quarter of it is used, and
             compressed from then on; a value then takes about 33 bytes. Publications that are no longer
             current are evicted first, then what was used least recently.
         account: the name of the account: clients with the same base URL and account share what is read.
@@ -140,7 +140,7 @@ class _MemoryPartition:
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
-        yield  # nobody else sees this memory
+        yield  # no other process sees this memory
 
     def count(self, *, hits: int, misses: int) -> None:
         self._cache.count(hits, misses)

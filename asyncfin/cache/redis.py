@@ -336,7 +336,7 @@ class _RedisRows:
             return bool(await redis.set(name, own, nx=True, px=round(_CLAIM_SECONDS * 1_000)))
 
         try:
-            # Where Redis fails nobody else can hold a claim either.
+            # If Redis fails, no other process can hold a claim either.
             while loop.time() < until and not await self._cache.run(take, True):  # noqa: ASYNC110  not ours
                 await asyncio.sleep(_CLAIM_POLL_SECONDS)
             yield

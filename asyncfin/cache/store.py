@@ -1,11 +1,11 @@
 """What every cache of publications can do, and whose data is whose.
 
 A publication never changes, so what was read of it stays true; only which publication is current has to be
-confirmed. So a cache keeps three things: for each entity a `Pointer` to its current publication; catalogues;
-and the values of a publication, as the blocks in which they came, each series with all its periods.
+confirmed. So a cache keeps three things: for each entity an `EntityRecord`, which names it; catalogues;
+and the values of a publication, in the blocks in which they were received, each series with all its periods.
 
-A client sees only the partition of its account. What a cache can't store or read is as if it were not there:
-no operation of a partition but the first raises anything of its own.
+A client sees only the partition of its account. What a cache cannot store or read counts as not cached: only
+`record` raises errors.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class CacheStats:
     Attributes:
         series: how many series it holds, each with all its periods; one for each value version.
         bytes: their size and that of the catalogues.
-        hits: wanted series that were at hand, since the cache was made.
-        misses: wanted series that had to be asked for.
+        hits: wanted series that were cached, since the cache was created.
+        misses: wanted series that had to be requested.
         broken: parts that could not be read or stored: damaged, or the disk or server failed.
     """
 
@@ -50,7 +50,7 @@ class Cache(Protocol):
         """Return the part of the cache that a client sees; the same object for the same account.
 
         Raises:
-            ArgumentError: the cache can't tell whose data it is, and needs its `account`.
+            ArgumentError: the cache cannot determine the account, and needs its `account`.
         """
         ...
 
@@ -130,7 +130,7 @@ class Partition(Protocol):
         ...
 
     def count(self, *, hits: int, misses: int) -> None:
-        """Count wanted series that were at hand, and those that had to be requested."""
+        """Count wanted series that were cached, and those that had to be requested."""
         ...
 
 

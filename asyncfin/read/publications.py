@@ -28,7 +28,7 @@ from asyncfin.tasks import SingleFlight, bounded
 MAX_KEPT_SERIES = 200_000
 # Of a client without a cache.
 MAX_RECORDS = 100_000
-# The plans kept beside a catalogue name at most this many series for each of its own: a plan takes a
+# The plans kept with a catalogue contain at most this many series for each series of it: a plan takes a
 # fraction of the memory that its catalogue takes.
 _PLANNED_SERIES = 2
 

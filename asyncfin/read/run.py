@@ -217,7 +217,7 @@ async def _read_batch(
             # With `prefetch` the next request may have left as soon as this page was there.
             left = page.at if prefetch else None
             del page  # while the arrival waits to be taken, it alone is held, and not the page's bytes
-            # A page may bring only series that nobody asked for, or none.
+            # A page may contain only foreign series, or none.
             if arrival.blocks:
                 yield arrival
             else:

@@ -1,4 +1,4 @@
-"""Makes one panel of pages of any batches, in any order, each with a `periods` array of its own.
+"""Makes one panel of pages of any batches, in any order, each with a separate `periods` array.
 
 Decides which series of a page are kept, which values may be in it, and which periods a panel has. Values
 are placed by period, never by position.
@@ -34,7 +34,7 @@ _NAMES = SeriesHead.__struct_fields__[1:]
 _fields = attrgetter(*_NAMES)
 # Of these, what makes it the same series; the others only describe it.
 _IDENTITY = ("reporting_group_id", "metric_id", "scopes")
-# How much of the pages' texts an answer holds as they came; what is more is compressed.
+# How much of the pages' texts a result holds as received; what is more is compressed.
 _WHOLE_BYTES = 4 * 1024 * 1024
 # How many pieces of a text are compressed without a stop in between: it takes a millisecond.
 _PIECES_AT_ONCE = 8
@@ -42,13 +42,13 @@ _PIECES_AT_ONCE = 8
 
 @frozen(eq=False)
 class Arrival:
-    """What one page brought of the series that are at home in its batch.
+    """One page's contribution to the answer.
 
     Attributes:
         blocks: their values.
         populated: the periods in which one of them has a value.
         foreign: the values of the other series, where they are kept.
-        whole_bytes: the size of the page's text, if it is held as it came.
+        whole_bytes: the size of the page's text, if it is held as received.
     """
 
     blocks: tuple[Block, ...]
@@ -62,7 +62,7 @@ class Arrival:
 
 
 class Stitch:
-    """The answer to a planned question while it arrives: what has come, and what may still come.
+    """The answer to a planned question while its pages are received.
 
     The values are with the caller, as arrivals. What its pages show of the publication is recorded there.
     """
@@ -78,7 +78,7 @@ class Stitch:
         self.publication = publication
         self.listing = publication.listing(plan.question.value_version)
         # A byte for each series of the catalogue: a stream must not grow with what it has given away.
-        self._came = bytearray(len(plan.catalogue))
+        self._received = bytearray(len(plan.catalogue))
         self._left = len(plan.series)
         # One object for each period, however many pages list it; and for each axis, while a block has it.
         self._known: dict[Period, Period] = {}
@@ -86,41 +86,41 @@ class Stitch:
         self._room = _WHOLE_BYTES
         self.anchor: Period | None = None
 
-    def _has_come(self, series_id: str) -> bool:
+    def _has_received(self, series_id: str) -> bool:
         # A cached block can hold series that a catalogue made by the caller does not list.
         place = self.plan.catalogue.places.get(series_id)
-        return place is not None and bool(self._came[place])
+        return place is not None and bool(self._received[place])
 
     @property
     def absent(self) -> tuple[CatalogueSeries, ...]:
-        """The wanted series that have not come."""
+        """The wanted series that are not received."""
         return self._absent_of(self.plan.series)
 
     def _absent_of(self, series: tuple[CatalogueSeries, ...]) -> tuple[CatalogueSeries, ...]:
         # Nearly always all of them are absent or none is, and a look at each of 3,000 takes a millisecond.
         if self._left in (0, len(self.plan.series)):
             return series if self._left else ()
-        came, places = self._came, self.plan.catalogue.places
-        return tuple([each for each in series if not came[places[each.series_id]]])
+        received, places = self._received, self.plan.catalogue.places
+        return tuple([each for each in series if not received[places[each.series_id]]])
 
     @property
     def missing(self) -> tuple[CatalogueSeries, ...]:
-        """The wanted series that have not come, apart from the unlisted ones."""
+        """The wanted series that are not received, apart from the unlisted ones."""
         return tuple(each for each in self.absent if each.series_id not in self.listing.unlisted)
 
     def take(self, blocks: Collection[Block]) -> list[Arrival]:
-        """Return the arrivals of series that have not come yet, from blocks with all their periods."""
+        """Return the arrivals of series that are not received yet, from blocks with all their periods."""
         arrivals: list[Arrival] = []
         places = self.plan.catalogue.places
         absent = {series.series_id for series in self.absent} if blocks else set()
         for block in blocks:
             if not (found := absent.intersection(block.series_ids)):
                 continue
-            # Two readers may have brought the same series; each must stand in the answer once. Of a block
-            # that is absent as a whole, as nearly all are, nothing has come.
+            # Two reads may have requested the same series; each must be in the answer once. Of a block
+            # of which no series is received, as of nearly all, nothing is dropped.
             whole = len(found) == len(block.series_ids)
-            came = set() if whole else set(filter(self._has_come, block.series_ids))
-            if (new := drop_series(block, came) if came else block) is not None:
+            known = set() if whole else set(filter(self._has_received, block.series_ids))
+            if (new := drop_series(block, known) if known else block) is not None:
                 absent -= found
                 arrivals.append(
                     self._arrive([places[each] for each in found], (new,), _populated(new, found))
@@ -128,23 +128,23 @@ class Stitch:
         return arrivals
 
     async def add(self, page: PlannedPage, *, asked: Resolved) -> Arrival:
-        """Return what a page brings.
+        """Return the arrival of a page.
 
         Args:
             asked: the periods that the batch requested. They need not be the question's: trailing months are
                 requested as a range.
 
         Raises:
-            MalformedAnswerError: a series came before, or is another one than in the catalogue; or there is
+            MalformedAnswerError: a series is repeated, or differs from the catalogue; or there is
                 a value outside what the batch requested.
         """
-        # Without series of interest nobody holds the text, so it takes no room.
+        # Without series of interest the text is not held, so it takes no room.
         places, differences = self._places(page)
         deviations = merged((*page.deviations, *differences))
         text = await self._text(page.body if page.wanted.indices or page.foreign.indices else b"", deviations)
         # Nothing below waits, so that of two pages that are added at once the second sees the first.
         wanted = [(index, page.heads[index].series_id) for index in page.wanted.indices]
-        if repeated := [each for each in wanted if self._has_come(each[1])]:
+        if repeated := [each for each in wanted if self._has_received(each[1])]:
             raise MalformedAnswerError(f"the series came before @ {series_path(*each)}" for each in repeated)
         # The same axis for all pages that list the same periods in the same order.
         if (axis := self._axes.get(page.periods)) is None:
@@ -161,12 +161,14 @@ class Stitch:
             )
         self._tolerance.report(differences)
         self.listing.record(places, asked)
-        came = [places[index] for index in page.wanted.indices]
-        arrival = self._arrive(came, tuple(blocks), populated, tuple(_within_what_was_asked(foreign, asked)))
+        wanted_places = [places[index] for index in page.wanted.indices]
+        arrival = self._arrive(
+            wanted_places, tuple(blocks), populated, tuple(_within_what_was_asked(foreign, asked))
+        )
         return arrival if text.compressed else evolve(arrival, whole_bytes=len(text.pieces[0]))
 
     async def _text(self, body: bytes, deviations: tuple[Deviation, ...]) -> PageText:
-        """Return the text of a page, as it came while there is room for it, and else compressed."""
+        """Return the text of a page, as received while there is room for it, otherwise compressed."""
         text = PageText((body,), compressed=False, head_deviations=deviations)
         if len(body) <= self._room:
             self._room -= len(body)
@@ -197,7 +199,7 @@ class Stitch:
         arrival = Arrival(blocks, populated, foreign)
         self._left -= len(places)
         for place in places:
-            self._came[place] = True
+            self._received[place] = True
         if isinstance(self.plan.periods, Trailing) and populated:
             self.anchor = max(populated if self.anchor is None else {*populated, self.anchor})
         return arrival
@@ -243,11 +245,11 @@ class Stitch:
         )
 
     def series_of(self, arrival: Arrival) -> tuple[CatalogueSeries, ...]:
-        """Return the series that a page brought, in catalogue order."""
+        """Return the series of an arrival, in catalogue order."""
         catalogue = self.plan.catalogue
-        # A look at all series for each page would be quadratic. What has not come was not asked for.
-        came = sorted(catalogue.places[each] for each in arrival.series_ids() if self._has_come(each))
-        return tuple(catalogue.series[place] for place in came)
+        # A look at all series for each page would be quadratic. What is not received was not wanted.
+        places = [catalogue.places[each] for each in arrival.series_ids() if self._has_received(each)]
+        return tuple(catalogue.series[place] for place in sorted(places))
 
     def panel(
         self,
@@ -260,7 +262,7 @@ class Stitch:
     ) -> Panel:
         """Return some of the wanted series as a Panel, with the values that arrivals hold.
 
-        Those of the series that have not come are its `unlisted`, if anything could be asked for.
+        Those that are not received are its `unlisted`, if anything could be requested.
 
         Args:
             whole: False for a piece of a stream.
@@ -272,7 +274,7 @@ class Stitch:
         if isinstance(plan.periods, Exact):
             periods: Set[Period] = set(plan.periods.periods)
         else:
-            # What was asked for again was asked for over all periods: some may not be the question's.
+            # Missing series were requested again over all periods: some may not be the question's.
             populated: set[Period] = set().union(*(arrival.populated for arrival in arrivals))
             periods = _within(plan.periods, populated, self.anchor)
         question = plan.question
@@ -325,7 +327,7 @@ def _within(selection: Resolved | None, periods: Set[Period], anchor: Period | N
 
 
 def _within_what_was_asked(blocks: Iterable[Block], asked: Resolved) -> Iterator[Block]:
-    """Yield the blocks of series that nobody asked for; if one is unsound, that fails no question."""
+    """Yield the sound blocks of foreign series; an unsound one fails no question."""
     for block in blocks:
         periods = frozenset(block.axis.periods[at] for at in set(block.positions))
         if periods <= _within(asked, periods, None):

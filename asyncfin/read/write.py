@@ -1,4 +1,4 @@
-"""Puts what the pages of a read bring into the cache, those that come within a moment together.
+"""Stores the series of a read's pages in the cache, together if they are received within a moment.
 
 For a file a put is a transaction and two turns in threads, whatever it holds: a put for each page would take
 several times as long as compressing what the pages hold.
@@ -20,11 +20,11 @@ _BYTES = 4 * 1024 * 1024
 
 
 class CacheWriter:
-    """Gathers blocks of one publication and value version, and puts them into a cache in a task of its own.
+    """Gathers blocks of one publication and value version, and puts them into a cache in a separate task.
 
-    They are put a quarter of a second after the first of them came, or as soon as they take 4 MiB. Leaving
-    the `async with` block puts the rest and waits for that, also where the question fails or is cancelled. A
-    put is never cancelled: its thread would go on, and what it stores would be put again.
+    They are put a quarter of a second after the first of them was received, or as soon as they take 4 MiB.
+    Leaving the `async with` block puts the rest and waits for that, also if the question fails or is
+    cancelled. A put is never cancelled: its thread would go on, and what it stores would be put again.
 
     Args:
         put: puts blocks into the cache.
@@ -51,7 +51,7 @@ class CacheWriter:
         self._writer.result()
 
     async def add(self, blocks: Iterable[Block]) -> None:
-        """Gather what a page has brought, and wait for the put under way."""
+        """Gather the blocks of a page, and wait for the current put."""
         self._gathered += blocks
         if self._gathered:
             self._wanted.set()

@@ -41,8 +41,8 @@ PIECE_BYTES = 128 * 1024
 LEVEL = 1
 # Pieces that are kept decompressed while a panel is read: 8 MiB.
 _KEPT_PIECES = 64
-# Of a page of few values, all are decoded when a second series is accessed: a call for each takes longer. As
-# many decoded values are kept: 4 MB.
+# Of a page of few values, all are decoded at the first access to one: finding its array alone takes nearly as
+# long. So many decoded values are kept: 4 MB.
 _FEW_VALUES = 2_000
 _KEPT_VALUES = 16_384
 # How much of an array is searched for before all of it is compared; it is nearly always found at once.
@@ -251,7 +251,6 @@ class Store:
         self._firsts = [*accumulate((len(block.series_ids) for block in self.blocks), initial=0)]
         self._rows = dict(zip(chain.from_iterable(block.series_ids for block in self.blocks), count()))
         self._piece = lru_cache(_KEPT_PIECES)(PageText.piece)
-        self._accessed: set[PageText] = set()
         # None: not decoded as a whole, or no longer kept; then its series are decoded one by one.
         self._decoded: dict[PageText, list[list[Value | None]] | None] = {}
         self._kept: deque[tuple[PageText, int]] = deque()
@@ -313,13 +312,12 @@ class Store:
         return entries
 
     def _page(self, block: Block) -> list[list[Value | None]] | None:
-        """Return all entries of a page, if they are few and this is not the first access to it."""
+        """Return all entries of a page, if they are few and mostly wanted."""
         text = block.text
         if text in self._decoded:
             return self._decoded[text]
         is_mostly_wanted = 2 * len(block.page_indices) > block.page_indices[-1]
-        if text not in self._accessed or len(block.positions) > _FEW_VALUES or not is_mostly_wanted:
-            self._accessed.add(text)
+        if len(block.positions) > _FEW_VALUES or not is_mostly_wanted:
             return None
         self._decoded[text] = None
         # What is wrong in one series is for that series to say.

@@ -1,13 +1,21 @@
-"""What was known earlier, rebuilt from the newest publications of ../shared/data, beside the earlier ones."""
+"""What `as_of` takes over a long feed, and what was known earlier, rebuilt from ../shared/data."""
 
 import asyncio
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pyarrow as pa
 from attrs import define
 
 from asyncfin import Catalogue, Client, FiscalRange, Panel, Period, Select, known_by
+from asyncfin.extraction.changes import CHANGE, KNOWN_FROM, RUN
+from asyncfin.extraction.feed import Recorded, RunFooter, empty_rows, run_name, write_rows
 from asyncfin.sandbox import DatasetFile, Sandbox, load
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
@@ -88,8 +96,108 @@ async def rebuilt(paths: list[Path]) -> Rebuilt:
     return found
 
 
+# A company of the usual size, with a night for each of this many publications.
+_PUBLICATIONS, _SERIES, _YEARS, _CHANGED = 1_000, 300, 15, 40
+_DUCKDB = """
+SELECT * EXCLUDE (place) FROM (
+    SELECT *, row_number() OVER (
+        PARTITION BY entity_id, asked_version, metric_id, reporting_group_id, scope_path,
+                     year, end_month, duration_months
+        ORDER BY known_from DESC
+    ) AS place
+    FROM '{feed}/*.parquet' WHERE known_from <= TIMESTAMPTZ '{when}'
+) WHERE place = 1 AND change <> 'vanished'
+"""
+
+
+def write_feed(folder: Path, publications: int = _PUBLICATIONS) -> None:
+    """Write the feed of one company, with a run for each publication, as `extract` writes it."""
+    place = Path(f"{folder}.changes")
+    place.mkdir(parents=True)
+    rng, moment, previous = Random(1), datetime(2020, 1, 1, 6, tzinfo=UTC), None
+    for number in range(publications):
+        count = _SERIES * _YEARS if number == 0 else _CHANGED
+        cells = range(count) if number == 0 else rng.sample(range(_SERIES * _YEARS), count)
+        moment += timedelta(days=1)
+        run = run_name(moment, previous)
+        recorded = Recorded("O-1", f"publication {number}", moment.isoformat(), count)
+        footer = RunFooter(run, previous, {}, (recorded,), ("O-1.parquet",))
+        with (place / f"{run}.parquet").open("wb") as stream:
+            write_rows(stream, footer, [_rows(list(cells), number, moment, run)])
+        previous = run
+
+
+def _rows(cells: list[int], number: int, moment: datetime, run: str) -> Any:
+    """Return changes of these cells, with texts and sources as long as real ones."""
+    columns: dict[str, Any] = {}
+    for each in empty_rows().schema:
+        kind = str(each.type)
+        columns[each.name] = (
+            [0 if "int" in kind else 1.0] * len(cells)
+            if "string" not in kind
+            else ([None] * len(cells) if kind.startswith("list") else [f"a text of {each.name}"] * len(cells))
+        )
+    columns |= {
+        "entity_id": ["O-1"] * len(cells),
+        "asked_version": ["original"] * len(cells),
+        "series_id": [f"S-{cell // _YEARS}" for cell in cells],
+        "metric_id": [f"metric {cell // _YEARS}" for cell in cells],
+        "year": [2010 + cell % _YEARS for cell in cells],
+        "number": [float(number)] * len(cells),
+        "text": [f"{number:,} of {cell}" for cell in cells],
+        "sources": [[{"item_id": f"item {cell}", "row_index": 1, "column_index": 2}] for cell in cells],
+        CHANGE: ["appeared" if number == 0 else "restated"] * len(cells),
+        KNOWN_FROM: [moment] * len(cells),
+        RUN: [run] * len(cells),
+    }
+    return pa.table(columns, schema=empty_rows().schema)
+
+
+def as_of_figures(folder: Path) -> list[str]:
+    """Return the time and memory of `as_of` and of DuckDB over a feed, each in a process of its own."""
+    lines, feed = [], f"{folder}.changes"
+    for when in ("2021-01-01", "2999-01-01"):
+        for name, code in {
+            "`as_of`": f"from asyncfin import as_of; rows = len(as_of({str(folder)!r}, {when!r}))",
+            "`as_of`, number only": "from asyncfin import as_of;"
+            f" rows = len(as_of({str(folder)!r}, {when!r}, columns=['period_label', 'number']))",
+            "DuckDB": "import duckdb;"
+            f" rows = len(duckdb.sql({_DUCKDB.format(feed=feed, when=when)!r}).to_arrow_table())",
+        }.items():
+            measured = (
+                "import time, resource; import pyarrow.parquet; began = time.perf_counter();"
+                " before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+                f" {code}; print(rows, time.perf_counter() - began,"
+                " (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", measured], capture_output=True, text=True, check=True
+            )
+            rows, seconds, megabytes = done.stdout.split()
+            lines.append(
+                f"| {name} | {when} | {int(rows):,} | {float(seconds):.2f} | {float(megabytes):.0f} |"
+            )
+    return lines
+
+
 def run() -> str:
     """Return the figures as Markdown."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "night"
+        write_feed(folder)
+        size = sum(path.stat().st_size for path in Path(f"{folder}.changes").glob("*.parquet")) / 1e6
+        lines = [
+            f"One company, {_PUBLICATIONS:,} publications of {_SERIES * _YEARS:,} cells, {_CHANGED} of which"
+            f" change each night: {size:.1f} MB of changes",
+            "",
+            "| way | as of | rows | seconds | MB of memory more |",
+            "| --- | --- | --- | --- | --- |",
+            *as_of_figures(folder),
+        ]
+    return "\n".join([*lines, "", _known_by()])
+
+
+def _known_by() -> str:
     paths = sorted(REAL.glob("*.json.gz"))
     if not paths:
         return "skipped: ../shared/data is not there"

@@ -31,7 +31,7 @@ _CELL = ("entity_id", "asked_version", *TRIPLE, *PERIOD_FIELDS)
 _NEEDED = (*SERIES, *PERIOD_FIELDS, CHANGE, KNOWN_FROM)
 _ORDER = ("entity_id", "asked_version", *TRIPLE, "series_id", *PERIOD_FIELDS)
 # Rows that are gathered before they are merged into a smaller state.
-_AT_ONCE = 100_000
+_AT_ONCE = 20_000
 _READ_AT_ONCE = 16
 
 
@@ -100,7 +100,11 @@ def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | 
     _check_entity_files(feed)
     known = [each for each in footers if any(one.moment <= moment for one in each.publications)]
     needed = tuple(dict.fromkeys([*wanted, *_NEEDED]))
-    pieces = (_until(table, moment) for footer in known for table in feed.tables(footer, needed))
+    pieces = (
+        table if all(one.moment <= moment for one in footer.publications) else _until(table, moment)
+        for footer in known
+        for table in feed.tables(footer, needed)
+    )
     ambiguous = {one.entity_id for each in known for one in each.publications if one.ambiguous}
     state = folded(pieces, ambiguous, needed)
     return _joined([_ordered(state).select(wanted)], {"as_of": moment.isoformat()})
@@ -119,9 +123,11 @@ def folded(pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[st
     apart = pa.array(sorted(ambiguous), pa.string())
     state, waiting, slow = None, [], []
     for piece in pieces:
-        is_apart = compute.is_in(plain(piece.column("entity_id")), value_set=apart)
-        slow.append(piece.filter(is_apart))
-        waiting.append(piece.filter(compute.invert(is_apart)))
+        if len(apart):
+            is_apart = compute.is_in(plain(piece.column("entity_id")), value_set=apart)
+            slow.append(piece.filter(is_apart))
+            piece = piece.filter(compute.invert(is_apart))
+        waiting.append(piece)
         if sum(map(len, waiting)) >= max(_AT_ONCE, 0 if state is None else len(state)):
             state = _latest([*([] if state is None else [state]), *waiting])
             waiting = []

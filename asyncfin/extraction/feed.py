@@ -29,6 +29,7 @@ from asyncfin.table.arrow import empty_table
 FORMAT = 1
 _METADATA = b"asyncfin"
 _ROWS_A_GROUP = 122_880
+_ROWS_A_THREAD = 10_000
 _RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 
 
@@ -188,7 +189,10 @@ class Feed:
                 raise ValueError(f"it has {found} rows")
             for group in range(file.num_row_groups):
                 if entity_id is None or _may_have(file.metadata.row_group(group), entity_id):
-                    yield file.read_row_group(group, columns=None if columns is None else list(columns))
+                    # Threads cost more than they gain in the small files of most runs.
+                    threads = file.metadata.row_group(group).num_rows > _ROWS_A_THREAD
+                    wanted = None if columns is None else list(columns)
+                    yield file.read_row_group(group, columns=wanted, use_threads=threads)
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[Any]:
@@ -227,7 +231,7 @@ class Feed:
 
     def write_part(self, name: str, footer: RunFooter, rows: Any) -> None:
         """Write the changes of one entity, durable."""
-        self.tree.write(f"{self._pending}/{name}", lambda stream: _write(stream, footer, [rows]))
+        self.tree.write(f"{self._pending}/{name}", lambda stream: write_rows(stream, footer, [rows]))
 
     def complete(
         self, run: str, parts: Sequence[RunFooter], previous: str | None, question: dict[str, Any]
@@ -238,7 +242,7 @@ class Feed:
         footer = RunFooter(run, previous, question, publications, names)
         self.tree.write(
             f"{self._folder}/{run}.parquet",
-            lambda stream: _write(stream, footer, (rows for each in parts for rows in self.tables(each))),
+            lambda stream: write_rows(stream, footer, (rows for each in parts for rows in self.tables(each))),
         )
 
     def discard(self, names: Iterable[str]) -> None:
@@ -296,7 +300,7 @@ def _raise_if_unreadable(error: Exception) -> None:
         raise error
 
 
-def _write(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> None:
+def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> None:
     """Write rows with the footer; row groups are filled across parts."""
     pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
     metadata = {_METADATA: json.dumps({"format": FORMAT, "feed": asdict(footer)})}

@@ -90,6 +90,8 @@ def unreleased() -> str:
     for path in sorted((ROOT / "changelog.d").glob("*.*.md")):
         lines = path.read_text().strip().splitlines()
         kinds.setdefault(path.name.split(".")[-2].capitalize(), []).extend(f"- {line}" for line in lines)
+    if not kinds:
+        return ""
     return "\n\n".join(
         ["\n## Unreleased", *(f"### {kind}\n\n" + "\n".join(kinds[kind]) for kind in sorted(kinds))]
     )

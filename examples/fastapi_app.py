@@ -1,41 +1,46 @@
-"""A FastAPI backend over one account: JSON, Arrow and CSV, with one client for all visitors of a worker.
+"""A FastAPI backend over one account: JSON, CSV and Arrow, with one client for all visitors of a worker.
 
     pip install ".[web,arrow]" fastapi        (in a checkout)
     uvicorn examples.fastapi_app:app --workers 4
 
-Service and token come from ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN. Where ASYNCFIN_CACHE names a folder and
+Service and token come from ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN. If ASYNCFIN_CACHE is a folder and
 ASYNCFIN_BUCKET a file, the workers share what they have read, and the pace of the account.
 """
 
-import csv
-import io
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Annotated, Any
 
-import pyarrow
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.responses import PlainTextResponse, Response
+from pydantic import BaseModel
 
 import asyncfin
-from asyncfin import Annual, Client, FileBucket, FileCache, Select
-from asyncfin.web import ClientGoneError, http_error, unless_gone
+from asyncfin import Annual, Client, FileBucket, FileCache, MemoryCache, Select, TokenBucket
+from asyncfin.web import ClientGoneError, http_error, reply, unless_gone
 
 SECONDS = 30
+MAX_AGE = 60
+FORMATS = {"json": "application/json", "csv": "text/csv", "arrow": "application/vnd.apache.arrow.stream"}
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     # Here and not at import: each worker has a separate event loop and client.
     folder, path = os.environ.get("ASYNCFIN_CACHE"), os.environ.get("ASYNCFIN_BUCKET")
+    cache, bucket = (
+        FileCache(folder) if folder else MemoryCache(),
+        FileBucket(path) if path else TokenBucket(),
+    )
     async with AsyncExitStack() as stack:
-        cache = await stack.enter_async_context(aclosing(FileCache(folder))) if folder else None
-        bucket = await stack.enter_async_context(aclosing(FileBucket(path))) if path else None
-        # A publication confirmed within the last minute is taken for the current one: questions that were
+        for each in (cache, bucket):
+            await stack.enter_async_context(aclosing(each))
+        # A publication confirmed within the last minute counts as the current one: questions that were
         # requested before then cost nothing. While the service is away, results may be up to an hour old.
-        client = Client.from_env(cache=cache, bucket=bucket, max_age=60, stale_if_error=3600)
-        app.state.client = await stack.enter_async_context(client)
+        client = Client.from_env(cache=cache, bucket=bucket, max_age=MAX_AGE, stale_if_error=3600)
+        app.state.client, app.state.cache, app.state.bucket = client, cache, bucket
+        await stack.enter_async_context(client)
         yield
 
 
@@ -56,47 +61,104 @@ app.add_exception_handler(TimeoutError, failed)
 app.add_exception_handler(ClientGoneError, gone)
 
 
-async def asked(
+class Period(BaseModel):
+    year: int
+    end_month: int
+    duration_months: int
+
+
+class Value(BaseModel):
+    number: float
+    text: str
+    fill_type: str
+
+
+class Series(BaseModel):
+    series_id: str
+    metric_id: str
+    label: str
+    basis: str
+    values: list[Value | None]
+    """One for each period; null: there is no observation."""
+
+
+class Figures(BaseModel):
+    entity_id: str
+    name: str
+    dataset_id: str
+    created_timestamp: str
+    value_version: str
+    periods: list[Period]
+    series: list[Series]
+
+
+async def question(
     request: Request,
     entity_id: str,
     metric: Annotated[list[str], Query()],
     years: Annotated[int, Query(ge=1, le=50)] = 5,
 ) -> asyncfin.Panel:
-    """Return the answer to a visitor's question, unless the visitor leaves first."""
+    """Return the panel of a visitor's question, unless the visitor leaves first."""
     client: Client = request.app.state.client
-    question = client.query(entity_id, Select(metric_ids=metric), Annual(last=years))
-    return await unless_gone(request, question, SECONDS)
+    work = client.query(entity_id, Select(metric_ids=metric), Annual(last=years))
+    return await unless_gone(request, work, SECONDS)
 
 
-Answer = Annotated[asyncfin.Panel, Depends(asked)]
+Answer = Annotated[asyncfin.Panel, Depends(question)]
+Tags = Annotated[str | None, Header(alias="if-none-match")]
+# For the schema; the bodies are built by `reply`.
+TYPED: dict[int | str, dict[str, Any]] = {
+    200: {"model": Figures, "content": {each: {} for each in FORMATS.values()}},
+    304: {"description": "The visitor has the current figures"},
+}
 
 
-@app.get("/entities/{entity_id}/values.json")
-async def values_json(panel: Answer) -> list[dict[str, Any]]:
-    return [
-        {
-            "series_id": series.series_id,
-            "values": {period.label: value.number for period, value in series.observations()},
-        }
-        for series in panel
-    ]
+@app.get("/entities/{entity_id}/values", responses=TYPED, response_class=Response)
+async def values(
+    panel: Answer, accept: Annotated[str | None, Header()] = None, if_none_match: Tags = None
+) -> Response:
+    """The figures in the format that the visitor accepts."""
+    status, headers, body = await reply(panel, accept=accept, if_none_match=if_none_match, max_age=MAX_AGE)
+    return Response(body, status, headers)
 
 
-@app.get("/entities/{entity_id}/values.arrow")
-async def values_arrow(panel: Answer) -> Response:
-    # The table is whole before the first byte: an error in the middle of a stream could not be reported.
-    table = panel.to_arrow()
-    sink = io.BytesIO()
-    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return Response(sink.getvalue(), media_type="application/vnd.apache.arrow.stream")
+@app.get("/entities/{entity_id}/values.json", responses=TYPED, response_class=Response)
+async def values_json(panel: Answer, if_none_match: Tags = None) -> Response:
+    """The figures as JSON."""
+    return await values(panel, FORMATS["json"], if_none_match)
 
 
-@app.get("/entities/{entity_id}/values.csv")
-async def values_csv(panel: Answer) -> Response:
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["series_id", *(period.label for period in panel.periods)])
-    for series in panel:
-        writer.writerow([series.series_id, *(value.number if value else "" for value in series.values)])
-    return Response(text.getvalue(), media_type="text/csv")
+@app.get("/entities/{entity_id}/values.csv", response_class=Response)
+async def values_csv(panel: Answer, if_none_match: Tags = None) -> Response:
+    """The figures as CSV, for a link."""
+    return await values(panel, FORMATS["csv"], if_none_match)
+
+
+@app.get("/entities/{entity_id}/values.arrow", response_class=Response)
+async def values_arrow(panel: Answer, if_none_match: Tags = None) -> Response:
+    """The figures as an Arrow stream."""
+    return await values(panel, FORMATS["arrow"], if_none_match)
+
+
+class Health(BaseModel):
+    waiting: int
+    requests_refused: int
+    spent_today: float | None
+    exhausted_until: str | None
+    cached_series: int
+    cached_bytes: int
+
+
+@app.get("/health")
+async def health(request: Request) -> Health:
+    """The pace of the account and the size of the cache. It spends no request."""
+    pace = await request.app.state.bucket.inspect()
+    cached = await request.app.state.cache.inspect()
+    return Health(
+        waiting=sum(pace.waiting.values()),
+        requests_refused=pace.refused,
+        spent_today=pace.spent_today,
+        exhausted_until=pace.exhausted_until.isoformat() if pace.exhausted_until else None,
+        cached_series=cached.series,
+        cached_bytes=cached.bytes,
+    )

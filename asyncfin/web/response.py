@@ -115,7 +115,8 @@ def is_match(if_none_match: str, tag: str) -> bool:
 def _tag(panel: Panel, media_type: str) -> str:
     """Return the entity tag of a panel in a format, known before anything is built.
 
-    A publication does not change, so the numbers need not be looked at.
+    A publication does not change, so the numbers need not be looked at. The tag is weak, since the JSON says
+    how many requests the panel has cost.
     """
     parts = [
         str(_FORMAT),
@@ -136,7 +137,7 @@ def _tag(panel: Panel, media_type: str) -> str:
         # Its length before each part, so that two lists never have the same digest.
         encoded = each.encode(errors="surrogatepass")
         digest.update(len(encoded).to_bytes(8, "big") + encoded)
-    return f'"{digest.hexdigest()}"'
+    return f'W/"{digest.hexdigest()}"'
 
 
 def _cache_control(panel: Panel, max_age: float | None) -> str:

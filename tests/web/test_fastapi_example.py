@@ -1,6 +1,8 @@
 """The example backend under uvicorn with four workers: its forms, its errors, and its end."""
 
 import asyncio
+import csv
+import io
 import os
 import signal
 import socket
@@ -59,20 +61,40 @@ async def served(
 
 
 async def test_each_form_holds_the_same_numbers() -> None:
-    """JSON, Arrow and CSV of one question."""
+    """JSON, Arrow and CSV of one question, by path or by what the visitor accepts."""
     async with Sandbox.demo() as sandbox, served(sandbox) as (http, _):
         path = f"/entities/{sandbox.entities[0]}/values"
         asked = {"metric": "NetIncome", "years": 3}
         document = (await http.get(f"{path}.json", params=asked)).json()
         with pa.ipc.open_stream((await http.get(f"{path}.arrow", params=asked)).content) as reader:
             table = reader.read_all()
-        lines = (await http.get(f"{path}.csv", params=asked)).text.splitlines()
-    numbers = [number for series in document for number in series["values"].values()]
+        text = (await http.get(f"{path}.csv", params=asked)).text
+        accepted = await http.get(path, params=asked, headers={"Accept": "text/csv"})
+        schema = (await http.get("/openapi.json")).json()
+    assert accepted.text == text
+    numbers = [value["number"] for series in document["series"] for value in series["values"] if value]
     assert numbers
     assert sorted(table["number"].to_pylist()) == sorted(map(float, numbers))
-    assert sorted(float(cell) for line in lines[1:] for cell in line.split(",")[1:] if cell) == sorted(
-        numbers
-    )
+    rows = list(csv.DictReader(io.StringIO(text)))
+    labels = [label for label in rows[0] if label.startswith("FY")]
+    assert sorted(float(row[label]) for row in rows for label in labels if row[label]) == sorted(numbers)
+    typed = schema["paths"]["/entities/{entity_id}/values"]["get"]["responses"]["200"]["content"]
+    assert typed["application/json"]["schema"] == {"$ref": "#/components/schemas/Figures"}
+
+
+async def test_health_spends_nothing_and_says_what_was_spent() -> None:
+    """Before the first question, and after it."""
+    async with Sandbox.demo() as sandbox, served(sandbox) as (http, _):
+        before = (await http.get("/health")).json()
+        assert not sandbox.log
+        asked = {"metric": "NetIncome"}
+        await http.get(f"/entities/{sandbox.entities[0]}/values", params=asked)
+        sent = len(sandbox.log)
+        after = (await http.get("/health")).json()
+        assert len(sandbox.log) == sent
+    assert (before["spent_today"], before["cached_series"]) == (0, 0)
+    assert (after["spent_today"], after["waiting"]) == (sent, 0)
+    assert after["cached_series"] > 0
 
 
 async def test_errors_are_statuses_with_a_sentence() -> None:
@@ -83,7 +105,7 @@ async def test_errors_are_statuses_with_a_sentence() -> None:
         wrong = await http.get(path.format(sandbox.entities[0]), params={"metric": "NoSuchMetric"})
         unknown = await http.get(path.format("O-" + "f" * 32), params={"metric": "NetIncome"})
         used_up = await http.get(path.format(sandbox.entities[0]), params={"metric": "NetIncome"})
-        malformed = await http.get(path.format("apple"), params={"metric": "NetIncome"})
+        malformed = await http.get(path.format("O" * 600), params={"metric": "NetIncome"})
     assert (wrong.status_code, unknown.status_code, malformed.status_code) == (400, 404, 400)
     assert "NoSuchMetric" in wrong.text
     assert used_up.status_code == 503
@@ -117,7 +139,9 @@ async def test_four_workers_ask_hardly_more_than_one_client_and_then_nothing(tmp
             warm = await visited(http, path, metric="NetIncome")
             again = len(sandbox.log) - before - spent
     assert {answer.status_code for answer in cold + warm} == {200}
-    assert len({answer.text for answer in cold + warm}) == 1
+    assert len({answer.headers["etag"] for answer in cold + warm}) == 1
+    figures = [{**answer.json(), "requests": 0} for answer in cold + warm]
+    assert all(each == figures[0] for each in figures)
     assert spent <= 1.1 * cost
     assert again == 0
 

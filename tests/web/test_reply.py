@@ -130,6 +130,15 @@ async def test_the_tag_differs_with_all_that_the_body_depends_on(panel: Panel) -
     ]
 
 
+async def test_equal_tags_are_weak_since_bodies_state_what_they_cost(panel: Panel) -> None:
+    """A panel from the cache has the tag of the panel that was requested, but not its bytes."""
+    cached = evolve(panel, requests=0)
+    first, second = await reply(panel, accept=JSON), await reply(cached, accept=JSON)
+    assert first.body != second.body
+    assert first.headers["ETag"] == second.headers["ETag"]
+    assert first.headers["ETag"].startswith('W/"')
+
+
 async def test_a_browser_may_show_it_for_what_remains_of_max_age(panel: Panel) -> None:
     """Counted from the confirmation; without `max_age` or a confirmation it asks each time."""
     fresh = evolve(panel, confirmed_at=datetime.now(UTC) - timedelta(seconds=20))

@@ -1,0 +1,44 @@
+"""An aiohttp.web backend: the figures of a metric, as JSON, CSV or Arrow.
+
+python -m examples.aiohttp_app
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Select
+from asyncfin.web import http_error, reply
+
+SECONDS, MAX_AGE = 30, 60
+CLIENT = web.AppKey("client", Client)
+
+
+async def lifespan(app: web.Application) -> AsyncIterator[None]:
+    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE) as client:
+        app[CLIENT] = client
+        yield
+
+
+async def values(request: web.Request) -> web.Response:
+    try:
+        select = Select(metric_ids=request.query.getall("metric", []))
+        # With `handler_cancellation` the handler of a visitor who has left is cancelled.
+        async with asyncio.timeout(SECONDS):
+            panel = await request.app[CLIENT].query(request.match_info["entity_id"], select, Annual(last=5))
+        accept, tags = request.headers.get("Accept"), request.headers.get("If-None-Match")
+        status, headers, body = await reply(panel, accept=accept, if_none_match=tags, max_age=MAX_AGE)
+    except (AsyncfinError, TimeoutError) as error:
+        status, text, headers = http_error(error)
+        return web.Response(text=text, status=status, headers=headers)
+    return web.Response(body=body, status=status, headers=headers)
+
+
+app = web.Application()
+app.cleanup_ctx.append(lifespan)
+app.add_routes([web.get("/entities/{entity_id}/values", values)])
+
+if __name__ == "__main__":
+    # Without it the requests of a visitor who has left would continue.
+    web.run_app(app, host="127.0.0.1", handler_cancellation=True)

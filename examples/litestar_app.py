@@ -1,0 +1,50 @@
+"""A Litestar backend: the figures of a metric, as JSON, CSV or Arrow.
+
+uvicorn examples.litestar_app:app
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from litestar import Litestar, Request, Response, get
+
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Select
+from asyncfin.web import ClientGoneError, http_error, reply, unless_gone
+
+SECONDS, MAX_AGE = 30, 60
+
+
+@asynccontextmanager
+async def lifespan(app: Litestar) -> AsyncIterator[None]:
+    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE) as client:
+        app.state.client = client
+        yield
+
+
+@get("/entities/{entity_id:str}/values")
+async def values(request: Request[Any, Any, Any]) -> Response[bytes]:
+    select = Select(metric_ids=request.query_params.getall("metric", []))
+    work = request.app.state.client.query(request.path_params["entity_id"], select, Annual(last=5))
+    # Litestar does not cancel the handler of a visitor who has left.
+    panel = await unless_gone(request, work, SECONDS)
+    accept, tags = request.headers.get("accept"), request.headers.get("if-none-match")
+    status, headers, body = await reply(panel, accept=accept, if_none_match=tags, max_age=MAX_AGE)
+    media_type = headers.pop("Content-Type", "").partition(";")[0]  # Litestar adds the charset
+    return Response(body, status_code=status, headers=headers, media_type=media_type)
+
+
+def failed(request: Request[Any, Any, Any], error: Exception) -> Response[str]:
+    status, text, headers = http_error(error)
+    return Response(text, status_code=status, headers=headers, media_type="text/plain")
+
+
+def gone(request: Request[Any, Any, Any], error: Exception) -> Response[None]:
+    return Response(None, status_code=499)  # no client is left to read it
+
+
+app = Litestar(
+    [values],
+    lifespan=[lifespan],
+    exception_handlers={AsyncfinError: failed, TimeoutError: failed, ClientGoneError: gone},
+)

@@ -1,0 +1,43 @@
+"""A Quart backend: the figures of a metric, as JSON, CSV or Arrow.
+
+hypercorn examples.quart_app:app
+"""
+
+import asyncio
+
+from quart import Quart, Response, current_app, request
+
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Select
+from asyncfin.web import http_error, reply
+
+SECONDS, MAX_AGE = 30, 60
+
+app = Quart(__name__)
+
+
+@app.before_serving
+async def start() -> None:
+    app.config["client"] = Client.from_env(cache=MemoryCache(), max_age=MAX_AGE)
+
+
+@app.after_serving
+async def stop() -> None:
+    await app.config["client"].aclose()
+
+
+@app.get("/entities/<entity_id>/values")
+async def values(entity_id: str) -> Response:
+    client, select = current_app.config["client"], Select(metric_ids=request.args.getlist("metric"))
+    # Quart cancels the handler of a visitor who has left, which ends the requests.
+    async with asyncio.timeout(SECONDS):
+        panel = await client.query(entity_id, select, Annual(last=5))
+    accept, tags = request.headers.get("accept"), request.headers.get("if-none-match")
+    status, headers, body = await reply(panel, accept=accept, if_none_match=tags, max_age=MAX_AGE)
+    return Response(body, status, headers)
+
+
+@app.errorhandler(AsyncfinError)
+@app.errorhandler(TimeoutError)
+async def failed(error: Exception) -> Response:
+    status, text, headers = http_error(error)
+    return Response(text, status, headers, mimetype="text/plain")

@@ -1,0 +1,49 @@
+"""A Starlette backend: the figures of a metric, as JSON, CSV or Arrow.
+
+uvicorn examples.starlette_app:app
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Select
+from asyncfin.web import ClientGoneError, http_error, reply, unless_gone
+
+SECONDS, MAX_AGE = 30, 60
+
+
+@asynccontextmanager
+async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Client]]:
+    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE) as client:
+        yield {"client": client}
+
+
+async def values(request: Request) -> Response:
+    select = Select(metric_ids=request.query_params.getlist("metric"))
+    work = request.state.client.query(request.path_params["entity_id"], select, Annual(last=5))
+    # Starlette does not cancel the handler of a visitor who has left.
+    panel = await unless_gone(request, work, SECONDS)
+    accept, tags = request.headers.get("accept"), request.headers.get("if-none-match")
+    status, headers, body = await reply(panel, accept=accept, if_none_match=tags, max_age=MAX_AGE)
+    return Response(body, status, headers)
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    status, text, headers = http_error(error)
+    return PlainTextResponse(text, status, headers)
+
+
+async def gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # no client is left to read it
+
+
+app = Starlette(
+    routes=[Route("/entities/{entity_id}/values", values)],
+    exception_handlers={AsyncfinError: failed, TimeoutError: failed, ClientGoneError: gone},
+    lifespan=lifespan,
+)

@@ -54,6 +54,7 @@ napoleon_use_ivar = True
 ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
+    "SECURITY.md": "security.md",
     "benchmarks/RESULTS.md": "results.md",
 }
 SOURCES = {name.removesuffix(".md"): ROOT / file for file, name in ELSEWHERE.items()}

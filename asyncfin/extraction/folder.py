@@ -26,6 +26,7 @@ from asyncfin.local import try_lock
 # File systems take 255 bytes, of which ".parquet" is a part.
 _LONGEST = 247
 _BESIDE = ".journal"
+_CHANGES = ".changes"
 _LOCK = "lock"
 # Earlier versions kept a journal of the files, and damaged ones under names that begin alike.
 _JOURNAL = "journal.sqlite"
@@ -86,6 +87,10 @@ class Folder:
                 owner = cls._of(place.with_name(place.name.removesuffix(_BESIDE)))
                 if owner.is_extraction:
                     raise ArgumentError(f"{data} is the lock folder of {owner.data}, or in it; give another")
+            if place.name.endswith(_CHANGES):
+                owner = cls._of(place.with_name(place.name.removesuffix(_CHANGES)))
+                if owner.is_extraction:
+                    raise ArgumentError(f"{data} is the change feed of {owner.data}, or in it; give another")
             if place != data and cls._of(place).is_extraction:
                 raise ArgumentError(f"{data} is in another extraction, {place}; give another folder")
         return folder

@@ -448,3 +448,14 @@ async def test_both_versions_are_kept_apart(night: Nights) -> None:
     assert (change["before"], change["number"]) == (1, 9)
     assert rows(as_of(night.to, night.now)) == in_files(night.to)
     assert len(as_of(night.to, night.now)) == 4
+
+
+async def test_the_feed_is_no_place_for_an_extraction(night: Nights) -> None:
+    """Nor is a folder in it."""
+    night.publish(ONE)
+    await night.run(history=True)
+    folder = night.to.parent / "night.changes"
+    for to in (folder, folder / "other"):
+        night.to = to
+        with pytest.raises(ArgumentError, match=r"night\.changes.* is the change feed of .*night"):
+            await night.run()

@@ -116,3 +116,29 @@ async def test_earlier_publications_of_real_companies_are_rebuilt() -> None:
     assert found.publications >= 8
     assert found.wrong <= 2
     assert found.flagged_wrong <= found.flagged < found.certain / 100
+
+
+async def test_cells_without_a_report_period_are_counted_and_left_out() -> None:
+    """A restated value without one may have come later; where it is not needed it is ignored."""
+
+    def change(operation: str, sent: Any, answer: dict[str, Any]) -> None:
+        if operation != "query":
+            return
+        for series in answer["series"]:
+            for value in filter(None, series["values"]):
+                if value["text"].endswith(sent["value_version"] + " lost"):
+                    value["report_period"] = None
+
+    filed = {"report": (2022, 12)}
+    original = {
+        REVENUE: {
+            "FY2020": Cell(1, **filed),
+            "FY2021": Cell(2, label="latest_restated lost", **filed),
+            "FY2022": Cell(3, label="original lost", **filed),
+        }
+    }
+    table = known_by(
+        *await both(original, {REVENUE: {"FY2022": Cell(4, report=(2023, 12))}}, change), "FY2023"
+    )
+    assert cells(table) == {("Revenue", "FY2020"): (1, True), ("Revenue", "FY2022"): (4, True)}
+    assert json.loads(table.schema.metadata[b"asyncfin"])["unreported"] == 1

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as compute
 import pytest
 
 from asyncfin import (
@@ -25,7 +26,9 @@ from asyncfin import (
     NotFoundError,
     Select,
     UnknownToAllError,
+    as_of,
     extract,
+    read_changes,
 )
 from asyncfin.extraction import run
 from asyncfin.extraction.folder import Folder
@@ -434,3 +437,40 @@ def test_what_workers_are_sent_holds_no_token(sandbox: Sandbox, folder: Path) ->
     assert sandbox.token.encode() not in sent
     assert b"make_killing_client" in sent
     assert pickle.loads(sent) == chunk
+
+
+async def test_workers_keep_the_change_feed(threads: Executor, sandbox: Sandbox, folder: Path) -> None:
+    """The same changes as of one process, in one file for each run."""
+    first = await extract(
+        Client.from_env, IDS, Select(), Annual(), to=folder, executor=threads, chunk=2, history=True
+    )
+    assert len(first.done) == len(IDS)
+    sandbox.publish(COMPANIES[2])
+    await extract(Client.from_env, IDS[:-1], Select(), Annual(), to=folder, executor=threads, prune=True)
+    table = read_changes(folder)
+    second = table.filter(compute.equal(table.column("run"), max(table.column("run").to_pylist())))
+    changed = set(zip(*(second.column(name).to_pylist() for name in ("entity_id", "change")), strict=True))
+    assert {entity_id for entity_id, _ in changed} == {IDS[2], IDS[-1]}
+    assert {change for entity_id, change in changed if entity_id == IDS[-1]} == {"vanished"}
+    assert len(set(table.column("run").to_pylist())) == 2
+    state = as_of(folder, "2999-01-01")
+    columns = ("entity_id", "series_id", "year", "end_month", "duration_months", "number")
+    found = zip(*(state.column(name).to_pylist() for name in columns), strict=True)
+    assert sorted(found) == rows(folder)
+
+
+@pytest.mark.parametrize("at", [2, 5])
+async def test_a_killed_worker_loses_no_change(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Its chunk is read again by another one; nothing appears twice."""
+    file = tmp_path / "kill-at"
+    file.write_text(str(at))
+    monkeypatch.setenv("ASYNCFIN_KILL_AT", str(file))
+    await extract(
+        make_killing_client, IDS, Select(), Annual(), to=folder, executor=processes, chunk=2, history=True
+    )
+    assert not file.exists()
+    table = read_changes(folder)
+    columns = ("entity_id", "series_id", "year", "end_month", "duration_months", "number")
+    assert sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True)) == rows(folder)

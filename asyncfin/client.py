@@ -38,7 +38,7 @@ from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.many import EntityIds, answers_of
 from asyncfin.read.publications import Publications
 from asyncfin.read.read import Read, Turn
-from asyncfin.read.run import answer, pieces
+from asyncfin.read.run import answer, cached_answer, pieces
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import Block, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
@@ -401,6 +401,19 @@ class Client:
         return EntityAnswer(
             entity_id=question.entity_id, panel=panel, missing=question.missing(panel.catalogue)
         )
+
+    async def cached_catalogue(self, entity_id: str) -> Catalogue | None:
+        """Return the catalogue if it is kept or cached, and younger than `max_age`. No request."""
+        known = await Attempt(self._read(_everything(entity_id), "catalogue")).known()
+        return None if known is None else known.publication.catalogue
+
+    async def cached_panel(self, question: Question) -> Panel | None:
+        """Return the answer to a question if all of it is cached, and younger than `max_age`. No request.
+
+        Raises:
+            SelectionError: as for `query`.
+        """
+        return await cached_answer(self._read(question, "query"))
 
     async def _answered(
         self, question: Question, plan: Plan | None = None, *, turn: Turn = nullcontext

@@ -248,6 +248,11 @@ class Attempt:
             return known.publication.catalogue
         return (await self.current()).catalogue
 
+    async def known(self) -> Known | None:
+        """Return the publication if it counts as the current one without a request."""
+        found = await self._known()
+        return found if found is not None and self._is_fresh(found.confirmed, self._read.max_age) else None
+
     async def plan(self, question: Question, *, batches: bool = True) -> Plan:
         """Return the plan for a question, made with a known catalogue if there is one.
 

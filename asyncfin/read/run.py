@@ -12,7 +12,7 @@ from attrs import evolve
 from asyncfin.errors import IncompleteResultError, error_context
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import FiscalRange, Trailing, resolve
-from asyncfin.plan.plan import Batch, Plan, batches_of
+from asyncfin.plan.plan import Batch, Plan, batches_of, without_batches
 from asyncfin.read.attempts import Attempt, Attempts
 from asyncfin.read.publications import Received
 from asyncfin.read.read import Read
@@ -46,6 +46,19 @@ async def answer(read: Read, plan: Plan | None = None) -> Panel:
                 confirmed = await attempt.confirm(current.catalogue)
     requests = read.stats.requests
     return stitch.panel(arrivals, current.series, requests=requests, confirmed_at=confirmed)
+
+
+async def cached_answer(read: Read) -> Panel | None:
+    """Return the answer to a question if all of it is cached and counts as current. No request."""
+    attempt = Attempt(read)
+    if (known := await attempt.known()) is None:
+        return None
+    plan = without_batches(read.question, known.publication.catalogue)
+    stitch = Stitch(plan, known.publication, read.tolerance)
+    arrivals = stitch.take(await attempt.blocks(plan))
+    if stitch.missing:
+        return None
+    return stitch.panel(arrivals, plan.series, confirmed_at=known.confirmed)
 
 
 async def pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:

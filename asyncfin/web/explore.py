@@ -1,13 +1,14 @@
 """The explorer: a page on which people choose a company's series and see their values and costs.
 
-The page itself spends no request. What spends one is requested by htmx from the page, and refused from
-anywhere else: another site can make a browser send a form or load a picture, but not with htmx's header, and
-not as same-origin. Other host names that point at this machine are refused.
+A GET never sends a request to the service: it shows values only if they are cached. What may spend a request
+is a POST, and is refused unless it comes from the explorer's own page. Other host names that point at this
+machine are refused.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from asyncfin.client import Client
 from asyncfin.errors import AsyncfinError, SelectionError, printable
@@ -28,7 +29,7 @@ from starlette.applications import Starlette  # noqa: E402
 from starlette.exceptions import HTTPException  # noqa: E402
 from starlette.middleware import Middleware  # noqa: E402
 from starlette.middleware.trustedhost import TrustedHostMiddleware  # noqa: E402
-from starlette.requests import Request  # noqa: E402
+from starlette.requests import ClientDisconnect, Request  # noqa: E402
 from starlette.responses import HTMLResponse, JSONResponse, Response  # noqa: E402
 from starlette.routing import Mount, Route  # noqa: E402
 from starlette.staticfiles import StaticFiles  # noqa: E402
@@ -41,6 +42,7 @@ MAX_LINES = 12
 MAX_SEARCH = 200
 
 _SECONDS = 300.0
+_FORM_SECONDS = 10
 _MAX_FORM_BYTES = 1_000_000
 _LOCAL = ("127.0.0.1", "localhost")
 # Only our own files: if a text of the service were taken for markup, it could load and run nothing.
@@ -132,7 +134,7 @@ class _Pages:
 
     async def series(self, request: Request) -> Response:
         """Return the tree of the series that match the search, and the chosen ones. Reads the catalogue."""
-        entity_id, question = await self._asked(request)
+        entity_id, question = await self._received(request)
         catalogue = await unless_gone(request, self._client().catalogue(entity_id), _SECONDS)
         self._names[entity_id] = catalogue.name
         if len(question.search) > MAX_SEARCH:
@@ -155,7 +157,7 @@ class _Pages:
 
     async def cost(self, request: Request) -> Response:
         """Return how many requests the question would spend."""
-        entity_id, question = await self._asked(request)
+        entity_id, question = await self._received(request)
         if not question.series_ids:
             return self._page(request, "cost.html", plan=None)
         plan = await unless_gone(
@@ -169,7 +171,7 @@ class _Pages:
 
     async def answer(self, request: Request) -> Response:
         """Return the table, the chart, what was spent, and the Python that gives the same."""
-        entity_id, question = await self._asked(request)
+        entity_id, question = await self._received(request)
         client = self._client()
         # Of visitors who ask about one company at the same time all see the progress of the last to begin.
         progress = self._progress[entity_id] = _Progress(entity_id)
@@ -225,20 +227,17 @@ class _Pages:
             raise HTTPException(404, "this page does not offer that company")
         return entity_id
 
-    async def _asked(self, request: Request) -> tuple[str, Question]:
-        """Return the company and the question, if it was this page that asked."""
-        # A form of another site can be sent with a visitor's browser, but not with this header of one's own.
-        if not _from_htmx(request) or request.headers.get("sec-fetch-site") != "same-origin":
-            raise HTTPException(403, "only the explorer's own page may ask for this")
+    async def _received(self, request: Request) -> tuple[str, Question]:
+        """Return the company and the question of a form that the explorer's own page has sent."""
+        check_own_page(request.headers)
         entity_id = self._entity_id(request)
-        body = b""
-        async for part in request.stream():
-            body += part
-            # Counted while it comes in: a Content-Length may be missing, or wrong.
-            if len(body) > _MAX_FORM_BYTES:
-                raise HTTPException(413, "the form is too large")
         try:
-            form = parse_qs(body.decode(), keep_blank_values=True)
+            async with asyncio.timeout(_FORM_SECONDS):
+                form = parse_qs((await _body(request)).decode(), keep_blank_values=True)
+        except ClientDisconnect:
+            raise ClientGoneError("the visitor has left") from None
+        except TimeoutError:
+            raise HTTPException(408, f"the form did not arrive within {_FORM_SECONDS} seconds") from None
         except ValueError:
             raise HTTPException(400, "the form is not text") from None
         return entity_id, Question.of(form)
@@ -273,6 +272,47 @@ class _Progress:
 async def _nobody(request: Request, error: Exception) -> Response:
     # nginx's number for a client that has gone; nobody reads it but a log.
     return Response(status_code=499)
+
+
+def check_own_page(headers: Mapping[str, str]) -> None:
+    """Raise unless a request that may spend was sent by the explorer's own page.
+
+    A browser marks a request of another site in Sec-Fetch-Site. It sends that header only over https and to
+    this machine; elsewhere it sends Origin with each POST.
+
+    Raises:
+        HTTPException: 403.
+    """
+    site = headers.get("sec-fetch-site")
+    own = (
+        _is_own(headers.get("origin", ""), headers.get("host", "")) if site is None else site == "same-origin"
+    )
+    if not own:
+        raise HTTPException(403, "only the explorer's own page may request this")
+
+
+def _is_own(origin: str, host: str) -> bool:
+    """Return whether an Origin is of the same host and port as a Host, which is an allowed one."""
+    try:
+        sent, served = urlsplit(origin), urlsplit(f"//{host}")
+        default = {"http": 80, "https": 443}.get(sent.scheme)
+        return (
+            default is not None
+            and sent.hostname is not None
+            and (sent.hostname, sent.port or default) == (served.hostname, served.port or default)
+        )
+    except ValueError:  # a port that is not a number
+        return False
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        # Counted as it arrives: a Content-Length may be missing, or wrong.
+        if len(body) > _MAX_FORM_BYTES:
+            raise HTTPException(413, "the form is too large")
+    return body
 
 
 def _from_htmx(request: Request) -> bool:

@@ -188,13 +188,18 @@ async def test_the_python_of_every_rule_is_the_question(page: Page, code: dict[s
     assert ("value_version='latest_restated'" in python) == ("value_version" in code)
 
 
-FOREIGN = [
+FOREIGN: list[dict[str, str]] = [
     {},
     {"HX-Request": "true"},
-    {"HX-Request": "true", "Sec-Fetch-Site": "cross-site"},
-    {"HX-Request": "true", "Sec-Fetch-Site": "same-site"},
-    {"HX-Request": "true", "Sec-Fetch-Site": "none"},
-    {"Sec-Fetch-Site": "same-origin"},
+    {"Origin": "null"},
+    {"Origin": "http://evil.example"},
+    {"Origin": "http://127.0.0.1"},  # another port
+    {"Origin": "http://127.0.0.1:8766.evil.example"},
+    {"Origin": "http://127.0.0.1:port"},
+    {"Origin": "file://"},
+    {"Origin": "http://127.0.0.1:8766", "Sec-Fetch-Site": "cross-site"},
+    {"Origin": "http://127.0.0.1:8766", "Sec-Fetch-Site": "same-site"},
+    {"Origin": "http://127.0.0.1:8766", "Sec-Fetch-Site": "none"},
 ]
 
 
@@ -203,9 +208,55 @@ FOREIGN = [
 async def test_a_foreign_page_cannot_spend_a_request(
     page: Page, fragment: str, headers: dict[str, str]
 ) -> None:
-    """A form or script of another site lacks htmx's header, or is not same-origin."""
+    """Its requests are marked as of another site, or come from another origin or from none."""
     answer = await page.post(fragment, series="Revenue/annual", headers=headers)
     assert answer.status_code == 403
+    assert page.spent == 0
+
+
+@pytest.mark.parametrize(
+    ("hosts", "headers"),
+    [
+        (["127.0.0.1"], {"Sec-Fetch-Site": "same-origin"}),
+        (["127.0.0.1"], {"Origin": "http://127.0.0.1:8766"}),
+        (["figures.example"], {"Host": "figures.example", "Origin": "http://figures.example"}),
+        (["figures.example"], {"Host": "Figures.example", "Origin": "https://figures.example:443"}),
+        (["figures.example"], {"Host": "figures.example:80", "Origin": "http://figures.example"}),
+    ],
+    ids=str,
+)
+async def test_the_own_page_is_served_over_http_under_a_host_name_too(
+    page: Page, hosts: list[str], headers: dict[str, str]
+) -> None:
+    """Browsers do not send Sec-Fetch-Site there, but Origin with each POST."""
+    named = Page(explorer(page.client, page.entities, hosts=hosts), page.client, page.entities)
+    answer = await named.post("cost", series="Revenue/annual", headers=headers)
+    assert answer.status_code == 200
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_slow_form_has_ten_seconds(page: Page, leaves: bool) -> None:
+    """Of a visitor who leaves in between, no error reaches the server; another one gets 408."""
+    entity_id = page.entities[0]
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(4)
+        if leaves and asyncio.get_running_loop().time() - began > 6:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": b"series=a&", "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"127.0.0.1"), (b"origin", b"http://127.0.0.1")]
+    path = f"/company/{entity_id}/cost"
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+    began = asyncio.get_running_loop().time()
+    await explorer(page.client, page.entities)({**scope, "http_version": "1.1"}, receive, send)
+    assert sent[0]["status"] == (499 if leaves else 408)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(8 if leaves else 10, abs=0.1)
     assert page.spent == 0
 
 

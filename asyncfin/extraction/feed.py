@@ -216,10 +216,7 @@ class Feed:
 
     def _read_footer(self, path: str) -> RunFooter:
         with self._opened(path) as file:
-            described = json.loads((file.metadata.metadata or {})[_METADATA])
-            if described["format"] > FORMAT:
-                raise ValueError(f"format {described['format']}: a later version of asyncfin wrote it")
-            return structure(described["feed"], RunFooter)
+            return structure(_described(file), RunFooter)
 
     def pending_names(self) -> set[str]:
         """Return the names of the pending parts."""
@@ -259,8 +256,13 @@ class Feed:
         """Return the text of the feed's question; None if there is no feed."""
         runs = self.runs()
         names = [] if runs else sorted(self.pending_names())
-        footer = self.footer(runs[-1]) if runs else self.part(names[0]) if names else None
-        return None if footer is None else canonical(footer.question)
+        if not runs and not names:
+            return None
+        name = f"{runs[-1]}.parquet" if runs else f"pending/{names[0]}"
+        with self._opened(f"{self._folder}/{name}") as file:
+            # Not the whole footer, which names all entities of the run: unchanged nights need no more.
+            question: dict[str, Any] = _described(file)["question"]
+            return canonical(question)
 
     def describe_file(self, path: str) -> dict[str, Any] | None:
         """Return the metadata of an entity's file; None if there is no such file, or it can't be read."""
@@ -292,6 +294,19 @@ class Feed:
             _raise_if_unreadable(error)
             return None
         return table.replace_schema_metadata(None)
+
+
+def _described(file: Any) -> dict[str, Any]:
+    """Return the feed's entry of the metadata of a file.
+
+    Raises:
+        ValueError, KeyError, TypeError: it has none that can be read.
+    """
+    described = json.loads((file.metadata.metadata or {})[_METADATA])
+    if described["format"] > FORMAT:
+        raise ValueError(f"format {described['format']}: a later version of asyncfin wrote it")
+    feed: dict[str, Any] = described["feed"]
+    return feed
 
 
 def _raise_if_unreadable(error: Exception) -> None:

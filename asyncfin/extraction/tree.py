@@ -48,7 +48,7 @@ class Tree(Protocol):
         """
 
     def delete(self, path: str) -> None:
-        """Delete a file, if it exists."""
+        """Delete a file, if it exists; it may be there again after a loss of power."""
 
     def sweep(self, folder: str) -> None:
         """Delete the unfinished files that killed runs have left in a folder."""
@@ -95,9 +95,7 @@ class FolderTree:
             part.unlink(missing_ok=True)
 
     def delete(self, path: str) -> None:
-        file = self._root / path
-        file.unlink(missing_ok=True)
-        _flush_names(file.parent)
+        (self._root / path).unlink(missing_ok=True)
 
     def sweep(self, folder: str) -> None:
         for path in (self._root / folder).glob(f"*{_UNFINISHED}"):

@@ -140,31 +140,52 @@ async def test_it_is_so_with_runs_that_fail_in_between(tmp_path: Path, seed: int
 @pytest.mark.skipif(
     not (find_spec("moto") and find_spec("obstore")), reason="moto or obstore is not installed"
 )
-async def test_it_is_so_in_an_object_store() -> None:
-    """The same nights, with the files of an S3."""
-    from tests.extraction.s3 import S3, served
+@pytest.mark.parametrize("fails", [False, True])
+async def test_it_is_so_in_an_object_store(fails: bool) -> None:
+    """The same nights, with the objects of an S3; some runs fail before a random write."""
+    from tests.extraction.s3 import served
 
-    def in_store(s3: S3) -> dict[str, Rows]:
-        import obstore
-
-        with tempfile.TemporaryDirectory() as folder:
-            for key in s3.names("night/"):
-                path = Path(folder) / Path(key).name
-                path.write_bytes(bytes(obstore.get(s3.store, key).bytes()))
-            return in_folder(Path(folder))
-
-    run, copies = Run(7, "s3://figures/night", 8), Copies()
+    run, copies, failed = Run(7, "s3://figures/night", 8), Copies(), 0
     with served() as s3:
         async with (
             Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
             Client(sandbox.base_url, sandbox.token) as client,
         ):
             for at in range(run.count):
-                await run.night(client, sandbox, at)
+                try:
+                    # The content of an object of the feed is written to a temporary file first.
+                    step = run.rng.randint(1, 4) if fails and 0 < at < run.count - 1 else 0
+                    with at_step(Path(tempfile.gettempdir()), step, end):
+                        await run.night(client, sandbox, at)
+                except EndedError:
+                    failed += 1
+                    continue
                 copies.note(run.to, in_store(s3))
-        copies.check(run.to)
+        if not fails:
+            copies.check(run.to)
         check_order(run.to)
+        found = sorted(row for each in in_store(s3).values() for row in each)
+        assert rows(as_of(run.to, "2999-01-01")) == found
         assert not [name for name in s3.names() if "/pending/" in name]
+        assert bool(failed) == fails
+
+
+class EndedError(Exception):
+    """The run was ended; not an OSError, after which the standard library tries another file."""
+
+
+def end() -> None:
+    raise EndedError
+
+
+def in_store(s3: Any) -> dict[str, Rows]:
+    import obstore
+
+    with tempfile.TemporaryDirectory() as folder:
+        for key in s3.names("night/"):
+            path = Path(folder) / Path(key).name
+            path.write_bytes(bytes(obstore.get(s3.store, key).bytes()))
+        return in_folder(Path(folder))
 
 
 @pytest.mark.parametrize("version", ["latest_restated"])

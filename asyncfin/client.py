@@ -600,7 +600,7 @@ class Client:
             SelectionError: an argument is not a day, or the end is before the start.
             PermissionDeniedError: the token lacks ``usage:read``.
         """
-        if start_date == "" or end_date == "":
+        if start_date == end_date == "":
             raise SelectionError(
                 'usage needs the first and last day: write usage("2026-01-01", "2026-01-31")'
             )

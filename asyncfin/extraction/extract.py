@@ -27,6 +27,7 @@ from asyncfin.extraction.store import KnownFiles, place_of, store_at
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.select import Select
+from asyncfin.optional import library
 from asyncfin.wire.protocol import check_entity_id
 
 _check_progress = checks.plain_callable.optional()
@@ -166,6 +167,7 @@ async def extract(
             call with another executor continues from there.
     """
     ids = distinct_ids(entity_ids)
+    library("pyarrow", "arrow")  # before a request is spent
     if executor is None:
         check_client("client", client)
     else:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin import Annual, Client, ManifestMismatchError, Quarterly, Select, extract
+from asyncfin import Annual, Client, ManifestMismatchError, Quarterly, Select, UnknownToAllError, extract
 from asyncfin.sandbox import Sandbox, Status
 from tests.damage import damage
 from tests.extraction.conftest import FIRST, IDS, annual, names, rows
@@ -82,7 +82,8 @@ async def test_a_question_corrected_after_a_run_without_rows_finds_its_folder_fr
     client: Client, folder: Path
 ) -> None:
     """A file without rows keeps no other question out; one with rows does."""
-    await extract(client, IDS, Select(label="no such label"), Annual(), to=folder)
+    with pytest.raises(UnknownToAllError):
+        await extract(client, IDS, Select(label="no such label"), Annual(), to=folder, allow_unknown=True)
     report = await extract(client, IDS[:4], Select(), Annual(), to=folder)
     assert len(report.done) == 4
     assert names(folder) == sorted(f"{entity_id}.parquet" for entity_id in IDS)

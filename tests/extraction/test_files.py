@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from attrs import evolve
 
-from asyncfin import Annual, Client, Select, extract
+from asyncfin import Annual, Client, Select, UnknownToAllError, extract
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.columns import COLUMNS
 from tests.extraction.conftest import FIRST, IDS, annual, names, query, rows, stamps
@@ -63,8 +63,9 @@ async def test_a_file_says_what_it_is(client: Client, folder: Path) -> None:
 
 async def test_an_entity_without_rows_has_a_file_all_the_same(client: Client, folder: Path) -> None:
     """An entity without rows has a file with the columns, so that the folder reads as one table."""
-    report = await extract(client, IDS, Select(label="no such label"), Annual(), to=folder)
-    assert [each.rows for each in report.done] == [0] * len(IDS)
+    with pytest.raises(UnknownToAllError) as raised:
+        await extract(client, IDS, Select(label="no such label"), Annual(), to=folder, allow_unknown=True)
+    assert [each.rows for each in raised.value.extract_report.done] == [0] * len(IDS)
     assert pl.read_parquet(folder).shape == (0, len(COLUMNS))
 
 

@@ -370,7 +370,7 @@ BROKEN: dict[str, tuple[Callable[[Document], Any], str, str]] = {
         "is true, not an integer",
     ),
     "period duration": (
-        _set(lambda d: _publication(d)["periods"], 0, [2023, 9, 0]),
+        _set(lambda d: _publication(d)["periods"], 0, [2023, 9, -1]),
         f"{P}.periods[0][2]",
         "is -1, not an integer >= 0",
     ),

@@ -55,7 +55,7 @@ def test_a_run_without_the_fixture_imports_no_sandbox(pytester: pytest.Pytester)
 
         def test_it(pytestconfig):
             assert pytestconfig.pluginmanager.has_plugin("asyncfin")
-            packages = ("asyncfin", "aiohttp", "msgspec", "attrs")
+            packages = ("asyncfin", "aiohttp")  # other plugins may use the other dependencies
             ours = {name for name in sys.modules if name.partition(".")[0] in packages}
             assert ours == {"asyncfin", "asyncfin.pytest_plugin"}
         """

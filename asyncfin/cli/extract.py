@@ -133,7 +133,7 @@ def extract(
         both: Both versions, which the column asked_version distinguishes.
         quiet: Show no progress.
     """
-    require("pyarrow.parquet", "arrow", "extract")
+    require("pyarrow", "arrow", "extract")
     if isinstance(place_of(into), Prefix):
         require("obstore", "store", f"--into {into}")
     if read_catalogues and not dry_run:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl as tls
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    aclosing,
+    asynccontextmanager,
+    nullcontext,
+)
+from contextvars import Context, copy_context
 from datetime import date, datetime
 from functools import partial
 from types import TracebackType
@@ -33,6 +41,7 @@ from asyncfin.model.usage import UsageWindow
 from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
+from asyncfin.read.asked import Asked
 from asyncfin.read.attempts import Attempt, Attempts
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.many import EntityIds, answers_of
@@ -390,14 +399,17 @@ class Client:
         """
         return await self._answered(Question(source, select, periods, value_version, max_age, fill_cache))
 
-    async def entity_answer(self, question: Question, *, turn: Turn = nullcontext) -> EntityAnswer:
+    async def entity_answer(
+        self, question: Question, *, turn: Turn = nullcontext, asked: Asked | None = None
+    ) -> EntityAnswer:
         """Return what an entity has of a question, and what it does not have. Errors are those of `query`.
 
         Args:
             question: of the entity, with `known_only`.
             turn: as for `Read`.
+            asked: the question that this is a part of, from `asking`. None: it is a question by itself.
         """
-        panel = await self._answered(question, turn=turn)
+        panel = await self._answered(question, turn=turn, asked=asked)
         return EntityAnswer(
             entity_id=question.entity_id, panel=panel, missing=question.missing(panel.catalogue)
         )
@@ -416,8 +428,16 @@ class Client:
         return await cached_answer(self._read(question, "query"))
 
     async def _answered(
-        self, question: Question, plan: Plan | None = None, *, turn: Turn = nullcontext
+        self,
+        question: Question,
+        plan: Plan | None = None,
+        *,
+        turn: Turn = nullcontext,
+        asked: Asked | None = None,
     ) -> Panel:
+        if asked is None:
+            async with self.asking(question.entity_id, "query") as asked:
+                return await self._answered(question, plan, turn=turn, asked=asked)
         read = self._read(question, "query", turn)
         leads = False
 
@@ -436,7 +456,8 @@ class Client:
             else:
                 break
         if not leads and not question.known_only:
-            question.wanted(panel.catalogue)  # raises the SelectionError that a read of its own would raise
+            question.wanted(panel.catalogue)  # raises the SelectionError that a separate read would raise
+        asked.add(panel, cached=read.stats.cached)
         # The requests count for the one whose question it was that sent them.
         return panel if panel.requests == read.stats.requests else evolve(panel, requests=read.stats.requests)
 
@@ -474,10 +495,14 @@ class Client:
 
     @asynccontextmanager
     async def _stream(self, question: Question) -> AsyncIterator[AsyncIterator[Panel]]:
-        read = self._read(question, "stream")
-        # Planned out here, so that a wrong question is an error of `async with`, and not of the first step.
-        async with resumable(pieces(read, await self._planned(read))) as panels:
-            yield panels
+        # Not the caller's context: what it does in its block is not a part of the question.
+        context = copy_context()
+        async with self.asking(question.entity_id, "stream", context) as asked:
+            read = context.run(self._read, question, "stream")
+            # Planned out here, so that a wrong question is an error of `async with`, not of the first step.
+            plan = await asyncio.get_running_loop().create_task(self._planned(read), context=context)
+            async with resumable(_counted(pieces(read, plan), read, asked), context) as panels:
+                yield panels
 
     def query_many(
         self,
@@ -556,6 +581,16 @@ class Client:
         """
         return await self._sender.send(request, on_attempt=on_attempt)
 
+    def asking(self, entity_id: str, operation: str, context: Context | None = None) -> Asked:
+        """Return an async context manager for a question of several calls; observers see one question.
+
+        Args:
+            entity_id: the entity.
+            operation: the name of the question in events.
+            context: as for `Asked`.
+        """
+        return Asked(self._sender.announce, operation, entity_id, self._sender.lane, context)
+
     def whole_read(self, entity_id: str, operation: str, turn: Turn = nullcontext) -> Attempts:
         """Return the attempts of a whole read of an entity, to make several calls on one publication.
 
@@ -630,6 +665,16 @@ class Client:
 
 def _everything(entity_id: str, max_age: float | None = None) -> Question:
     return Question(entity_id, Select(), FiscalRange(), max_age=max_age)
+
+
+async def _counted(
+    panels: AsyncGenerator[Panel, None], read: Read, asked: Asked
+) -> AsyncGenerator[Panel, None]:
+    async with aclosing(panels):
+        async for panel in panels:
+            asked.add(panel)
+            asked.cached = read.stats.cached
+            yield panel
 
 
 def _day(name: str, value: date | str) -> date:

@@ -14,6 +14,105 @@ import msgspec
 from attrs import field, frozen
 
 
+class QuestionStarted(msgspec.Struct, frozen=True):
+    """A question is asked. Exactly one `QuestionFinished` of the same `serial` follows, however it ends.
+
+    A call of `query`, `run` or `read_entity` is a question, and so are a `stream` and each entity of
+    `query_many` and `extract`, also where it shares the requests of an equal question or sends none.
+
+    Attributes:
+        operation: ``"query"``, ``"stream"``, ``"read_entity"`` or ``"extract"``.
+        entity_id: the entity.
+        serial: the number of the question, unique within the process.
+        lane: the client's lane.
+    """
+
+    operation: str
+    entity_id: str
+    serial: int
+    lane: str
+
+
+class QuestionFinished(msgspec.Struct, frozen=True):
+    """A question has its result, has failed, or was cancelled.
+
+    Attributes:
+        operation: as in its `QuestionStarted`.
+        entity_id: the entity.
+        serial: the number of the question.
+        lane: the client's lane.
+        series: how many series the result contains, once for each value version; of a stream, those that
+            were received before it ended. None: no result.
+        periods: how many periods it has. None: no result.
+        requests: the attempts that were sent for it; 0 if it shared those of an equal question.
+        cached: how many of the series were cached, and not requested.
+        restarts: how often it started over because the publication changed.
+        dataset_id: the publication of the result. None: no result.
+        failure: the name of the class of the error that ended it, such as ``"CancelledError"``. None: no
+            error.
+        seconds: how long it took.
+    """
+
+    operation: str
+    entity_id: str
+    serial: int
+    lane: str
+    series: int | None
+    periods: int | None
+    requests: int
+    cached: int
+    restarts: int
+    dataset_id: str | None
+    failure: str | None
+    seconds: float
+
+
+class ExtractStarted(msgspec.Struct, frozen=True):
+    """A run of `extract` begins. Exactly one `ExtractFinished` of the same `serial` follows.
+
+    With an executor, each chunk is a run of its worker's client.
+
+    Attributes:
+        operation: ``"extract"``.
+        entity_id: None.
+        serial: the number of the run, unique within the process.
+        entities: how many entities it is for.
+    """
+
+    operation: str
+    entity_id: None
+    serial: int
+    entities: int
+
+
+class ExtractFinished(msgspec.Struct, frozen=True):
+    """A run of `extract` has ended. The entities that it has not reached are in no count but `entities`.
+
+    Attributes:
+        operation: ``"extract"``.
+        entity_id: None.
+        serial: the number of the run.
+        entities: how many entities it was for.
+        done: how many files it has written.
+        unchanged: how many files were of the current publication already.
+        failed: how many entities have failed.
+        requests: the attempts that were sent for it.
+        failure: the name of the class of the error that ended it. None: no error was raised.
+        seconds: how long it took.
+    """
+
+    operation: str
+    entity_id: None
+    serial: int
+    entities: int
+    done: int
+    unchanged: int
+    failed: int
+    requests: int
+    failure: str | None
+    seconds: float
+
+
 class RequestStarted(msgspec.Struct, frozen=True):
     """An attempt is sent. Exactly one `RequestAnswered` or `RequestFailed` of the same `serial` follows.
 
@@ -22,12 +121,16 @@ class RequestStarted(msgspec.Struct, frozen=True):
         entity_id: the entity; None for usage and limits.
         serial: the number of the attempt, unique within the process.
         attempt: its number within the request, from 1.
+        method: the HTTP method.
+        url: the whole URL.
     """
 
     operation: str
     entity_id: str | None
     serial: int
     attempt: int
+    method: str
+    url: str
 
 
 class RequestAnswered(msgspec.Struct, frozen=True):
@@ -168,7 +271,18 @@ class Deviated(msgspec.Struct, frozen=True):
 
 
 Event: TypeAlias = (
-    RequestStarted | RequestAnswered | RequestFailed | Waiting | Waited | Retrying | Restarted | Deviated
+    QuestionStarted
+    | QuestionFinished
+    | ExtractStarted
+    | ExtractFinished
+    | RequestStarted
+    | RequestAnswered
+    | RequestFailed
+    | Waiting
+    | Waited
+    | Retrying
+    | Restarted
+    | Deviated
 )
 
 
@@ -178,6 +292,9 @@ class Observer(Protocol):
     It is called on the event loop and must not block: in the task whose request the event is about, and for
     `Waiting` in that task's context. What it raises is logged, and disturbs neither the request nor the other
     observers.
+
+    An observer may also have an async method ``after_question()``. It is awaited after each question that was
+    not cancelled, before the result is returned, so it must be fast.
     """
 
     def __call__(self, event: Event, /) -> None: ...

@@ -21,6 +21,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextvars import Context
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -222,14 +223,19 @@ class Block(AbstractAsyncContextManager[T]):
 
 
 @asynccontextmanager
-async def resumable(generator: AsyncGenerator[T, None]) -> AsyncIterator[AsyncIterator[T]]:
+async def resumable(
+    generator: AsyncGenerator[T, None], context: Context | None = None
+) -> AsyncIterator[AsyncIterator[T]]:
     """Iterate over a generator so that cancelling `anext()` loses nothing; close it at the end of the block.
 
     Cancelling `anext()` (a timeout, say) does not cancel the generator, which would then seem to have no more
     items; the next `anext()` returns the item that was awaited.
+
+    Args:
+        context: the context of its steps. None: each is that of its caller.
     """
     running_loop()
-    items = _Resumable(generator)
+    items = _Resumable(generator, context)
     try:
         yield items
     finally:
@@ -238,8 +244,8 @@ async def resumable(generator: AsyncGenerator[T, None]) -> AsyncIterator[AsyncIt
 
 
 class _Resumable(Generic[T]):
-    def __init__(self, generator: AsyncGenerator[T, None]) -> None:
-        self._generator = generator
+    def __init__(self, generator: AsyncGenerator[T, None], context: Context | None) -> None:
+        self._generator, self._context = generator, context
         self._lock = asyncio.Lock()
         self.pending: list[asyncio.Task[T]] = []  # the item awaited, if any
 
@@ -249,7 +255,8 @@ class _Resumable(Generic[T]):
     async def __anext__(self) -> T:
         async with self._lock:
             if not self.pending:
-                self.pending.append(asyncio.ensure_future(self._next()))
+                loop = asyncio.get_running_loop()
+                self.pending.append(loop.create_task(self._next(), context=self._context))
             await asyncio.wait(self.pending)  # unlike awaiting the task, this does not pass a cancellation on
             return self.pending.pop().result()
 

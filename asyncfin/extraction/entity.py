@@ -125,28 +125,31 @@ async def read(
 
     `dataset` is its metadata, if they have just been read; `operation` is for observers.
     """
-    async for attempt in client.whole_read(entity_id, operation):
-        async with attempt:
-            if fill_cache:
-                current: Dataset = await client.catalogue(entity_id)
-            else:
-                # The given metadata serve once: after a restart they are those of the old publication.
-                current, dataset = dataset or await client.dataset(entity_id), None
-            async with attempt.pinned_to(current.dataset_id):
-                # A catalogue that is read for a Dataset is not kept: a night's run would evict what the
-                # client's other users need. So would its values from a cache, which is used in either case.
-                catalogue = current if isinstance(current, Catalogue) else await client.catalogue(current)
-                first, *others = [
-                    await client.entity_answer(
-                        Question(
-                            catalogue,
-                            question.select,
-                            question.periods,
-                            version,
-                            fill_cache=fill_cache,
-                            known_only=True,
+    async with client.asking(entity_id, operation) as asked:
+        async for attempt in client.whole_read(entity_id, operation):
+            async with attempt:
+                if fill_cache:
+                    current: Dataset = await client.catalogue(entity_id)
+                else:
+                    # The given metadata serve once: after a restart they are those of the old publication.
+                    current, dataset = dataset or await client.dataset(entity_id), None
+                async with attempt.pinned_to(current.dataset_id):
+                    # A catalogue that is read for a Dataset is not kept: a night's run would evict what the
+                    # client's other users need. So would its values from a cache, which is used in either
+                    # case.
+                    catalogue = current if isinstance(current, Catalogue) else await client.catalogue(current)
+                    first, *others = [
+                        await client.entity_answer(
+                            Question(
+                                catalogue,
+                                question.select,
+                                question.periods,
+                                version,
+                                fill_cache=fill_cache,
+                                known_only=True,
+                            ),
+                            asked=asked,
                         )
-                    )
-                    for version in question.versions
-                ]
+                        for version in question.versions
+                    ]
     return evolve(first, restated=others[0].panel) if others else first

@@ -77,9 +77,9 @@ class Tracker:
     waits: float = 0.0
     requests: int = 0
     unknown: Missing = field(factory=dict)
+    states: Counter[str] = field(factory=Counter)
     _began: float = field(init=False)
     _spent: Counter[str] = field(factory=Counter)
-    _states: Counter[str] = field(factory=Counter)
     _rows: int = 0
     _bytes: int = 0
     _waiting: dict[str, str] = field(factory=dict)  # by entity
@@ -146,7 +146,7 @@ class Tracker:
         self._waiting.pop(report.entity_id, None)
         if report.state == "left":
             return report
-        self._states[report.state] += 1
+        self.states[report.state] += 1
         if report.state == "done":
             self._rows += report.rows
             self._bytes += report.bytes
@@ -158,9 +158,9 @@ class Tracker:
             return
         progress = ExtractProgress(
             self.entities,
-            self._states["done"],
-            self._states["unchanged"],
-            self._states["failed"],
+            self.states["done"],
+            self.states["unchanged"],
+            self.states["failed"],
             self.requests,
             self._rows,
             self._bytes,

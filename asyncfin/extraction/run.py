@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
+from itertools import count
 from typing import Literal, TypeAlias
 
 from anyio import CapacityLimiter, to_thread
@@ -25,6 +26,7 @@ from asyncfin.errors import (
     ServiceError,
     TransportError,
 )
+from asyncfin.events import ExtractFinished, ExtractStarted
 from asyncfin.extraction.entity import read
 from asyncfin.extraction.history import History
 from asyncfin.extraction.parquet import encode, panels_of
@@ -55,6 +57,9 @@ _READ_AT_FIRST = 2
 _DONE_FOR_ONE_MORE = 8
 # How often a run that sleeps reports it, and looks at the wall clock: the monotonic one may not move.
 _LOOK_SECONDS = 10.0
+
+
+_serials = count(1)
 
 
 @frozen(kw_only=True)
@@ -103,10 +108,11 @@ class Run:
         by_id: dict[str, EntityReport] = {}
         # Entities without a file come first: checking whether files are current could use up an allowance.
         ids_in_turn = sorted(ids, key=self._store.known.__contains__)
-        while not self._ending and (left := [each for each in ids_in_turn if each not in by_id]):
-            if not (following := self._first.next(left, by_id)):
-                break
-            by_id |= await self.read_all(following)
+        with self.announced(len(ids)):
+            while not self._ending and (left := [each for each in ids_in_turn if each not in by_id]):
+                if not (following := self._first.next(left, by_id)):
+                    break
+                by_id |= await self.read_all(following)
         entities = tuple(by_id.get(each) or EntityReport(each, "left") for each in ids)
         unknown = self._first.unknown or await to_thread.run_sync(
             partial(unknown_to_all, self._question, entities, has_rows=self._store.has_rows)
@@ -120,17 +126,44 @@ class Run:
             self.explain(unknown),
         )
 
+    @contextmanager
+    def announced(self, entities: int) -> Iterator[None]:
+        """Announce the begin and the end of the run, which is the block, and count what it sends."""
+        serial, failure = next(_serials), None
+        with self._client.observed(self._tracker) as announce, self._tracker.counting():
+            announce(ExtractStarted("extract", None, serial, entities))
+            try:
+                yield
+            except BaseException as error:
+                failure = type(error).__name__
+                raise
+            finally:
+                if self.stopped is not None:
+                    failure = type(self.stopped).__name__
+                states = self._tracker.states
+                announce(
+                    ExtractFinished(
+                        "extract",
+                        None,
+                        serial,
+                        entities,
+                        done=states["done"],
+                        unchanged=states["unchanged"],
+                        failed=states["failed"],
+                        requests=self._tracker.requests,
+                        failure=failure,
+                        seconds=self._tracker.seconds,
+                    )
+                )
+
     async def read_all(self, ids: Sequence[str]) -> dict[str, EntityReport]:
         """Return the reports on some entities; those that the run does not reach are "left"."""
         by_id: dict[str, EntityReport] = {}
-        with self._client.observed(self._tracker), self._tracker.counting():
-            for has_file in (False, True):
-                chosen = [
-                    each for each in ids if (each in self._store.known) == has_file and each not in by_id
-                ]
-                jobs = [partial(self._entity, each, has_file) for each in chosen]
-                async with bounded(jobs, self._client.max_in_flight) as reports:
-                    by_id |= {report.entity_id: report async for report in reports}
+        for has_file in (False, True):
+            chosen = [each for each in ids if (each in self._store.known) == has_file and each not in by_id]
+            jobs = [partial(self._entity, each, has_file) for each in chosen]
+            async with bounded(jobs, self._client.max_in_flight) as reports:
+                by_id |= {report.entity_id: report async for report in reports}
         return by_id
 
     def explain(self, unknown: Missing) -> str | None:

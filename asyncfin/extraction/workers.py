@@ -143,7 +143,8 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
                 None if chunk.history is None else History.joined(chunk.place, chunk.question, chunk.history)
             )
             run = Run(client, chunk.question, store, tracker, options, history)
-            reports = tuple((await run.read_all(chunk.entity_ids)).values())
+            with run.announced(len(chunk.entity_ids)):
+                reports = tuple((await run.read_all(chunk.entity_ids)).values())
             unknown = unknown_names(chunk.question.select, [each.missing for each in reports])
             return ChunkResult(reports, store.known, tracker.waits, run.stopped, run.explain(unknown))
         finally:

@@ -65,7 +65,7 @@ class Attempts:
         if not self._last.has_changed:
             raise StopAsyncIteration
         stats = self._read.stats
-        stats.restarts += 1
+        stats.restart()
         self._read.announce(Restarted(self._read.operation, self._read.entity_id, stats.restarts))
         await asyncio.sleep(_FIRST_WAIT * _LONGER ** (stats.restarts - 1))
         self._last = Attempt(self._read, self._last.successor)

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from asyncfin.cache.record import Pointer
 from asyncfin.errors import NotFoundError, PermissionDeniedError
 from asyncfin.events import Event
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.plan.question import Question
+from asyncfin.read import asked
 from asyncfin.read.publications import Publications
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
@@ -27,16 +28,28 @@ class ReadStats:
     Attributes:
         requests: attempts, each of which counts against the allowance.
         restarts: how often it has started over.
+        cached: how many of the wanted series were cached.
         received_at: when the last page was received, aware UTC.
+        asked: the question that the read is a part of, which counts too. None: there is none.
     """
 
     requests: int = 0
     restarts: int = 0
+    cached: int = 0
     received_at: datetime | None = None
+    asked: asked.Asked | None = field(factory=asked.current.get)
 
     def count(self) -> None:
         """Count an attempt."""
         self.requests += 1
+        if self.asked is not None:
+            self.asked.requests += 1
+
+    def restart(self) -> None:
+        """Count a restart."""
+        self.restarts += 1
+        if self.asked is not None:
+            self.asked.restart()
 
 
 @frozen

@@ -128,11 +128,17 @@ async def _cached(read: Read, attempt: Attempt, stitch: Stitch) -> tuple[list[Ar
     blocks = await attempt.blocks(stitch.plan)
     plan = await attempt.plan_missing(stitch.plan, blocks)
     arrivals = stitch.take(blocks)
-    missing = len(stitch.missing)
-    read.cache.count(hits=len(stitch.plan.series) - missing, misses=missing)
+    _count_cached(read, stitch)
     if plan.batches:
         await attempt.check_not_replaced(plan.catalogue)
     return arrivals, plan.batches
+
+
+def _count_cached(read: Read, stitch: Stitch) -> None:
+    assert read.cache is not None
+    wanted, misses = len(stitch.plan.series), len(stitch.missing)
+    read.cache.count(hits=wanted - misses, misses=misses)
+    read.stats.cached = wanted - misses
 
 
 async def _from_cache_or_service(read: Read, attempt: Attempt, stitch: Stitch) -> list[Arrival]:
@@ -141,7 +147,7 @@ async def _from_cache_or_service(read: Read, attempt: Attempt, stitch: Stitch) -
     assert read.cache is not None
     arrivals = stitch.take(await attempt.blocks(plan))
     missing = [series.series_id for series in stitch.missing]
-    read.cache.count(hits=len(plan.series) - len(missing), misses=len(missing))
+    _count_cached(read, stitch)
     if missing:
         key = (read.entity_id, publication_id(plan.catalogue.dataset_id), plan.question.value_version)
         request = partial(_request, read, attempt, stitch)

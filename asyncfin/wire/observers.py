@@ -20,6 +20,7 @@ from asyncfin.events import (
     Deviated,
     Event,
     Observer,
+    QuestionFinished,
     RequestAnswered,
     RequestStarted,
     Restarted,
@@ -49,6 +50,17 @@ class Announcer:
             except Exception:  # noqa: BLE001  an observer's error must not fail the request
                 _log.exception("an observer failed on %s", type(event).__name__)
 
+    async def after_question(self) -> None:
+        """Await what the observers do after a question."""
+        for observer in self._observers:
+            after_question = getattr(observer, "after_question", None)
+            if after_question is None or not checks.is_async(after_question):
+                continue
+            try:
+                await after_question()
+            except Exception:  # noqa: BLE001  an observer's error must not fail the question
+                _log.exception("an observer failed after a question")
+
     @contextmanager
     def also(self, observer: Observer) -> Iterator[Self]:
         """Add an observer for the length of the block; yield this, to announce events."""
@@ -64,19 +76,28 @@ class Announcer:
 
 
 _INFORMATIVE = (Retrying, Restarted, Waiting)
+# Seconds: a question that takes longer is logged at INFO, even if it sent no request.
+_SLOW = 1.0
 
 
 def log(event: Event) -> None:
     """Write an event to the logger ``asyncfin``, its fields as extras of the record.
 
-    Retries, restarts and long waits are of level INFO, all else of DEBUG.
+    Retries, restarts, long waits, and questions that sent requests or took more than a second are of level
+    INFO, all else of DEBUG.
     """
     # Checked first: most programs log none of it, and the text of each event would be made for nothing.
-    level = logging.INFO if isinstance(event, _INFORMATIVE) else logging.DEBUG
+    level = logging.INFO if _is_informative(event) else logging.DEBUG
     if _log.isEnabledFor(level):
         facts = msgspec.structs.asdict(event)
         text = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
         _log.log(level, "%s %s", type(event).__name__, printable(text), extra=facts)
+
+
+def _is_informative(event: Event) -> bool:
+    if isinstance(event, QuestionFinished):
+        return event.requests > 0 or event.seconds > _SLOW
+    return isinstance(event, _INFORMATIVE)
 
 
 class WarningLog:

@@ -126,7 +126,7 @@ class Sender:
         self.tokens = Tokens(token, timeout=transport.timeouts.total)
         self._bucket = bucket
         self._retry = retry
-        self._lane = lane
+        self.lane = lane
         self._source = source or random.Random()  # noqa: S311  it spreads waits, it guards nothing
         self._quota = Quota()
         self._shared = PerLoop(partial(_Shared, transport.max_in_flight))
@@ -226,7 +226,8 @@ class Sender:
             on_attempt()
             # The first fields of all events of this attempt.
             identity = (request.operation, request.entity_id, next(_serials), progress.attempts)
-            self.announce(RequestStarted(*identity))
+            url = self._transport.url(request)
+            self.announce(RequestStarted(*identity, method=request.method, url=url))
             try:
                 # The method itself: the transport calls it as it writes the headers.
                 headers: dict[str, HeaderValue] = {**dict(request.headers), "Authorization": token.bearer}
@@ -280,7 +281,7 @@ class Sender:
                     wait.reason = "token"
                     await self.tokens.current()
                     wait.reason = "bucket"
-                    progress.sent_at = await self._bucket.acquire(lane=self._lane, counts=request.counts)
+                    progress.sent_at = await self._bucket.acquire(lane=self.lane, counts=request.counts)
                     if (token := self.tokens.held) is not None:
                         break
                     # The token was refused during the wait. A grant that does not count stays used: giving it

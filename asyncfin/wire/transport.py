@@ -102,6 +102,11 @@ class Transport:
     def __repr__(self) -> str:
         return f"Transport({self.base_url!r})"
 
+    def url(self, request: Request) -> str:
+        """Return the whole URL of a request."""
+        query = f"?{urlencode(request.params, quote_via=quote)}" if request.params else ""
+        return f"{self.base_url}{request.path}{query}"
+
     async def send(
         self, request: Request, headers: Mapping[str, HeaderValue]
     ) -> Response | TransportError | MalformedAnswerError:
@@ -123,7 +128,6 @@ class Transport:
             RuntimeError: this is closed, or belongs to another event loop that is not closed.
         """
         session = (await self._opened()).session
-        query = f"?{urlencode(request.params, quote_via=quote)}" if request.params else ""
         content_type = {} if request.body is None else {"Content-Type": "application/json"}
         head: Response | None = None
         try:
@@ -131,7 +135,7 @@ class Transport:
                 async with session.request(
                     request.method,
                     # `encoded`: yarl would write some escapes in another way.
-                    URL(f"{self.base_url}{request.path}{query}", encoded=True),
+                    URL(self.url(request), encoded=True),
                     data=request.body,
                     headers=cast("Mapping[str, str]", {**content_type, **headers}),  # see LateHeadersRequest
                     # The spec names no redirect, and one could lead the token to another host.

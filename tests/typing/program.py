@@ -94,6 +94,10 @@ from asyncfin.events import (
     BucketStats,
     Counts,
     Event,
+    ExtractFinished,
+    ExtractStarted,
+    QuestionFinished,
+    QuestionStarted,
     RequestAnswered,
     RequestFailed,
     RequestStarted,
@@ -132,8 +136,18 @@ async def token() -> str:
 
 def observer(event: Event) -> None:
     match event:
+        case QuestionStarted():
+            assert_type(event.lane, str)
+        case QuestionFinished():
+            assert_type(event.series, int | None)
+            assert_type(event.dataset_id, str | None)
+        case ExtractStarted():
+            assert_type(event.entities, int)
+        case ExtractFinished():
+            assert_type(event.failure, str | None)
         case RequestStarted():
             assert_type(event.attempt, int)
+            assert_type(event.url, str)
         case RequestAnswered():
             assert_type(event.status, int)
             assert_type(event.received, int)

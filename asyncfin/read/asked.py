@@ -1,0 +1,103 @@
+"""What observers see of a question: that it has begun, what it has cost, and how it has ended."""
+
+from __future__ import annotations
+
+from contextvars import Context, ContextVar
+from itertools import count
+from types import TracebackType
+from typing import Self
+
+from attrs import define, field
+
+from asyncfin.events import QuestionFinished, QuestionStarted
+from asyncfin.model.period import Period
+from asyncfin.table.panel import Panel
+from asyncfin.tasks import running_loop
+from asyncfin.wire.observers import Announcer
+
+# Of the whole process, so that one observer may watch several clients.
+_serials = count(1)
+# The question that the reads of this context are a part of.
+current: ContextVar[Asked | None] = ContextVar("asyncfin_question", default=None)
+
+
+@define(eq=False)
+class Asked:
+    """A question from its begin to its end, as an async context manager.
+
+    Args:
+        context: the context of the question's events and reads. None: that of the block.
+
+    Attributes:
+        requests: the attempts of all of its reads.
+        restarts: how often it has started over.
+        cached: how many of the result's series were cached.
+        series: how many series its result contains.
+        periods: the periods of its result.
+        dataset_id: the publication of its result; None: there is no result yet.
+    """
+
+    _announce: Announcer
+    _operation: str
+    _entity_id: str
+    _lane: str
+    _context: Context | None = None
+    requests: int = 0
+    restarts: int = 0
+    cached: int = 0
+    series: int = 0
+    periods: set[Period] = field(factory=set)
+    dataset_id: str | None = None
+    _serial: int = field(init=False, factory=lambda: next(_serials))
+    _began_at: float = field(init=False, factory=lambda: running_loop().time())
+    _outer: Asked | None = field(init=False, default=None)
+
+    async def __aenter__(self) -> Self:
+        self._begin() if self._context is None else self._context.run(self._begin)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(kind) if self._context is None else self._context.run(self._end, kind)
+        if kind is None or issubclass(kind, Exception):
+            await self._announce.after_question()
+
+    def add(self, panel: Panel, *, cached: int = 0) -> None:
+        """Count the result, or a piece of it."""
+        self.series += len(panel)
+        self.periods.update(panel.periods)
+        self.cached += cached
+        self.dataset_id = panel.dataset.dataset_id
+
+    def restart(self) -> None:
+        """Count a restart, which drops the result."""
+        self.restarts += 1
+        self.series = self.cached = 0
+        self.periods.clear()
+        self.dataset_id = None
+
+    def _begin(self) -> None:
+        self._outer = current.get()
+        current.set(self)
+        self._announce(QuestionStarted(self._operation, self._entity_id, self._serial, self._lane))
+
+    def _end(self, kind: type[BaseException] | None) -> None:
+        current.set(self._outer)
+        has_result = self.dataset_id is not None
+        self._announce(
+            QuestionFinished(
+                self._operation,
+                self._entity_id,
+                self._serial,
+                self._lane,
+                series=self.series if has_result else None,
+                periods=len(self.periods) if has_result else None,
+                requests=self.requests,
+                cached=self.cached,
+                restarts=self.restarts,
+                dataset_id=self.dataset_id,
+                failure=None if kind is None else kind.__name__,
+                seconds=running_loop().time() - self._began_at,
+            )
+        )

@@ -1,17 +1,28 @@
-"""A client's events as OpenTelemetry spans and counters: one span for each attempt.
+"""A client's events as OpenTelemetry spans and metrics; docs/reference/events.md has the table of them.
 
-Needs the extra ``otel`` (``pip install "asyncfin[otel]"``), which brings the API only; without an SDK
-set up by the application nothing is recorded.
+Needs the extra ``otel`` (``pip install "asyncfin[otel]"``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import lru_cache, partial
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
+from asyncfin import checks
+from asyncfin.cache.store import Cache, CacheStats
 from asyncfin.errors import own_version
 from asyncfin.events import (
+    BucketStats,
     Event,
+    ExtractFinished,
+    ExtractStarted,
+    QuestionFinished,
+    QuestionStarted,
     RequestAnswered,
     RequestFailed,
     RequestStarted,
@@ -20,95 +31,310 @@ from asyncfin.events import (
     Waited,
     Waiting,
 )
-
-if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import Span, TracerProvider
+from asyncfin.pacing.bucket import Bucket
 
 try:
-    from opentelemetry import metrics, trace
+    from opentelemetry import context, metrics, trace
 except ImportError:
     raise ImportError('asyncfin.telemetry needs the extra otel: pip install "asyncfin[otel]"') from None
 
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
+    from opentelemetry.trace import Span, TracerProvider
 
-class OpenTelemetryObserver:
-    """An observer for `Client(observers=[...])`, of one client or several.
+_log = logging.getLogger("asyncfin")
+Attributes: TypeAlias = dict[str, str | int | float]
+S = TypeVar("S")
 
-    Each attempt is a client span ``asyncfin <operation>``, a child of the span in which the request is
-    made, to which long waits, retries and restarts are added as span events. The counters are
-    ``asyncfin.requests``, ``asyncfin.retries``, ``asyncfin.refused``, ``asyncfin.restarts``,
-    ``asyncfin.waits`` (seconds) and ``asyncfin.received`` (bytes), each by ``asyncfin.operation``.
+# Seconds: how often the bucket and the cache are inspected, for how long a question waits for each of them,
+# and for how long the result is exported.
+_EVERY = 15.0
+_PATIENCE = 0.5
+_VALID = 60.0
+# Those that the HTTP conventions recommend, in seconds.
+_BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+
+
+class _Inspected(Generic[S]):
+    """The last state of a bucket or a cache that several processes may share.
 
     Args:
+        source: the bucket or the cache. One without `inspect` is read with `stats`.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._time: Callable[[], float] | None = None  # of the last loop
+        self._tried_at = self._read_at = 0.0
+        self._state: S | None = None
+
+    async def refresh(self) -> None:
+        """Inspect the source if that was not tried lately. A failure leaves the last state."""
+        time = asyncio.get_running_loop().time
+        # Another loop's clock may be behind.
+        if self._time is not None and 0 <= time() - self._tried_at < _EVERY:
+            return
+        # Set before the wait, so that questions at the same time do not all inspect.
+        self._time, self._tried_at = time, time()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                self._state = await self._inspect()
+            self._read_at = time()
+        except Exception as error:  # noqa: BLE001  it must not fail the question
+            _log.debug("%s could not be inspected: %s", type(self._source).__name__, type(error).__name__)
+
+    async def _inspect(self) -> S:
+        inspect: Callable[[], Awaitable[S]] | None = getattr(self._source, "inspect", None)
+        state: S = self._source.stats() if inspect is None else await inspect()
+        return state
+
+    def valid(self) -> tuple[S, float] | None:
+        """Return the state and the loop's time now; None: it was never read, or too long ago."""
+        if self._state is None or self._time is None:
+            return None
+        now = self._time()
+        return (self._state, now) if 0 <= now - self._read_at <= _VALID else None
+
+
+class OpenTelemetryObserver:
+    """An observer for `Client(observers=[...])`, of one client or several: spans and metrics.
+
+    Each question is a span ``asyncfin.question``, also if no request is sent, and each run of `extract` a
+    span ``asyncfin.extract``. Below them, each attempt is a client span ``asyncfin <operation>`` with the
+    attributes of OpenTelemetry's HTTP conventions. Long waits, retries and restarts are events of the span
+    above the attempts. The duration of attempts is the histogram ``http.client.request.duration``; all
+    other names begin with ``asyncfin.``. The table in docs/reference/events.md lists them.
+
+    The gauges show the bucket and the cache as `inspect` has returned them after a question. That happens at
+    most every 15 seconds, and the question waits for it, at most half a second for each. A state of more
+    than 60 seconds ago is not exported.
+
+    Args:
+        bucket: the bucket whose state is exported. None: there are no gauges of it.
+        cache: the cache whose size is exported. None: there is no gauge of it.
         tracer_provider: makes the spans. None: the global one.
-        meter_provider: makes the counters. None: the global one.
+        meter_provider: makes the instruments. None: the global one.
+
+    Raises:
+        ArgumentError: `bucket` is not a bucket, or `cache` not a cache.
     """
 
     def __init__(
-        self, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+        self,
+        bucket: Bucket | None = None,
+        cache: Cache | None = None,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
     ) -> None:
         self._tracer = trace.get_tracer("asyncfin", own_version(), tracer_provider)
         meter = metrics.get_meter("asyncfin", own_version(), meter_provider)
-        self._requests = meter.create_counter("asyncfin.requests", "{request}", "attempts sent")
+        self._duration = meter.create_histogram(
+            "http.client.request.duration",
+            "s",
+            "duration of attempts",
+            explicit_bucket_boundaries_advisory=_BOUNDARIES,
+        )
+        self._requests = meter.create_counter("asyncfin.requests", "{request}", "attempts that have ended")
         self._retries = meter.create_counter("asyncfin.retries", "{request}", "attempts after a failed one")
-        self._refused = meter.create_counter("asyncfin.refused", "{request}", "attempts answered with 429")
+        self._refused = meter.create_counter("asyncfin.refused", "{request}", "attempts that received a 429")
         self._restarts = meter.create_counter("asyncfin.restarts", "{restart}", "reads started over")
-        self._waits = meter.create_counter("asyncfin.waits", "s", "waiting for a turn and between attempts")
-        self._received = meter.create_counter("asyncfin.received", "By", "bodies, after inflating")
-        self._spans: dict[int, Span] = {}
+        self._waits = meter.create_counter("asyncfin.waits", "s", "waits for a turn and between attempts")
+        self._received = meter.create_counter("asyncfin.received", "By", "bodies, after decompression")
+        self._inspected: list[_Inspected[Any]] = []
+        if bucket is not None:
+            checks.instance_of(Bucket)("bucket", bucket)
+            self._inspected.append(_observe_bucket(meter, bucket))
+        if cache is not None:
+            checks.instance_of(Cache)("cache", cache)
+            self._inspected.append(_observe_cache(meter, cache))
+        # By the class of the event that begins them, and its serial.
+        self._spans: dict[tuple[type[Event], int], tuple[Span, Context]] = {}
+        self._attempts: dict[int, tuple[RequestStarted, int]] = {}
 
     def __call__(self, event: Event) -> None:
         """Record one event."""
-        by_operation = {"asyncfin.operation": event.operation}
         match event:
             case RequestStarted():
-                self._requests.add(1, by_operation)
-                attributes: dict[str, str | int] = {"asyncfin.operation": event.operation}
-                if event.entity_id is not None:
-                    attributes["asyncfin.entity_id"] = event.entity_id
-                if event.attempt > 1:
-                    attributes["http.request.resend_count"] = event.attempt - 1
-                # By serial: the events of one attempt may come while others of the same request's are open.
-                self._spans[event.serial] = self._tracer.start_span(
-                    f"asyncfin {event.operation}", kind=trace.SpanKind.CLIENT, attributes=attributes
-                )
-            case RequestAnswered():
-                self._received.add(event.received, by_operation)
-                if event.status == 429:
-                    self._refused.add(1, by_operation)
-                told: dict[str, str | int] = {"http.response.status_code": event.status}
-                if event.request_id is not None:
-                    told["asyncfin.request_id"] = event.request_id
-                self._end(event.serial, told, None if event.status < 300 else str(event.status))
-            case RequestFailed():
-                self._end(event.serial, {}, event.failure)
-            case Waiting():
-                facts: dict[str, str | float] = {
-                    "asyncfin.reason": event.reason,
-                    "asyncfin.wait": event.seconds,
-                }
-                if event.until is not None:
-                    facts["asyncfin.until"] = event.until.isoformat()
-                # The caller's span and not one of ours: no attempt is under way while its request waits.
-                trace.get_current_span().add_event("asyncfin.waiting", {**by_operation, **facts})
+                self._attempts[event.serial] = event, time_ns()
+            case RequestAnswered() | RequestFailed():
+                self._end_attempt(event)
             case Waited():
-                self._waits.add(event.seconds, by_operation)
+                self._waits.add(event.seconds, {"asyncfin.operation": event.operation})
+            case QuestionStarted():
+                self._begin(event, "asyncfin.question", _attributes_of(event))
+            case QuestionFinished():
+                self._end((QuestionStarted, event.serial), _attributes_of(event), event.failure)
+            case ExtractStarted():
+                self._begin(event, "asyncfin.extract", {"asyncfin.entities": event.entities})
+            case ExtractFinished():
+                counts = ("done", "unchanged", "failed", "requests")
+                attributes: Attributes = {f"asyncfin.{name}": getattr(event, name) for name in counts}
+                self._end((ExtractStarted, event.serial), attributes, event.failure)
+            case Waiting():
+                self._add_wait(event)
             case Retrying():
-                self._retries.add(1, by_operation)
+                failure = {"asyncfin.operation": event.operation, "error.type": event.failure}
+                self._retries.add(1, failure)
                 trace.get_current_span().add_event(
-                    "asyncfin.retrying",
-                    {**by_operation, "asyncfin.wait": event.wait, "error.type": event.failure},
+                    "asyncfin.retrying", {**failure, "asyncfin.wait": event.wait}
                 )
             case Restarted():
+                by_operation = {"asyncfin.operation": event.operation}
                 self._restarts.add(1, by_operation)
                 trace.get_current_span().add_event("asyncfin.restarted", by_operation)
 
-    def _end(self, serial: int, told: Mapping[str, str | int], failure: str | None) -> None:
-        span = self._spans.pop(serial, None)
-        if span is None:  # it was under way before this observer came
+    async def after_question(self) -> None:
+        """Inspect the bucket and the cache for the gauges, unless that was done lately."""
+        for each in self._inspected:
+            await each.refresh()
+
+    def _begin(self, event: QuestionStarted | ExtractStarted, name: str, attributes: Attributes) -> None:
+        """Start a span, and make it the current one of the task and of those that it makes."""
+        outer = context.get_current()
+        span = self._tracer.start_span(name, attributes=attributes)
+        self._spans[type(event), event.serial] = span, outer
+        context.attach(trace.set_span_in_context(span, outer))
+
+    def _end(self, key: tuple[type[Event], int], attributes: Attributes, failure: str | None) -> None:
+        if key not in self._spans:  # it began before the observer was added
             return
-        span.set_attributes(told)
+        span, outer = self._spans.pop(key)
+        # Not `detach`: it logs an error in any other context, such as that of a task that closes a stream.
+        if trace.get_current_span() is span:
+            context.attach(outer)
+        span.set_attributes(attributes)
         if failure is not None:
             span.set_attribute("error.type", failure)
             span.set_status(trace.StatusCode.ERROR)
         span.end()
+
+    def _end_attempt(self, event: RequestAnswered | RequestFailed) -> None:
+        started, at = self._attempts.pop(event.serial, (None, 0))
+        if started is None:  # it began before the observer was added
+            return
+        outcome: Attributes = {"asyncfin.operation": event.operation}
+        if isinstance(event, RequestAnswered):
+            failure = None if event.status < 300 else str(event.status)
+            outcome["http.response.status_code"] = event.status
+            self._received.add(event.received, {"asyncfin.operation": event.operation})
+            if event.status == 429:
+                self._refused.add(1, {"asyncfin.operation": event.operation})
+        else:
+            failure = event.failure
+        if failure is not None:
+            outcome["error.type"] = failure
+        self._requests.add(1, outcome)
+        attributes: Attributes = {
+            **outcome,
+            **_server(started.url),
+            "http.request.method": started.method,
+        }
+        self._duration.record(event.seconds, attributes)
+        attributes["url.full"] = started.url
+        if event.entity_id is not None:
+            attributes["asyncfin.entity"] = event.entity_id
+        if event.attempt > 1:
+            attributes["http.request.resend_count"] = event.attempt - 1
+        if isinstance(event, RequestAnswered) and event.request_id is not None:
+            attributes["asyncfin.request_id"] = event.request_id
+        # Made at the end, with all attributes at once: half the cost of adding them to a span that has begun.
+        span = self._tracer.start_span(
+            f"asyncfin {event.operation}", kind=trace.SpanKind.CLIENT, attributes=attributes, start_time=at
+        )
+        if failure is not None:
+            span.set_status(trace.StatusCode.ERROR)
+        span.end()
+
+    @staticmethod
+    def _add_wait(event: Waiting) -> None:
+        attributes: Attributes = {
+            "asyncfin.operation": event.operation,
+            "asyncfin.reason": event.reason,
+            "asyncfin.wait": event.seconds,
+        }
+        if event.until is not None:
+            attributes["asyncfin.until"] = event.until.isoformat()
+        # The span above the attempts: while its request waits, no attempt is sent.
+        trace.get_current_span().add_event("asyncfin.waiting", attributes)
+
+
+def _attributes_of(event: QuestionStarted | QuestionFinished) -> Attributes:
+    """Return the attributes of a question's span that are known."""
+    attributes: Attributes = {"asyncfin.operation": event.operation, "asyncfin.entity": event.entity_id}
+    for name in ("series", "periods", "requests", "cached", "restarts", "lane", "dataset_id"):
+        if (value := getattr(event, name, None)) is not None:
+            attributes[f"asyncfin.{name}"] = value
+    return attributes
+
+
+@lru_cache(256)
+def _server(url: str) -> Attributes:
+    parts = urlsplit(url)
+    return {
+        "server.address": parts.hostname or "",
+        "server.port": parts.port or (443 if parts.scheme == "https" else 80),
+    }
+
+
+def _observe_bucket(meter: Meter, bucket: Bucket) -> _Inspected[BucketStats]:
+    """Make the gauges of a bucket, and return the state that they show."""
+    state: _Inspected[BucketStats] = _Inspected(bucket)
+    gauge = partial(_gauge, meter, state)
+    gauge("bucket.rate", "{request}/s", "the rate", lambda stats, _: _known(stats.rate))
+    gauge(
+        "bucket.level",
+        "{request}",
+        "what the bucket holds; below zero in debt",
+        lambda stats, _: _known(stats.level),
+    )
+    gauge(
+        "bucket.waiting",
+        "{request}",
+        "requests that wait for the bucket",
+        lambda stats, _: [
+            metrics.Observation(number, {"asyncfin.lane": lane}) for lane, number in stats.waiting.items()
+        ],
+    )
+    gauge("bucket.paused", "s", "until the pause after a 429 ends", _paused)
+    gauge("bucket.left_today", "{request}", "what is left of the daily budget", _left_today)
+    return state
+
+
+def _observe_cache(meter: Meter, cache: Cache) -> _Inspected[CacheStats]:
+    """Make the gauge of a cache, and return the state that it shows."""
+    state: _Inspected[CacheStats] = _Inspected(cache)
+    _gauge(meter, state, "cache.bytes", "By", "the size of the cache", lambda stats, _: _known(stats.bytes))
+    return state
+
+
+def _gauge(
+    meter: Meter,
+    state: _Inspected[S],
+    name: str,
+    unit: str,
+    description: str,
+    observations: Callable[[S, float], list[Observation]],
+) -> None:
+    """Make a gauge; `observations` gets the state and the loop's time."""
+
+    def observe(options: CallbackOptions) -> list[Observation]:
+        found = state.valid()
+        return [] if found is None else observations(*found)
+
+    meter.create_observable_gauge(f"asyncfin.{name}", [observe], unit, description)
+
+
+def _known(value: float | None) -> list[Observation]:
+    return [] if value is None else [metrics.Observation(value)]
+
+
+def _paused(stats: BucketStats, now: float) -> list[Observation]:
+    return _known(0.0 if stats.paused_until is None else max(0.0, stats.paused_until - now))
+
+
+def _left_today(stats: BucketStats, _: float) -> list[Observation]:
+    if stats.daily_budget is None or stats.spent_today is None:
+        return []
+    return _known(stats.daily_budget - stats.spent_today)

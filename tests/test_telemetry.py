@@ -1,62 +1,121 @@
-"""A client's events as OpenTelemetry records them."""
+"""What OpenTelemetry records of a client: spans, metrics, and the table of them in the documents."""
 
 import asyncio
 import builtins
 import importlib
+import logging
 import pickle
+import re
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import SpanKind, StatusCode, get_current_span
+from prometheus_client import REGISTRY, generate_latest
 
+from asyncfin import (
+    Annual,
+    ArgumentError,
+    AsyncfinError,
+    Client,
+    FiscalRange,
+    MemoryCache,
+    Select,
+    SelectionError,
+    TokenBucket,
+    extract,
+    read_entity,
+)
 from asyncfin.errors import ServiceError
-from asyncfin.events import Restarted
-from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.events import (
+    BucketStats,
+    Event,
+    ExtractFinished,
+    ExtractStarted,
+    QuestionFinished,
+    QuestionStarted,
+    Restarted,
+)
+from asyncfin.sandbox import Latency, Sandbox, Status
+from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.telemetry import OpenTelemetryObserver
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
+from tests.generate import generate
 from tests.scripted import answer, dropping, hanging, refusal, scripted
 
 pytestmark = pytest.mark.virtual
 
-READ = Request("dataset", "GET", "/v1/entities/O-1/dataset", entity_id="O-1")
+ENTITY = "O-" + "1" * 32
+PATH = f"/v1/entities/{ENTITY}/dataset"
+READ = Request("dataset", "GET", PATH, entity_id=ENTITY)
 LIMITS = Request("limits", "GET", "/v1/limits")
+BOTH = generate(7, series=150, publications=2)
+OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "events.md"
 
 
 class Recorder:
-    """What an application would send away: spans and sums."""
+    """What an application would export: spans and metrics."""
 
-    def __init__(self) -> None:
+    def __init__(self, *readers: MetricReader, **options: Any) -> None:
         self._spans, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
         self.tracers = TracerProvider()
         self.tracers.add_span_processor(SimpleSpanProcessor(self._spans))
-        self.meters = MeterProvider([self._reader])
-        self.observer = OpenTelemetryObserver(tracer_provider=self.tracers, meter_provider=self.meters)
+        self.meters = MeterProvider([self._reader, *readers])
+        self.tracer = self.tracers.get_tracer("application")
+        self.observer = OpenTelemetryObserver(
+            **options, tracer_provider=self.tracers, meter_provider=self.meters
+        )
 
     @property
     def spans(self) -> Any:
         return self._spans.get_finished_spans()
 
-    def sums(self) -> dict[tuple[str, str], float]:
-        """Return each counter's sum, by its name and operation."""
+    def named(self, name: str) -> Any:
+        return [span for span in self.spans if span.name == name]
+
+    @property
+    def attempts(self) -> Any:
+        return [span for span in self.spans if span.kind is SpanKind.CLIENT]
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the points of each instrument, by its name."""
         read = self._reader.get_metrics_data()
-        assert read
+        if read is None:
+            return {}
         (scope,) = read.resource_metrics[0].scope_metrics
-        return {
-            (metric.name, point.attributes["asyncfin.operation"]): point.value
-            for metric in scope.metrics
-            for point in metric.data.data_points
-        }
+        return {metric.name: list(metric.data.data_points) for metric in scope.metrics}
+
+    def gauges(self) -> dict[str, Any]:
+        """Return the values of the gauges; those by lane as a dict."""
+        found: dict[str, Any] = {}
+        for name, points in self.metrics().items():
+            if name.startswith(("asyncfin.bucket", "asyncfin.cache")):
+                by_lane = {point.attributes.get("asyncfin.lane"): point.value for point in points}
+                found[name] = by_lane.get(None, by_lane)
+        return found
+
+    def sums(self) -> Counter[tuple[str, str]]:
+        """Return each counter's sum, by its name and operation."""
+        sums: Counter[tuple[str, str]] = Counter()
+        for name, points in self.metrics().items():
+            for point in points:
+                if hasattr(point, "value"):
+                    sums[name, point.attributes["asyncfin.operation"]] += point.value
+        return sums
 
 
 @pytest.fixture
@@ -81,26 +140,32 @@ async def test_each_attempt_is_a_span_within_the_caller_s(recorder: Recorder) ->
         with recorder.tracers.get_tracer("application").start_as_current_span("job"):
             await sender.send(READ)
     *attempts, job = recorder.spans
+    port = attempts[0].attributes["server.port"]
+    common = {
+        "asyncfin.operation": "dataset",
+        "asyncfin.entity": ENTITY,
+        "http.request.method": "GET",
+        "server.address": "127.0.0.1",
+        "server.port": port,
+        "url.full": f"http://127.0.0.1:{port}{PATH}",
+    }
     assert [span.name for span in attempts] == ["asyncfin dataset"] * 3
     assert all(span.kind is SpanKind.CLIENT for span in attempts)
     assert all(span.parent.span_id == job.context.span_id for span in attempts)
     assert [dict(span.attributes) for span in attempts] == [
         {
-            "asyncfin.operation": "dataset",
-            "asyncfin.entity_id": "O-1",
+            **common,
             "http.response.status_code": 429,
             "asyncfin.request_id": "r-1",
             "error.type": "429",
         },
         {
-            "asyncfin.operation": "dataset",
-            "asyncfin.entity_id": "O-1",
+            **common,
             "http.request.resend_count": 1,
             "error.type": "ConnectionFailedError",
         },
         {
-            "asyncfin.operation": "dataset",
-            "asyncfin.entity_id": "O-1",
+            **common,
             "http.request.resend_count": 2,
             "http.response.status_code": 200,
         },
@@ -131,21 +196,38 @@ async def test_a_long_wait_is_an_event_of_the_caller_s_span(recorder: Recorder) 
 
 
 async def test_the_counters_are_the_client_s_own_figures(recorder: Recorder) -> None:
-    """The counters are the client's own figures, by operation."""
+    """Requests, retries, refusals, waits and bytes are those of `stats`, by operation."""
     steps = [refusal(429, retry_after="2"), dropping(), answer(body=b"12345"), refusal(404)]
     async with sending(recorder, *steps) as sender:
         await sender.send(READ)
         with pytest.raises(ServiceError):
             await sender.send(LIMITS)
-        sender.announce(Restarted("query", "O-1", 1))
+        sender.announce(Restarted("query", ENTITY, 1))
         stats = sender.stats()
     sums = recorder.sums()
     for operation, counts in stats.by_operation.items():
         for name in ("requests", "retries", "refused", "waits", "received"):
-            assert sums.get((f"asyncfin.{name}", operation), 0) == getattr(counts, name)
+            assert sums[f"asyncfin.{name}", operation] == getattr(counts, name)
     assert stats.by_operation["dataset"].requests == 3
     assert pickle.loads(pickle.dumps(stats)) == stats
     assert sums["asyncfin.restarts", "query"] == 1
+    outcomes = {
+        (point.attributes.get("http.response.status_code"), point.attributes.get("error.type")): point.value
+        for point in recorder.metrics()["asyncfin.requests"]
+    }
+    assert outcomes == {(429, "429"): 1, (None, "ConnectionFailedError"): 1, (200, None): 1, (404, "404"): 1}
+
+
+async def test_the_duration_of_attempts_is_the_standard_histogram(recorder: Recorder) -> None:
+    """In seconds, with the recommended boundaries and the attributes that the HTTP conventions require."""
+    async with sending(recorder, refusal(429, retry_after="2"), answer()) as sender:
+        await sender.send(READ)
+    points = recorder.metrics()["http.client.request.duration"]
+    assert [point.count for point in points] == [1, 1]
+    assert points[0].explicit_bounds[:3] == (0.005, 0.01, 0.025)
+    keys = {"http.request.method", "server.address", "server.port", "http.response.status_code"}
+    assert all(keys <= set(point.attributes) for point in points)
+    assert [point.attributes.get("error.type") for point in points] == ["429", None]
 
 
 async def test_the_span_of_a_cancelled_attempt_ends(recorder: Recorder) -> None:
@@ -187,3 +269,474 @@ def test_without_the_extra_the_import_says_which_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(ImportError, match=r'pip install "asyncfin\[otel\]"'):
         importlib.import_module("asyncfin.telemetry")
+
+
+class Events:
+    """An observer that keeps the events of questions and runs."""
+
+    def __init__(self) -> None:
+        self.seen: list[QuestionStarted | QuestionFinished | ExtractStarted | ExtractFinished] = []
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, (QuestionStarted, QuestionFinished, ExtractStarted, ExtractFinished)):
+            self.seen.append(event)
+
+    @property
+    def finished(self) -> list[QuestionFinished]:
+        return [each for each in self.seen if isinstance(each, QuestionFinished)]
+
+    def check(self) -> None:
+        """Check that each question has exactly one end, after its begin."""
+        begun: list[int] = []
+        for each in self.seen:
+            if isinstance(each, QuestionStarted):
+                begun.append(each.serial)
+            elif isinstance(each, QuestionFinished):
+                begun.remove(each.serial)
+        assert begun == []
+
+
+def client_tasks() -> set[asyncio.Task[Any]]:
+    """Return the pending tasks without those of the sandbox, which runs in the same loop."""
+    return {task for task in asyncio.all_tasks() if "RequestHandler" not in repr(task.get_coro())}
+
+
+@asynccontextmanager
+async def service(
+    recorder: Recorder, *observers: Any, **options: Any
+) -> AsyncIterator[tuple[Sandbox, Client]]:
+    faults = options.pop("faults", ())
+    observers = (recorder.observer, *observers)
+    async with (
+        Sandbox(OLD, faults=faults) as sandbox,
+        Client(sandbox.base_url, sandbox.token, observers=observers, **options) as client,
+    ):
+        yield sandbox, client
+
+
+async def test_a_question_is_a_span_above_its_attempts(recorder: Recorder) -> None:
+    """Its attributes are the figures of its panel; the span is a child of the caller's."""
+    async with service(recorder, lane="bulk") as (sandbox, client):
+        with recorder.tracer.start_as_current_span("job") as job:
+            panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
+            assert get_current_span() is job
+    (question,) = recorder.named("asyncfin.question")
+    assert question.parent.span_id == job.get_span_context().span_id
+    assert dict(question.attributes) == {
+        "asyncfin.operation": "query",
+        "asyncfin.entity": BOTH.entity_id,
+        "asyncfin.series": len(panel),
+        "asyncfin.periods": len(panel.periods),
+        "asyncfin.requests": panel.requests,
+        "asyncfin.cached": 0,
+        "asyncfin.restarts": 0,
+        "asyncfin.lane": "bulk",
+        "asyncfin.dataset_id": panel.dataset.dataset_id,
+    }
+    assert len(recorder.attempts) == panel.requests == len(sandbox.log)
+    assert {span.parent.span_id for span in recorder.attempts} == {question.context.span_id}
+
+
+async def test_a_question_answered_from_the_cache_is_a_span(recorder: Recorder) -> None:
+    """It has no attempts, and says how many series were cached."""
+    async with service(recorder, cache=MemoryCache(), max_age=60) as (_, client):
+        panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
+        sent = len(recorder.attempts)
+        some = Select.of(panel.series[:7])
+        await client.query(BOTH.entity_id, some, FiscalRange())
+        async with client.stream(BOTH.entity_id, some, FiscalRange()) as pieces:
+            assert [len(piece) async for piece in pieces]
+    first, *others = [span.attributes for span in recorder.named("asyncfin.question")]
+    assert (first["asyncfin.requests"], first["asyncfin.cached"]) == (panel.requests, 0)
+    assert [each["asyncfin.operation"] for each in others] == ["query", "stream"]
+    for each in others:
+        counts = [each[f"asyncfin.{name}"] for name in ("series", "requests", "cached")]
+        assert counts == [7, 0, 7]
+    assert len(recorder.attempts) == sent
+
+
+async def test_equal_questions_at_the_same_time_are_a_span_each(recorder: Recorder) -> None:
+    """The attempts are below the one that sent them, and its requests alone count them."""
+    events = Events()
+    async with service(recorder, events) as (sandbox, client):
+        ask = [client.query(BOTH.entity_id, Select(), FiscalRange()) for _ in range(3)]
+        panels = await asyncio.gather(*ask)
+        spent = len(sandbox.log)
+    events.check()
+    questions = recorder.named("asyncfin.question")
+    assert sorted(each.attributes["asyncfin.requests"] for each in questions) == [0, 0, spent]
+    assert {each.attributes["asyncfin.series"] for each in questions} == {len(panels[0])}
+    (first,) = [each for each in questions if each.attributes["asyncfin.requests"]]
+    assert {span.parent.span_id for span in recorder.attempts} == {first.context.span_id}
+
+
+async def test_a_restart_is_counted_and_is_an_event_of_the_question(recorder: Recorder) -> None:
+    """The result is of the new publication."""
+    async with service(recorder) as (sandbox, client):
+        await client.catalogue(BOTH.entity_id)
+        sandbox.publish(NEW)
+        panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
+    (question,) = recorder.named("asyncfin.question")
+    assert question.attributes["asyncfin.restarts"] == 1
+    assert question.attributes["asyncfin.dataset_id"] == panel.dataset.dataset_id
+    assert question.attributes["asyncfin.series"] == len(panel)
+    assert "asyncfin.restarted" in [event.name for event in question.events]
+
+
+async def _left_early(client: Client) -> None:
+    async with client.stream(BOTH.entity_id, Select(), FiscalRange()) as pieces:
+        await anext(pieces)
+
+
+async def _cancelled(client: Client) -> None:
+    task = asyncio.ensure_future(client.query(BOTH.entity_id, Select(), FiscalRange()))
+    await asyncio.sleep(0.5)
+    task.cancel()
+    await task
+
+
+async def _stream_cancelled(client: Client) -> None:
+    async with asyncio.timeout(0.5):
+        async with client.stream(BOTH.entity_id, Select(), FiscalRange()) as pieces:
+            await anext(pieces)
+
+
+ENDS: dict[str, tuple[Callable[[Client], Any], str | None]] = {
+    "unknown": (
+        lambda client: client.query(BOTH.entity_id, Select("no metric"), FiscalRange()),
+        "SelectionError",
+    ),
+    "refused": (lambda client: client.query(ENTITY, Select(), FiscalRange()), "NotFoundError"),
+    "stream refused": (
+        lambda client: client.stream(ENTITY, Select(), FiscalRange()).__aenter__(),
+        "NotFoundError",
+    ),
+    "read_entity": (lambda client: read_entity(client, ENTITY, Select(), FiscalRange()), "NotFoundError"),
+    "left early": (_left_early, None),
+    "cancelled": (_cancelled, "CancelledError"),
+    "stream cancelled": (_stream_cancelled, "CancelledError"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_each_question_has_one_end_however_it_ends(recorder: Recorder, end: str) -> None:
+    """Success, an error, a cancellation, an early leave: neither a task nor the current span remains."""
+    ask, failure = ENDS[end]
+    events = Events()
+    async with service(recorder, events, faults=[Latency(seconds=1.0)] if "cancelled" in end else ()) as (
+        _,
+        client,
+    ):
+        tasks = client_tasks()
+        before = get_current_span()
+        with suppress(AsyncfinError, asyncio.CancelledError, TimeoutError):
+            await ask(client)
+        assert get_current_span() is before
+        assert client_tasks() <= tasks
+    events.check()
+    assert [each.failure for each in events.finished] == [failure]
+    (question,) = recorder.named("asyncfin.question")
+    assert question.attributes.get("error.type") == failure
+    assert question.status.status_code is (StatusCode.UNSET if failure is None else StatusCode.ERROR)
+    if failure is not None:
+        assert (events.finished[0].series, events.finished[0].dataset_id) == (None, None)
+
+
+async def test_what_a_consumer_does_in_a_stream_is_not_part_of_the_question(recorder: Recorder) -> None:
+    """Neither its spans nor its requests; the stream's own attempts are below the question."""
+    async with service(recorder) as (_, client):
+        with recorder.tracer.start_as_current_span("job") as job:
+            async with client.stream(BOTH.entity_id, Select(), FiscalRange()) as pieces:
+                assert get_current_span() is job
+                received = [len(piece) async for piece in pieces]
+                await client.dataset(BOTH.entity_id)
+    (question,) = recorder.named("asyncfin.question")
+    *own, others = recorder.attempts
+    assert question.attributes["asyncfin.requests"] == len(own)
+    assert {span.parent.span_id for span in own} == {question.context.span_id}
+    assert others.parent.span_id == job.get_span_context().span_id
+    assert question.attributes["asyncfin.series"] == sum(received)
+
+
+async def test_a_stream_that_another_task_closes_ends_without_an_error(
+    recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the fixtures and dependencies of frameworks do."""
+    async with service(recorder) as (_, client):
+        stream = client.stream(BOTH.entity_id, Select(), FiscalRange())
+        await asyncio.create_task(stream.__aenter__())
+        await asyncio.create_task(stream.__aexit__(None, None, None))
+    assert len(recorder.named("asyncfin.question")) == 1
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_query_many_has_a_question_for_each_entity(recorder: Recorder) -> None:
+    """A failed one too."""
+    events = Events()
+    async with (
+        service(recorder, events) as (_, client),
+        client.query_many([BOTH.entity_id, ENTITY], Select(), Annual()) as answers,
+    ):
+        assert len([answer async for answer in answers]) == 2
+    events.check()
+    found = {each.entity_id: each.failure for each in events.finished}
+    assert found == {BOTH.entity_id: None, ENTITY: "NotFoundError"}
+
+
+async def test_read_entity_is_one_question_with_all_of_its_requests(recorder: Recorder) -> None:
+    """Metadata, catalogue and both versions."""
+    events = Events()
+    async with service(recorder, events) as (sandbox, client):
+        answer = await read_entity(client, BOTH.entity_id, Select(), FiscalRange(), value_version="both")
+        spent = len(sandbox.log)
+    events.check()
+    (question,) = recorder.named("asyncfin.question")
+    assert question.attributes["asyncfin.operation"] == "read_entity"
+    assert question.attributes["asyncfin.requests"] == len(recorder.attempts) == spent
+    assert answer.panel is not None
+    assert question.attributes["asyncfin.series"] == 2 * len(answer.panel)
+    assert {span.parent.span_id for span in recorder.attempts} == {question.context.span_id}
+
+
+async def test_a_run_of_extract_is_a_span_above_its_questions(recorder: Recorder, tmp_path: Path) -> None:
+    """The second run finds the file unchanged; its one attempt is below the run."""
+    events = Events()
+    ids = [BOTH.entity_id, ENTITY]
+    async with service(recorder, events) as (sandbox, client):
+        await extract(client, ids, Select(), FiscalRange(), to=tmp_path / "night")
+        spent = len(sandbox.log)
+        await extract(client, ids[:1], Select(), FiscalRange(), to=tmp_path / "night")
+    events.check()
+    first, second = recorder.named("asyncfin.extract")
+    names = ("entities", "done", "unchanged", "failed", "requests")
+    assert [first.attributes[f"asyncfin.{name}"] for name in names] == [2, 1, 0, 1, spent]
+    assert [second.attributes[f"asyncfin.{name}"] for name in names] == [1, 0, 1, 0, 1]
+    questions = recorder.named("asyncfin.question")
+    assert [each.attributes["asyncfin.operation"] for each in questions] == ["extract", "extract"]
+    assert {each.parent.span_id for each in questions} == {first.context.span_id}
+    assert recorder.attempts[-1].parent.span_id == second.context.span_id
+
+
+async def test_a_run_that_fails_or_is_cancelled_has_one_end(recorder: Recorder, tmp_path: Path) -> None:
+    """`failure` names the error."""
+    events = Events()
+    async with service(recorder, events, faults=[Latency(seconds=5.0)]) as (_, client):
+        run = extract(client, [BOTH.entity_id], Select(), FiscalRange(), to=tmp_path / "night")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(run, 1)
+        with pytest.raises(ServiceError):
+            await extract(client, [ENTITY], Select(), FiscalRange(), to=tmp_path / "other", on_error="raise")
+    events.check()
+    ends = [each.failure for each in events.seen if isinstance(each, ExtractFinished)]
+    assert ends == ["CancelledError", "NotFoundError"]
+
+
+class Bucket(TokenBucket):
+    """A bucket whose state is read elsewhere, as that of a shared one."""
+
+    def __init__(self, *args: Any, seconds: float = 0.0, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.inspected = 0
+        self.begun = asyncio.Event()
+        self.seconds = seconds
+        self.error: Exception | None = None
+
+    async def inspect(self) -> BucketStats:
+        self.inspected += 1
+        self.begun.set()
+        await asyncio.sleep(self.seconds)
+        if self.error is not None:
+            raise self.error
+        return self.stats()
+
+
+async def test_gauges_are_the_last_inspection_after_a_question() -> None:
+    """Inspected at most every 15 seconds, and not exported when older than 60."""
+    bucket, cache = Bucket(1e6, burst=10, daily_budget=1000), MemoryCache()
+    recorder = Recorder(bucket=bucket, cache=cache)
+    async with service(recorder, bucket=bucket, cache=cache) as (_, client):
+        assert recorder.gauges() == {}
+        panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
+        expected = {
+            "asyncfin.bucket.rate": 1e6,
+            "asyncfin.bucket.level": pytest.approx(5, abs=5),
+            "asyncfin.bucket.waiting": {"interactive": 0, "bulk": 0},
+            "asyncfin.bucket.paused": 0.0,
+            "asyncfin.bucket.left_today": 1000 - panel.requests,
+            "asyncfin.cache.bytes": cache.stats().bytes,
+        }
+        assert recorder.gauges() == expected
+        await asyncio.sleep(14)
+        await client.query(BOTH.entity_id, Select(), FiscalRange())
+        assert (bucket.inspected, recorder.gauges()) == (1, expected)
+        await asyncio.sleep(1.1)
+        await asyncio.gather(*[client.query(BOTH.entity_id, Select(), Annual(last=n)) for n in (1, 2, 3)])
+        assert bucket.inspected == 2
+        left = 1000 - panel.requests - 2
+        assert recorder.gauges()["asyncfin.bucket.left_today"] < left + 1
+        await asyncio.sleep(59)
+        assert recorder.gauges()
+        await asyncio.sleep(2)
+        assert recorder.gauges() == {}
+
+
+async def test_the_gauge_of_a_pause_counts_down() -> None:
+    """The seconds that are left when it is exported; what is not known is not exported."""
+    bucket = Bucket()
+    recorder = Recorder(bucket=bucket)
+    async with service(recorder, bucket=bucket) as (_, client):
+        catalogue = await client.catalogue(BOTH.entity_id)
+        loop = asyncio.get_running_loop()
+        async with client.stream(catalogue, Select(), FiscalRange()) as pieces:
+            await anext(pieces)
+            bucket.pause_until(loop.time() + 30)
+        assert recorder.gauges()["asyncfin.bucket.paused"] == pytest.approx(30, abs=1)
+        await asyncio.sleep(10)
+        assert recorder.gauges()["asyncfin.bucket.paused"] == pytest.approx(20, abs=1)
+        await asyncio.sleep(25)
+        assert recorder.gauges()["asyncfin.bucket.paused"] == 0
+        assert not {"asyncfin.bucket.rate", "asyncfin.bucket.left_today"} & set(recorder.gauges())
+
+
+@pytest.mark.parametrize("fault", ["error", "hangs"])
+async def test_a_bucket_that_cannot_be_inspected_fails_no_question(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A question waits for half a second at most; no task remains, and nothing is logged above DEBUG."""
+    bucket, cache = Bucket(1e6, burst=10), MemoryCache()
+    if fault == "error":
+        bucket.error = OSError("away")
+    else:
+        bucket.seconds = 3600
+    recorder = Recorder(bucket=bucket, cache=cache)
+    async with service(recorder, bucket=bucket, cache=cache) as (_, client):
+        loop = asyncio.get_running_loop()
+        await client.catalogue(BOTH.entity_id)
+        tasks, began_at = client_tasks(), loop.time()
+        assert await client.query(BOTH.entity_id, Select(), FiscalRange())
+        assert loop.time() - began_at < 0.6
+        assert client_tasks() <= tasks
+        assert set(recorder.gauges()) == {"asyncfin.cache.bytes"}
+        await client.query(BOTH.entity_id, Select(), FiscalRange())
+        assert bucket.inspected == 1
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_question_cancelled_during_an_inspection_is_cancelled() -> None:
+    """The cancellation reaches the caller, and later questions work."""
+    bucket = Bucket(1e6, burst=10, seconds=0.4)
+    recorder = Recorder(bucket=bucket)
+    async with service(recorder, bucket=bucket) as (_, client):
+        await client.catalogue(BOTH.entity_id)
+        task = asyncio.ensure_future(client.query(BOTH.entity_id, Select(), FiscalRange()))
+        await bucket.begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        await asyncio.sleep(15)
+        await client.query(BOTH.entity_id, Select(), FiscalRange())
+        assert recorder.gauges()["asyncfin.bucket.rate"] == 1e6
+    assert len(recorder.named("asyncfin.question")) == 2
+
+
+async def test_an_observer_s_failure_after_a_question_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The question has its result."""
+
+    class Failing(Events):
+        async def after_question(self) -> None:
+            raise ValueError("broken")
+
+    async with service(Recorder(), Failing()) as (_, client):
+        assert await client.query(BOTH.entity_id, Select(), FiscalRange())
+    assert "an observer failed after a question" in caplog.text
+
+
+async def test_the_prometheus_exporter_has_every_instrument() -> None:
+    """Under Prometheus's names; requests by status."""
+    reader = PrometheusMetricReader()
+    bucket, cache = TokenBucket(1e6, burst=10, daily_budget=1000), MemoryCache()
+    recorder = Recorder(reader, bucket=bucket, cache=cache)
+    try:
+        faults = [Status(operation="query", nth=1, status=503)]
+        async with service(recorder, bucket=bucket, cache=cache, faults=faults) as (_, client):
+            await client.query(BOTH.entity_id, Select(), FiscalRange())
+            text = generate_latest(REGISTRY).decode()
+    finally:
+        recorder.meters.shutdown()
+    for name in (
+        "http_client_request_duration_seconds_bucket",
+        "asyncfin_requests_total",
+        "asyncfin_retries_total",
+        "asyncfin_received_bytes_total",
+        "asyncfin_bucket_waiting",
+        "asyncfin_bucket_left_today",
+        "asyncfin_bucket_paused_seconds",
+        "asyncfin_cache_bytes",
+    ):
+        assert re.search(rf"^{name}\{{", text, re.MULTILINE), (name, text)
+    found = re.search(r"^asyncfin_requests_total\{[^}]*status_code=\"503\"[^}]*\} (\S+)$", text, re.MULTILINE)
+    assert found
+    assert float(found[1]) == 1
+
+
+async def test_the_table_in_the_documents_has_every_span_instrument_and_attribute(tmp_path: Path) -> None:
+    """Each name that is recorded is in the table, with its unit; and each in the table is recorded."""
+    bucket, cache = TokenBucket(1e6, burst=10, daily_budget=1000), MemoryCache()
+    recorder = Recorder(bucket=bucket, cache=cache)
+    faults = [Status(operation="query", nth=1, status=503), Status(operation="dataset", nth=2, status=429)]
+    async with service(recorder, bucket=bucket, cache=cache, faults=faults) as (sandbox, client):
+        await client.query(BOTH.entity_id, Select(), FiscalRange())
+        sandbox.publish(NEW)
+        await client.query(BOTH.entity_id, Select(), FiscalRange())
+        await extract(client, [BOTH.entity_id, ENTITY], Select(), Annual(), to=tmp_path / "night")
+    text = REFERENCE.read_text()
+    rows = dict(re.findall(r"^\| `([\w. <>]+)` \|(.*)\|$", text, re.MULTILINE))
+    recorded = recorder.metrics()
+    instruments = {name for name in rows if name.startswith(("http.client", "asyncfin.")) and " " not in name}
+    assert instruments - {"asyncfin.question", "asyncfin.extract"} == set(recorded)
+    named = set(re.findall(r"`([\w.]+)`", text))
+    for points in recorded.values():
+        assert {key for point in points for key in point.attributes} <= named
+    assert {key for span in recorder.spans for key in span.attributes} <= named
+    for span in recorder.spans:
+        row = rows["asyncfin <operation>" if span.kind is SpanKind.CLIENT else span.name]
+        assert {f"`{key}`" for key in span.attributes} <= set(re.findall(r"`[\w.]+`", row))
+
+
+async def test_a_question_that_sends_requests_or_is_slow_is_one_line_of_the_log(
+    recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At INFO, with its figures; a quick one from the cache is at DEBUG only."""
+    caplog.set_level(logging.INFO, "asyncfin")
+
+    def lines() -> list[str]:
+        found = [each.getMessage() for each in caplog.records if each.getMessage().startswith("Question")]
+        caplog.clear()
+        return found
+
+    bucket = Bucket(1e6, burst=10)
+    async with service(recorder, cache=MemoryCache(), max_age=60, bucket=bucket) as (_, client):
+        panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
+        (line,) = lines()
+        assert line.startswith(f"QuestionFinished operation=query entity_id={BOTH.entity_id} ")
+        assert f" requests={panel.requests} " in line
+        await client.query(BOTH.entity_id, Select(), Annual())
+        assert lines() == []
+        async with client.stream(BOTH.entity_id, Select(), Annual()) as pieces:
+            await anext(pieces)
+            await asyncio.sleep(1.1)
+        (line,) = lines()
+        assert " requests=0 " in line
+        with pytest.raises(SelectionError):
+            await client.query(BOTH.entity_id, Select("no metric"), Annual(), max_age=0)
+        (line,) = lines()
+        assert " failure=SelectionError " in line
+
+
+def test_a_wrong_bucket_or_cache_is_refused() -> None:
+    """The error names the argument."""
+    wrong: Any = MemoryCache
+    with pytest.raises(ArgumentError, match=r"^bucket must be"):
+        OpenTelemetryObserver(wrong())
+    with pytest.raises(ArgumentError, match=r"^cache must be"):
+        OpenTelemetryObserver(cache=wrong)

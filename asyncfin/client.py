@@ -100,7 +100,7 @@ class Client:
         token: the access token (spec 5), or an async callable that returns one; it is called again when
             the service refuses the token.
         bucket: paces the requests; clients that are given the same bucket share its pace.
-            None: a `TokenBucket()` of its own, which learns its rate from the service's 429s.
+            None: a separate `TokenBucket()`, which learns its rate from the service's 429s.
         retry: when to send a request again.
         timeouts: the time limits of one attempt.
         max_in_flight: how many requests may be in flight at once, at least 1.
@@ -110,8 +110,8 @@ class Client:
         max_age: how many seconds a publication is taken for the current one after it was confirmed. 0:
             each question confirms it, with one request for the metadata if it sends no other.
         stale_if_error: for how many seconds after that a kept catalogue and cached values are given, if
-            nothing else is needed and the service does not tell which publication is current: the
-            allowance is used up, it fails, or it can't be reached. `Panel.confirmed_at` shows how old
+            nothing else is needed and the current publication cannot be found out: the allowance is
+            used up, or the service fails or can't be reached. `Panel.confirmed_at` shows how old
             they are.
         ssl: the context that verifies the service's certificate. None: the system's certificate authorities.
         trust_env: whether to use the proxies that the environment names.
@@ -238,7 +238,7 @@ class Client:
     def observed(self, observer: Observer) -> AbstractContextManager[Observer]:
         """Return a context manager that adds an observer for the length of a ``with`` block.
 
-        It yields a function that passes an event to all observers, for callers with events of their own.
+        It yields a function that passes an event to all observers, for callers that announce events too.
         """
         return self._sender.announce.also(observer)
 
@@ -260,7 +260,7 @@ class Client:
         Args:
             entity_id: the entity.
             expected_dataset_id: the publication to read. None: the current one; a change between two
-                pages is an error all the same.
+                pages is an error in either case.
             page_size: series per page, 1 to 100.
 
         Raises:
@@ -279,7 +279,7 @@ class Client:
         """Return the whole catalogue of an entity's current publication (spec 4.2).
 
         Spends one request for the metadata, and one for each 100 series unless the client still has the
-        catalogue. When the publication changes meanwhile, the read starts over, at most three times.
+        catalogue. If the publication changes during the read, it starts over, at most three times.
 
         Args:
             source: an entity id, or a Dataset: that publication, with no request for the
@@ -364,7 +364,7 @@ class Client:
     async def run(self, plan: Plan) -> Panel:
         """Return the answer to a planned question. Errors are those of `query`.
 
-        It shares the requests of an equal question that is under way, planned or not.
+        It shares the requests of an equal question that is pending, planned or not.
         """
         checks.instance_of(Plan).as_selection_error()("plan", plan)
         return await self._answered(plan.question, plan)
@@ -381,10 +381,10 @@ class Client:
     ) -> Panel:
         """Return the selected series with their values at the selected periods, all of one publication.
 
-        The panel equals the answer of a single query without caps (spec 4.3), read in as few requests
+        The panel equals the result of a single query without caps (spec 4.3), read in as few requests
         as the planner can. The arguments are those of `plan`.
 
-        When the publication changes meanwhile, the read starts over, at most three times; with a
+        If the publication changes during the read, it starts over, at most three times; with a
         Catalogue as the source a change is an error at once. Equal questions that are asked of one
         client at the same time share their requests, which count in `requests` of the first one's panel.
 
@@ -394,8 +394,8 @@ class Client:
             DatasetChangedError: the publication changed too often, or is no longer the Catalogue's.
             IncompleteResultError: series are missing that the service had listed before.
             MalformedAnswerError: a response breaks the spec.
-            ServiceError: the service answered with an error that retries did not overcome.
-            TransportError: no complete response came, however often the request was sent.
+            ServiceError: an error response that retries did not overcome.
+            TransportError: no complete response was received in any attempt.
         """
         return await self._answered(Question(source, select, periods, value_version, max_age, fill_cache))
 
@@ -485,7 +485,7 @@ class Client:
         for a piece may be cancelled (``asyncio.wait_for``); the next one continues where it stopped.
 
         Each stream sends its own requests, at the pace of its consumer: only the metadata and the
-        catalogue are shared with other questions under way.
+        catalogue are shared with other pending questions.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
         return Block(
@@ -633,7 +633,7 @@ class Client:
 
         Raises:
             SelectionError: an argument is not a day, or the end is before the start.
-            PermissionDeniedError: the token lacks ``usage:read``.
+            PermissionDeniedError: the token does not have ``usage:read``.
         """
         if start_date == end_date == "":
             raise SelectionError(

@@ -33,7 +33,7 @@ async def test_foreign_series_leave_no_trace() -> None:
     await answer.add(
         page({"a.annual": {FY24: 1}, "b.annual": {FY22: 2}}), home=frozenset(IDS[:1]), asked=EVER
     )
-    assert [series.series_id for series in answer.stitch.absent] == ["b.annual", "c.annual"]
+    assert [series.series_id for series in answer.stitch.not_received] == ["b.annual", "c.annual"]
     await answer.add(page({"b.annual": {FY23: 3}}), home=frozenset(IDS[1:]), asked=EVER)
     panel = answer.panel()
     assert panel.periods == (FY23, FY24)
@@ -217,9 +217,9 @@ async def test_a_cancelled_page_is_not_half_taken() -> None:
     adding.cancel()
     await asyncio.wait([adding])
     assert adding.cancelled()
-    assert len(answer.stitch.absent) == len(LARGE)
+    assert len(answer.stitch.not_received) == len(LARGE)
     await answer.add(large_page(), home=frozenset(LARGE), asked=EVER)
-    assert not answer.stitch.absent
+    assert not answer.stitch.not_received
 
 
 def test_a_panel_of_some_series_names_only_those_that_did_not_come() -> None:
@@ -249,7 +249,7 @@ async def test_what_was_given_away_takes_no_memory() -> None:
     finally:
         tracemalloc.stop()
     assert held[49] - held[9] < 4 * 4_000
-    assert not answer.stitch.absent
+    assert not answer.stitch.not_received
 
 
 def test_each_loop_has_a_lock_of_its_own() -> None:

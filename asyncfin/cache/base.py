@@ -23,14 +23,13 @@ _log = logging.getLogger("asyncfin.cache")
 
 MiB = 1024 * 1024
 # Blocks are kept as received until this share of the memory is used, and compressed from then on.
-_AS_THEY_COME = 0.25
+_UNCOMPRESSED_SHARE = 0.25
 
 # Of an entity of an account: its publication, and what of it (the catalogue, or a value version).
 Key: TypeAlias = tuple[bytes, str, str, str]
 CATALOGUE = "catalogue"
 # Of an account: an entity.
 EntityKey: TypeAlias = tuple[bytes, str]
-
 
 _NOTHING = EntityRecord()
 
@@ -106,7 +105,7 @@ class Memory:
 
     def has_room(self, blocks: Iterable[Block]) -> bool:
         """Return whether blocks may be kept as received: they are shared with the caller's panel."""
-        return self._bytes + nbytes(blocks) <= self._max_bytes * _AS_THEY_COME
+        return self._bytes + nbytes(blocks) <= self._max_bytes * _UNCOMPRESSED_SHARE
 
     def put_blocks(self, key: Key, blocks: Iterable[Block], parts: Iterable[Hashable] = ()) -> None:
         with self._lock:
@@ -209,7 +208,7 @@ class ProcessCache(Generic[P]):
         if not self._warned:
             self._warned = True
             text = printable(f"{place} can't be used at the moment: {type(error).__name__}{detail}")
-            _log.warning("the cache in %s; it is passed over", text)
+            _log.warning("the cache in %s; it is skipped", text)
 
     def _clear_memory(self, entity_id: str | None) -> None:
         self._memory.clear(entity_id)

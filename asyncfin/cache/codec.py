@@ -44,7 +44,7 @@ FORMAT = f"4{sys.byteorder[0]}{crc32(repr([_FIELDS, _BLOCK_FIELDS]).encode()):08
 
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:
-    """Return a catalogue as bytes; the indexes it has made for itself are left out."""
+    """Return a catalogue as bytes, without its indexes."""
     body = msgspec.msgpack.encode([getattr(catalogue, name) for name in _FIELDS])
     # Names of fields and words repeat, so that a twentieth is left: a megabyte takes longer to store, and
     # to read, than to compress.

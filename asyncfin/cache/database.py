@@ -21,13 +21,12 @@ from typing import TypeAlias
 import msgspec
 
 from asyncfin.cache import folder as folders
+from asyncfin.cache.base import Key
 from asyncfin.cache.codec import FORMAT, checksum, decode_record, encode_record
 from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.tiered import Stored
 from asyncfin.model.catalogue import publication_id
 
-# Whose, and of which entity, publication and value version; "catalogue" in place of a version.
-PartKey: TypeAlias = tuple[bytes, str, str, str]
 FileId: TypeAlias = tuple[int, int]
 
 _BUSY_SECONDS = 10.0
@@ -209,7 +208,7 @@ class Database:
         )
         return [entity_id for (entity_id,) in rows]
 
-    def bodies(self, key: PartKey, known: Iterable[Hashable], now: datetime) -> dict[Hashable, bytes]:
+    def bodies(self, key: Key, known: Iterable[Hashable], now: datetime) -> dict[Hashable, bytes]:
         """Return the parts under a key that are not known, by id. Damaged ones are deleted."""
         rows = self._connection.execute(_PARTS_OF, key).fetchall()
         known = set(known)
@@ -238,7 +237,7 @@ class Database:
 
     def put(
         self,
-        key: PartKey,
+        key: Key,
         body: bytes,
         series: int,
         now: datetime,
@@ -267,9 +266,9 @@ class Database:
         return part
 
     def _evict(self, newest: int, now: datetime) -> None:
-        """Delete parts where there are too many bytes: superseded, then the least recently used.
+        """If there are too many bytes, delete superseded parts, then the least recently used.
 
-        Pointers go with them that have no part and were not confirmed for long.
+        Records without parts that have not changed for 90 days are deleted too.
         """
         total = self._connection.execute("SELECT sum(bytes) FROM part").fetchone()[0]
         if total <= self._max_bytes:
@@ -287,7 +286,7 @@ class Database:
             self._serial = next(_serials)
 
     def _truncate_log(self) -> None:
-        # Not worth a wait for those who read just now: the next one will do it.
+        # Not worth a wait for current readers: the next checkpoint truncates it.
         self._connection.execute("PRAGMA busy_timeout = 0")
         try:
             with suppress(sqlite3.OperationalError):
@@ -311,7 +310,7 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        # At once the writer: a transaction that becomes one later fails where another was quicker.
+        # A write lock from the start: a transaction that takes it later fails if another one was quicker.
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield

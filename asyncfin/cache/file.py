@@ -274,7 +274,7 @@ class _Open:
         return self._database
 
     def take_broken(self) -> int:
-        """Return how many damaged parts were found since this was last asked."""
+        """Return how many damaged parts were found since the last call."""
         if self._database is None:
             return 0
         broken, self._database.broken = self._database.broken, 0
@@ -378,7 +378,7 @@ class _FileRows:
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
-        # By the entity alone: two accounts that ask for one at the same time wait a little for each other.
+        # By the entity alone: two accounts that request one at the same time wait a little for each other.
         claim = folders.Claim(self._cache._folder, crc32(entity_id.encode()))
         # Opened first: that makes the folder, and nothing may be written to one that may not be used.
         if not self._cache._open.is_open:
@@ -390,7 +390,7 @@ class _FileRows:
                 while not claim.take() and loop.time() < until:  # noqa: ASYNC110  between processes
                     await asyncio.sleep(_CLAIM_POLL_SECONDS)
             except OSError as error:
-                self._cache.failed(error)  # then both ask, which costs a request more, and nothing else
+                self._cache.failed(error)  # then both send the request: it costs one more, and nothing else
             yield
         finally:
             claim.release()

@@ -17,7 +17,7 @@ from asyncfin.errors import ArgumentError
 from asyncfin.local import SUPPORTED as SUPPORTED
 
 # Entities share this many files for their claims, created when they are needed: a file per entity would never
-# be deleted. Two that share one wait for each other's requests, so there are many: of 8 entities asked for at
+# be deleted. Two that share one wait for each other's requests, so there are many: of 8 entities requested at
 # once, some two share one of 4,096 in 0.7 % of cases, and one of 64 in 36 %.
 _STRIPES = 4_096
 _SALT_BYTES = 32

@@ -146,4 +146,4 @@ class _MemoryPartition:
         self._cache.count(hits, misses)
 
     def clear(self, entity_id: str | None) -> None:
-        """Nothing is kept here beside the memory."""
+        """Do nothing: all of it is in the cache's memory."""

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 _MEMORY_BYTES = 64 * MiB
 _SUM_BYTES = 16
-# A Redis that does not answer a command costs a question so much, and the next ones nothing for a while.
+# How long a question waits for a reply, and for how long the next ones do not try at all.
 _TIMEOUT = 2.0
-_LEFT_ALONE = 2.0
-# What one command reads or deletes, so that a server that answers does so in time.
+_NOT_TRIED_SECONDS = 2.0
+# What one command reads or deletes, so that its reply is in time.
 _PARTS_PER_READ = 8
 # What a question spends on reading a hash at most; the rest counts as not cached.
 _QUESTION_SECONDS = 5.0
@@ -189,8 +189,8 @@ class RedisCache(ProcessCache[TieredPartition]):
             async with unless_silent(_TIMEOUT):
                 return await work(await self._clients.get())
         except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
-            # A server that is away would cost each question the whole timeout.
-            self._silent_until[loop] = loop.time() + _LEFT_ALONE
+            # An unreachable server would cost each question the whole timeout.
+            self._silent_until[loop] = loop.time() + _NOT_TRIED_SECONDS
             self.failed(error)
             return otherwise
 
@@ -204,9 +204,8 @@ class RedisCache(ProcessCache[TieredPartition]):
         Records are stored by the clock of Redis, since the clocks of machines differ.
         """
         ahead = theirs - self._clock()
-        if (
-            abs(ahead - self.ahead) > CLOCK_STEP
-        ):  # a smaller one is not followed: what this process has recorded stays in order
+        # A smaller step is not followed: what this process has recorded stays in order.
+        if abs(ahead - self.ahead) > CLOCK_STEP:
             self.ahead = ahead
         return self.ahead
 
@@ -266,7 +265,7 @@ class _RedisRows:
     async def bodies(
         self, key: tuple[str, str, str], known: Collection[Hashable], now: datetime
     ) -> dict[Hashable, bytes]:
-        name = self._name(key[0], *key[1:])
+        name = self._name(*key)
         nothing: list[bytes] = []
         # The names first: what is in memory already is not sent again.
         names = await self._cache.run(lambda redis: redis.hkeys(name), nothing)
@@ -303,10 +302,10 @@ class _RedisRows:
         self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
     ) -> Hashable | None:
         part = f"{secrets.randbits(63)}-{series}-{len(body)}"
-        name = self._name(key[0], *key[1:])
+        name = self._name(*key)
 
         async def store(redis: RedisClient) -> str:
-            # Whole or not at all: a reader never sees a catalogue deleted and its successor missing.
+            # In one transaction: a reader never sees a catalogue deleted and its successor missing.
             async with redis.pipeline(transaction=True) as steps:
                 if alone:
                     steps.delete(name)
@@ -323,7 +322,7 @@ class _RedisRows:
     async def drop(self, key: tuple[str, str, str], *parts: Hashable) -> None:
         for _ in parts:
             self._cache.count_damage()
-        name = self._name(key[0], *key[1:])
+        name = self._name(*key)
         await self._cache.run(lambda redis: redis.hdel(name, *parts), None)
 
     @asynccontextmanager

@@ -123,9 +123,9 @@ class Partition(Protocol):
         ...
 
     def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
-        """Hold off other processes that are about to ask for the same entity, while the block lasts.
+        """Make other processes wait that are about to request the same entity, while the block lasts.
 
-        Waits for at most 10 seconds for another's claim: then both ask.
+        Waits for at most 10 seconds for another's claim: then both send their requests.
         """
         ...
 

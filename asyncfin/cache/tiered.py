@@ -35,7 +35,7 @@ class Stored:
 class Rows(Protocol):
     """Where the rows of a partition are. A key names the entity, its publication, and what of it.
 
-    What can't be read is as if it were not there, and what can't be stored is passed over.
+    What can't be read counts as missing, and what can't be stored is skipped.
     """
 
     async def version(self, entity_id: str) -> Hashable:
@@ -75,7 +75,7 @@ class Rows(Protocol):
         ...
 
     def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
-        """Hold off other processes, as `Partition.claim` says."""
+        """Make other processes wait, as `Partition.claim` says."""
         ...
 
 
@@ -134,7 +134,7 @@ class TieredPartition:
         await self._change(entity_id, lambda known: known.refuse(now))
 
     async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:
-        # Noted here first: it applies while it is being stored, and if it cannot be.
+        # Noted first: it applies while it is being stored, and if that fails.
         noted = self._unstored[entity_id] = rule(self._unstored.get(entity_id, EntityRecord()))
         now = self._clock()
         stored = await self._store(entity_id, noted, now) or await self._rows.record(entity_id)
@@ -149,7 +149,7 @@ class TieredPartition:
     def _known(self, entity_id: str, stored: Stored, now: datetime) -> EntityRecord:
         self._stored[entity_id] = stored
         record = stored.record.merged(self._unstored.get(entity_id, EntityRecord()), now)
-        # From which memory takes what it evicts first.
+        # Memory evicts by it: superseded publications first.
         self._memory.change((self._digest, entity_id), lambda _: record)
         return record
 
@@ -237,10 +237,10 @@ class TieredPartition:
         return await self._rows.version(entity_id) is not None
 
     async def _encoded(self, encode: Callable[[T], bytes], value: T) -> bytes | None:
-        # In a thread, and not in that of a file, which is there for all who look something up.
+        # In another thread than that of the file, for which every read waits.
         try:
             return await asyncio.to_thread(encode, value)
-        except Exception as error:  # noqa: BLE001  an answer is never lost because it can't be stored
+        except Exception as error:  # noqa: BLE001  a result is never lost because it can't be stored
             self._rows.failed(error)
             return None
 

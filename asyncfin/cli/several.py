@@ -16,7 +16,7 @@ from asyncfin.model.period import Annual, Quarterly
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.entity import EntityAnswer
-from asyncfin.read.many import ENDING
+from asyncfin.read.many import FATAL
 from asyncfin.tasks import bounded
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ async def read_several(client: Client, entities: Sequence[str], question: Questi
         ) as answers:
             async for answer in answers:
                 found[answer.entity_id] = answer
-    except ENDING as error:
+    except FATAL as error:
         ended = error
     return Answers(tuple(found[each] for each in entities if each in found), len(entities), ended)
 
@@ -148,7 +148,7 @@ async def read_each(client: Client, entities: Sequence[str], read: Callable[[str
             return
         try:
             found[entity_id] = await read(entity_id)
-        except ENDING as error:
+        except FATAL as error:
             ended = ended or error
         except AsyncfinError as error:
             failed[entity_id] = error

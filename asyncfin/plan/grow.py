@@ -248,7 +248,7 @@ class _Batch:
         near = self._near
         while near and self._room:
             waste, gain, side, line = heappop(near)
-            # When the gain of a line changes, its old entry stays in the heap beside a newer one.
+            # When the gain of a line changes, its old entry stays in the heap next to a newer one.
             if line in self._chosen[side] or self._gain[side][line] != -gain or not self._free(side):
                 continue
             cost = self._cost(side, line)

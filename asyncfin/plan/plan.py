@@ -1,4 +1,4 @@
-"""Plan a question: batches that together bring every wanted series, in nearly the fewest requests.
+"""Plan a question: batches that together return every wanted series, in nearly the fewest requests.
 
 A batch is a cross product of metrics, paths and groups. Each is one page, so that all of them can be in
 flight at once: dense tables are cut in `strips`, sparse ones are filled by `grow`. Only a single metric,
@@ -25,7 +25,7 @@ from asyncfin.plan.grow import grow
 from asyncfin.plan.question import Question
 from asyncfin.plan.strips import strips
 
-_RANGE = "; all periods are requested, and the window is cut from them"
+_FOR_TRAILING = "; all periods are requested, and the window is cut from them"
 _FOR_CACHE = "; all periods are requested, for the cache"
 
 # With fewer of its cells wanted, a table is too thin for strips: most of a page would be foreign series.
@@ -104,7 +104,7 @@ class Plan:
             return ", of which the catalogue has none"
         if all(batch.periods == self.periods for batch in self.batches):
             return ""
-        return _RANGE if isinstance(self.periods, Trailing) else _FOR_CACHE
+        return _FOR_TRAILING if isinstance(self.periods, Trailing) else _FOR_CACHE
 
     def __str__(self) -> str:
         foreign = sum(len(batch.matched) - len(batch.home) for batch in self.batches)
@@ -140,17 +140,9 @@ class Plan:
         heads = ("batch", "metrics", "scope paths", "reporting groups", "series", "requests")
         rows = []
         for number, batch in enumerate(self.batches[:_SHOWN_BATCHES], 1):
-            groups = batch.reporting_group_ids
-            counts = (len(batch.metric_ids), len(batch.scope_combinations))
-            rows.append(
-                (
-                    str(number),
-                    *map(str, counts),
-                    str(len(groups)) if groups else "all",
-                    str(len(batch.home)),
-                    str(batch.requests),
-                )
-            )
+            groups = len(batch.reporting_group_ids) if batch.reporting_group_ids else "all"
+            counts = (len(batch.metric_ids), len(batch.scope_combinations), groups)
+            rows.append(tuple(map(str, (number, *counts, len(batch.home), batch.requests))))
         more = len(self.batches) - len(rows)
         notes = [f"{more:,} more batches not shown"] if more else []
         return document(str(self).split("\n"), [Table(heads, rows)] if rows else [], notes)
@@ -213,7 +205,7 @@ def requested_periods(catalogue: Catalogue, periods: Resolved) -> Resolved:
 
 def _cross_products(cells: Cells) -> list[CrossProduct]:
     """Return what the batches name, in the fewest requests that were found."""
-    # What follows a cursor is settled first: neither strips nor grown batches have a place for it.
+    # What follows a cursor is planned first: neither strips nor grown batches can contain it.
     oversized = cells.oversized_cells()
     rest = cells.wanted
     if apart := {series.series_id for product in oversized for series in product.home}:

@@ -69,7 +69,7 @@ class Question:
         key = (source, self.select, self.periods, self.value_version, self.max_age, self.fill_cache)
         try:
             hash(key)
-        except TypeError:  # a predicate that cannot be compared equals no other
+        except TypeError:  # a predicate that cannot be hashed equals no other
             return id(self)
         return key
 

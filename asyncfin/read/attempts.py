@@ -117,7 +117,7 @@ class Attempt:
     async def pinned_to(self, dataset_id: str) -> AsyncIterator[None]:
         """Find out whether a request pinned to a publication was refused because it was replaced.
 
-        Rules 5 and 6 of spec 4.3 have no order: a service that checks ids or cursors before the pin answers
+        Rules 5 and 6 of spec 4.3 have no order: a service that checks ids or cursors before the pin refuses
         a stale request with 400. So one request for the metadata checks a 400. After either refusal the
         publication no longer counts as the current one.
 
@@ -184,7 +184,7 @@ class Attempt:
         if self._read.cache is None:
             return await self._read_publication()
         async with self._read.cache.claim(self._read.entity_id):
-            # Another process may have confirmed it since the question was asked.
+            # Another process may have confirmed it since this read began.
             known = await self._known()
             if known is not None and self._is_fresh(known.confirmed, 0.0):
                 return known
@@ -224,7 +224,7 @@ class Attempt:
 
     async def _known(self) -> Known | None:
         """Return the publication that the pointer names, however old that is. No request."""
-        record = await self._records.record(self._read.entity_id)
+        record = await self._record()
         if record is None:
             # It cannot be read, so what memory has is unconfirmed.
             kept = self._read.publications.kept.get(self._read.entity_id)
@@ -317,7 +317,7 @@ class Attempt:
         """
         if self._read.pinned:
             return  # only the service decides: publications may return
-        record = await self._records.record(self._read.entity_id)
+        record = await self._record()
         if record is not None and record.rules_out(catalogue.dataset_id):
             raise self._change("another client has found another publication")
 
@@ -337,21 +337,16 @@ class Attempt:
         dataset_id = catalogue.dataset_id
         for _ in range(2):  # a refusal of another request may arrive during the first one
             record = await self._confirmed(dataset_id) if store else await self._record()
+            pointer = record.current if record else None
+            known = pointer.confirmed if pointer and pointer.names(dataset_id) else None
             if self._may_return(record, dataset_id):
-                pointer = record.current if record else None
-                known = pointer.confirmed if pointer and pointer.names(dataset_id) else None
                 return max(filter(None, (known, self.proved)), default=None)
             try:
                 current = await self._read.metadata()
             except _INCONCLUSIVE:
-                pointer = record.current if record else None
                 stale_if_error = self._read.publications.stale_if_error
-                if (
-                    pointer
-                    and pointer.names(dataset_id)
-                    and self._is_fresh(pointer.confirmed, stale_if_error)
-                ):
-                    return pointer.confirmed
+                if known is not None and self._is_fresh(known, stale_if_error):
+                    return known
                 raise
             if is_same_publication(current.dataset.dataset_id, dataset_id):
                 self.prove(current.sent)

@@ -30,11 +30,9 @@ from asyncfin.read.read import Turn
 from asyncfin.tasks import cancel_and_wait
 
 EntityIds = Iterable[str] | AsyncIterable[str]
-# They would fail every other entity too.
-ENDING = (AuthenticationError, BucketUnavailableError, AllowanceExhaustedError)
-
-
-# For so many seconds a place is kept for an entity that is decoding or planning between two requests.
+# Errors that would fail every other entity too.
+FATAL = (AuthenticationError, BucketUnavailableError, AllowanceExhaustedError)
+# How long a place is kept for an entity that is decoding or planning between two requests.
 _KEPT_SECONDS = 1.0
 
 
@@ -69,7 +67,7 @@ class Turns:
         self._sending[number] += 1
         try:
             yield
-        except ENDING as error:
+        except FATAL as error:
             self._close(error)
             raise
         finally:
@@ -187,7 +185,7 @@ class _Answers:
     async def _answer(self, entity_id: str, number: int) -> None:
         try:
             answer = await self._read(entity_id, partial(self._turns.of, number))
-        except ENDING:
+        except FATAL:
             raise
         except AsyncfinError as error:
             # Without its traceback, whose frames would keep everything that was read of the entity.
@@ -210,7 +208,7 @@ class _Answers:
             return
         self._failure = error
         # If the source of ids fails, the entities begun are still read.
-        if isinstance(error, ENDING):
+        if isinstance(error, FATAL):
             self._beginner.cancel()
         elif task is not self._beginner:
             for other in self._tasks:

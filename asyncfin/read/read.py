@@ -80,7 +80,7 @@ class Read:
         max_age: for how many seconds a publication counts as the current one after it was confirmed.
         pinned: whether the question is about one publication, so that a change is an error at once.
         fills_cache: whether the cache keeps what it reads.
-        asked: when the question was asked: what was current then may be returned.
+        asked: when the read began: what was current then may be returned.
         tolerance: what repairs the responses, of which values are decoded later.
         stats: what it has cost.
     """
@@ -96,7 +96,6 @@ class Read:
         turn: Turn = nullcontext,
     ) -> None:
         self._sender = sender
-        self.tolerance = sender.tolerance
         self._turn = turn
         self.publications = publications
         self.question = question

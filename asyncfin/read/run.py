@@ -104,7 +104,7 @@ async def _pieces(read: Read, attempt: Attempt, plan: Plan) -> AsyncGenerator[Pa
     confirmed = await attempt.confirm(plan.catalogue)
     while held:
         yield await piece()
-    if missing := stitch.absent:
+    if missing := stitch.not_received:
         requests = read.stats.requests
         yield stitch.panel([], missing, requests=requests, confirmed_at=confirmed, whole=False)
 

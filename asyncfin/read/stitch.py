@@ -1,4 +1,4 @@
-"""Makes one panel of pages of any batches, in any order, each with a separate `periods` array.
+"""Stitches the pages of any batches, in any order, to one panel. Each page has a separate `periods` array.
 
 Decides which series of a page are kept, which values may be in it, and which periods a panel has. Values
 are placed by period, never by position.
@@ -45,8 +45,8 @@ class Arrival:
     """One page's contribution to the answer.
 
     Attributes:
-        blocks: their values.
-        populated: the periods in which one of them has a value.
+        blocks: the values of its wanted series.
+        populated: the periods in which one of these series has a value.
         foreign: the values of the other series, where they are kept.
         whole_bytes: the size of the page's text, if it is held as received.
     """
@@ -77,7 +77,7 @@ class Stitch:
         self.plan = plan
         self.publication = publication
         self.listing = publication.listing(plan.question.value_version)
-        # A byte for each series of the catalogue: a stream must not grow with what it has given away.
+        # A byte for each series of the catalogue: a stream must not grow with what the consumer has received.
         self._received = bytearray(len(plan.catalogue))
         self._left = len(plan.series)
         # One object for each period, however many pages list it; and for each axis, while a block has it.
@@ -92,12 +92,12 @@ class Stitch:
         return place is not None and bool(self._received[place])
 
     @property
-    def absent(self) -> tuple[CatalogueSeries, ...]:
+    def not_received(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that are not received."""
-        return self._absent_of(self.plan.series)
+        return self._not_received_of(self.plan.series)
 
-    def _absent_of(self, series: tuple[CatalogueSeries, ...]) -> tuple[CatalogueSeries, ...]:
-        # Nearly always all of them are absent or none is, and a look at each of 3,000 takes a millisecond.
+    def _not_received_of(self, series: tuple[CatalogueSeries, ...]) -> tuple[CatalogueSeries, ...]:
+        # Nearly always it is all of them or none, and a look at each of 3,000 takes a millisecond.
         if self._left in (0, len(self.plan.series)):
             return series if self._left else ()
         received, places = self._received, self.plan.catalogue.places
@@ -106,22 +106,22 @@ class Stitch:
     @property
     def missing(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that are not received, apart from the unlisted ones."""
-        return tuple(each for each in self.absent if each.series_id not in self.listing.unlisted)
+        return tuple(each for each in self.not_received if each.series_id not in self.listing.unlisted)
 
     def take(self, blocks: Collection[Block]) -> list[Arrival]:
         """Return the arrivals of series that are not received yet, from blocks with all their periods."""
         arrivals: list[Arrival] = []
         places = self.plan.catalogue.places
-        absent = {series.series_id for series in self.absent} if blocks else set()
+        wanted = {series.series_id for series in self.not_received} if blocks else set()
         for block in blocks:
-            if not (found := absent.intersection(block.series_ids)):
+            if not (found := wanted.intersection(block.series_ids)):
                 continue
             # Two reads may have requested the same series; each must be in the answer once. Of a block
             # of which no series is received, as of nearly all, nothing is dropped.
             whole = len(found) == len(block.series_ids)
             known = set() if whole else set(filter(self._has_received, block.series_ids))
             if (new := drop_series(block, known) if known else block) is not None:
-                absent -= found
+                wanted -= found
                 arrivals.append(
                     self._arrive([places[each] for each in found], (new,), _populated(new, found))
                 )
@@ -173,10 +173,10 @@ class Stitch:
         if len(body) <= self._room:
             self._room -= len(body)
             return text
-        # Here, and not in a thread, which would wait for the GIL after each piece: with that, answers took up
+        # Here, and not in a thread, which would wait for the GIL after each piece: with that, results took up
         # to a seventh more CPU time, and a tenth more memory, for more pages waited to be compressed.
         frames = []
-        async with decoding_lock():  # not in the same moment as another page is decoded
+        async with decoding_lock():  # not while another page is decoded
             for frame in text.frames(zstd.ZstdCompressor(LEVEL)):
                 frames.append(frame)
                 if len(frames) % _PIECES_AT_ONCE == 0:
@@ -291,7 +291,7 @@ class Stitch:
         return Panel(
             grid,
             question.select,
-            tuple(each.series_id for each in self._absent_of(series)) if asked else (),
+            tuple(each.series_id for each in self._not_received_of(series)) if asked else (),
             self.anchor,
             requests,
             confirmed_at,
@@ -346,9 +346,9 @@ def _populated(block: Block, series_ids: Set[str]) -> Set[Period]:
 
 def _first_at(blocks: Iterable[Block], period: Period) -> str:
     """Return the id of a series with a value at a period."""
-    for block in blocks:
-        for row, series_id in enumerate(block.series_ids):
-            start, end = block.starts[row : row + 2]
-            if any(block.axis.periods[at] == period for at in block.positions[start:end]):
-                return series_id
-    return "of an earlier page"
+    return next(
+        series_id
+        for block in blocks
+        for row, series_id in enumerate(block.series_ids)
+        if period in _populated(block, {series_id})
+    )

@@ -14,7 +14,7 @@ from typing import Self
 from asyncfin.table.block import Block, nbytes
 from asyncfin.tasks import wait_for_all
 
-# What a process that is killed loses at most, beside what it is just putting.
+# What a process that is killed loses at most, apart from the current put.
 _SECONDS = 0.25
 _BYTES = 4 * 1024 * 1024
 
@@ -35,7 +35,7 @@ class CacheWriter:
         self._gathered: list[Block] = []
         self._ended = False
         self._wanted = asyncio.Event()  # set while there is something to put, or no more will come
-        self._due = asyncio.Event()  # set where that should not wait for more
+        self._due = asyncio.Event()  # set when the put should not wait for more
         self._idle = asyncio.Event()  # not set during a put
         self._idle.set()
 

@@ -165,10 +165,9 @@ class Panel:
 
     @property
     def deviations(self) -> tuple[Deviation, ...]:
-        """What the responses contain against the spec, and was repaired; it never concerns a number.
+        """The repaired deviations of the responses from the spec; they never concern a number.
 
-        It includes the deviations of the catalogue, and those of the values decoded so far: after `check`
-        of all.
+        It includes the deviations of the catalogue, and of the values decoded so far: after `check`, of all.
         """
         return merged((*self.catalogue.deviations, *self._grid.deviations()))
 

@@ -50,7 +50,7 @@ def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
             f" most{not_this}"
         )
     if url.path.rstrip("/").endswith("/v1"):
-        # The service would answer 404, which reads like an unknown entity.
+        # The service would respond with 404, which reads like an unknown entity.
         raise ArgumentError(f"base_url must not end in /v1, with which every path begins (spec 9){not_this}")
     if url.scheme == "http" and not _is_loopback(url.host):
         if not allow_http:

@@ -233,7 +233,7 @@ async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
     pages = [
         page
         async for page in catalogue_pages(
-            send, dataset.entity_id, expected_dataset_id=dataset.dataset_id, page_size=100
+            send, dataset.entity_id, expected_dataset_id=dataset.dataset_id, page_size=MAX_PAGE_SIZE
         )
     ]
     with error_context("catalogue", dataset.entity_id):

@@ -43,8 +43,8 @@ _SHOWN_CHARACTERS = 80
 class Request:
     """One HTTP request. `path` is percent-encoded and relative to the base URL; `params` are not.
 
-    `counts` is whether it counts for the account's allowance (spec 8); `headers` are sent beside those of
-    every request.
+    `counts` is whether it counts against the account's allowance (spec 8); `headers` are sent in addition to
+    those of every request.
     """
 
     operation: str

@@ -42,19 +42,18 @@ class Retry:
     max_retry_after: float = field(default=60.0, validator=checks.seconds.field)
 
     def wait(self, attempt: int, retry_after: float | None, source: random.Random) -> float | None:
-        """Return the seconds between attempt number `attempt` and the next; None: the service's
-        `retry_after` is too long to wait.
+        """Return the seconds between attempt number `attempt` and the next, at least `retry_after`.
 
-        It is at least `retry_after`.
+        None: the service's `retry_after` is longer than `max_retry_after`.
         """
         if retry_after is None:
             # The exponent is bounded, since a float has no 2.0 ** 1024.
             longest = min(self.wait_max, self.wait_initial * 2.0 ** min(attempt - 1, 1000))
             # From the upper half: drawn from all of it, a later wait could be shorter than an earlier one.
             return source.uniform(longest / 2, longest)
-        # A little longer: requests that were refused together would otherwise be sent together.
         if retry_after > self.max_retry_after:
             return None
+        # A little longer: requests that were refused together would otherwise be sent together.
         return retry_after + source.uniform(0, self.wait_initial)
 
     def gives_up(self, error: Exception, *, attempt: int, elapsed: float, wait: float) -> bool:

@@ -150,8 +150,8 @@ class Tokens:
         echoed = [each for each in self._remembered if each.occurs_in(*plain)]
         if not echoed:
             return response
-        # The longer first, for one may begin with another.
-        # Only now the expensive patterns, and only of tokens that are certainly there.
+        # Only now the expensive patterns, and only of tokens that are certainly there. The
+        # longer first, since one may begin with another.
         patterns = sorted((each.pattern() for each in echoed), key=len, reverse=True)
         redact = partial(re.compile("|".join(patterns).encode()).sub, _HIDDEN.encode())
         headers = {name: redact(value.encode()).decode() for name, value in response.headers.items()}

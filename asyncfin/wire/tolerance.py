@@ -49,7 +49,7 @@ def _ignore(_: Event) -> None:
 
 @attrs.frozen
 class Tolerance:
-    """How a client reads responses that violate the spec where nothing is computed from.
+    """How a client reads responses that violate the spec in fields of which nothing is computed.
 
     Attributes:
         strict: whether each deviation is an error.

@@ -112,7 +112,7 @@ class Transport:
     ) -> Response | TransportError | MalformedAnswerError:
         """Send `request` once and return the response, whatever its status, or the error in its place.
 
-        A response is complete, but for the body of a 429 or 5xx that is late, broken or can't be read.
+        A response is complete. Only the body of a 408, 429 or 5xx is empty if it is late or can't be read.
         The error is for the caller to raise: raised here, its context and its frames would lead to
         aiohttp, whose exceptions contain the request's headers.
 

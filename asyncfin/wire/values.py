@@ -99,7 +99,7 @@ class QueryPage(Dataset):
 
     @property
     def deviations(self) -> tuple[Deviation, ...]:
-        """What the page contains against the spec, and was repaired; of values, those decoded so far."""
+        """The repaired deviations from the spec; of values, those decoded so far."""
         values = map(deviations_of, self._value_counts.values())
         return merged(chain(self._head_deviations, chain.from_iterable(values)))
 

@@ -208,6 +208,7 @@ def chaos(session: nox.Session) -> None:
     install(session, "test")
     count, rest = counted(session, 5_000)
     session.run("python", "-m", "pytest", "tests/test_chaos.py", *rest, env={"ASYNCFIN_CHAOS": count})
+    session.run("python", "-m", "tests.soak", count)
 
 
 @nox.session

@@ -204,3 +204,11 @@ async def test_a_value_that_was_cut_away_gives_no_row() -> None:
     table = printed([nothing, other])
     assert "Apple   " not in table
     assert "1 series without a value left out" in table
+
+
+async def test_a_row_names_its_company_even_if_the_others_have_none() -> None:
+    """Apple has no value in these years: the one row is not taken for Apple's."""
+    apple = await company("Apple", {}, (2024, 2025))
+    nvidia = await company("Nvidia", {2024: 5, 2025: 6}, (2024, 2025))
+    (row,) = (line for line in printed([apple, nvidia]).splitlines() if line.endswith(" 6"))
+    assert row.split() == ["Nvidia", "5", "6"]

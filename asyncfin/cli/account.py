@@ -26,15 +26,15 @@ async def usage(
     json: _AsJson = False,
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
-    """Print the account's daily usage as JSON, as the service words it.
+    """Print the account's daily usage as JSON, as the service returns it.
 
     It costs one request for each 92 days.
 
       asyncfin usage --from 2026-01-01 --to 2026-06-30
 
     Args:
-        first: The first day, as YYYY-MM-DD. [30 days in all if left out]
-        final: The last day. [today, UTC, if left out]
+        first: The first day, as YYYY-MM-DD. [default: 29 days before --to]
+        final: The last day. [default: today, UTC]
     """
     end = final or datetime.now(UTC).date()
     # Not before the first day of the calendar.
@@ -47,7 +47,7 @@ async def usage(
 
 
 async def limits(*, json: _AsJson = False, service: Service = Service()) -> None:  # noqa: B008
-    """Print the account's credits and limits as JSON, as the service words them.
+    """Print the account's credits and limits as JSON, as the service returns them.
 
     It costs one request.
 

@@ -12,11 +12,11 @@ from asyncfin.errors import AsyncfinError, own_version
 # A new command: a module with a function, and its line here. The first line of its help is repeated, so that
 # the list of commands imports none of them.
 COMMANDS = {
-    "demo:demo": "Show real figures, read over HTTP from a service started inside.",
+    "demo:demo": "Show real figures, read over HTTP from a local service that the command starts.",
     "sandbox:sandbox": "Run the local service until Ctrl-C.",
     "dataset:dataset": "Show the current publication of an entity's dataset.",
-    "dataset:catalogue": "List the series that can be asked for: all, or those selected.",
-    "query:query": "Ask for series and print them as a table: a row each, by period.",
+    "dataset:catalogue": "List the series of an entity: all, or those selected.",
+    "query:query": "Query series and print their values as a table, a row for each series.",
     "extract:extract": "Request one question of many entities, and write the results to Parquet files.",
     "changes:changes": "Show what changed in an extraction, from the change feed that it keeps.",
     "changes:as_of": "Show all rows of an extraction as they were known at a time.",
@@ -24,29 +24,29 @@ COMMANDS = {
     "mcp:mcp": "Serve tools for an assistant (MCP) on standard input and output, until it closes them.",
     "check:check": "Compare the service with its description, by one entity, and report what differs.",
     "record:record": "Write an entity's dataset to a file that the sandbox serves, for tests.",
-    "account:usage": "Print the account's daily usage as JSON, as the service words it.",
-    "account:limits": "Print the account's credits and limits as JSON, as the service words them.",
-    "cache:cache": "Show what the cache in a folder holds, or empty it.",
+    "account:usage": "Print the account's daily usage as JSON, as the service returns it.",
+    "account:limits": "Print the account's credits and limits as JSON, as the service returns them.",
+    "cache:cache": "Show the size of the cache in a folder, or clear it.",
     "status:status": "Show the shared bucket and cache, and whether extractions are running.",
     "names:names": "Write a file of names for entity ids, as the service names them.",
-    "completion:completion": "Print the script that completes commands and options in a shell.",
+    "completion:completion": "Print a script that makes a shell complete commands and options.",
 }
 
-_HELP = """Read financial datasets: what one holds, and any of its series as a table.
+_HELP = """Read financial datasets: the series of each, and their values as tables.
 
 Start with real figures from a local service; no account is needed:
 
   asyncfin demo
 
-The service is named by ASYNCFIN_BASE_URL or --base-url. The access token comes
-from ASYNCFIN_TOKEN, or from a file by --token-file. It is never an argument,
-since others on this machine can see those.
+ASYNCFIN_BASE_URL or --base-url gives the service's address, ASYNCFIN_TOKEN or the
+file of --token-file the access token. The token is never an argument, because
+other users of the machine can see arguments.
 
 Exit codes:
     0  done                               4  no such entity or dataset
-    1  failed on the way, or partial      5  the request allowance is used up
+    1  failure, or a partial result       5  the request allowance is used up
     2  wrong usage, selection or file   130  Ctrl-C
-    3  token or permission refused      141  the output's reader went away
+    3  token or permission refused      141  the reader of the output closed it
 """
 
 

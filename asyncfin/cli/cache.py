@@ -22,21 +22,21 @@ async def cache(
     folder: Annotated[
         str | None, Parameter(name="--cache", help="The cache's folder.", env_var="ASYNCFIN_CACHE")
     ] = None,
-    clear: Annotated[bool, Parameter(help="Empty it, for all accounts of the folder.")] = False,
+    clear: Annotated[bool, Parameter(help="Clear it, for all accounts of the folder.")] = False,
     json: AsJson = False,
     names: Names = Names(),  # noqa: B008  a frozen value
 ) -> None:
-    """Show what the cache in a folder holds, or empty it.
+    """Show the size of the cache in a folder, or clear it.
 
-    It costs no request. Other processes may go on using the folder.
+    It costs no request. Other processes may continue to use the folder.
 
       asyncfin cache --cache ~/.cache/asyncfin --clear
 
     Args:
-        entity: With --clear: only what is kept of this entity, an id or a name.
+        entity: With --clear: clear only this entity, an id or a name.
     """
     if folder is None:
-        raise UsageError("no cache is named: set ASYNCFIN_CACHE or give --cache FOLDER")
+        raise UsageError("no cache is given: set ASYNCFIN_CACHE or give --cache FOLDER")
     if entity is not None and not clear:
         raise UsageError("an entity goes with --clear: add it, or leave the entity out")
     with prefix_errors("--cache"):

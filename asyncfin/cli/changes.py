@@ -45,7 +45,7 @@ def changes(
         place: The folder or URL of the extraction.
         since: Only runs later than this run, or runs that began on this date or at this time (UTC) or later.
         csv: Print a comma-separated line for each change. Texts like formulas get a leading apostrophe.
-        csv_raw: The same, with every text as it is.
+        csv_raw: The same, with every text unchanged.
         to: Write the changes to this Parquet file.
     """
     _require(place)
@@ -98,7 +98,7 @@ def as_of(
         place: The folder or URL of the extraction.
         when: A date or time (UTC); a date is its first moment.
         csv: Print a comma-separated line for each row. Texts like formulas get a leading apostrophe.
-        csv_raw: The same, with every text as it is.
+        csv_raw: The same, with every text unchanged.
         to: Write the rows to this Parquet file.
     """
     _require(place)

@@ -27,7 +27,7 @@ async def check(
 
     Args:
         entity_id: The entity, O- and 32 characters, or its name.
-        max_requests: At most so many requests, retries included.
+        max_requests: The most requests that it may send, retries included.
     """
     from asyncfin.conformance.check import check as run_check
 

@@ -7,9 +7,9 @@ from asyncfin.cli.app import application
 
 
 def completion(shell: Literal["bash", "zsh", "fish", "powershell"], /) -> None:
-    """Print the script that completes commands and options in a shell.
+    """Print a script that makes a shell complete commands and options.
 
-    Put it where the shell reads such scripts, or let the shell read it at
+    Put it where the shell looks for such scripts, or let the shell read it at
     each start, as the line below does for bash.
 
       asyncfin completion bash >> ~/.bash_completion

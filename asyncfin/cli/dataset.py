@@ -54,7 +54,7 @@ async def catalogue(
     names: Names = Names(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
-    """List the series that can be asked for: all, or those selected.
+    """List the series of an entity: all, or those selected.
 
     It costs one request, and one for each 100 series of the dataset. The
     reporting groups, metrics and scope paths listed are what `asyncfin query`
@@ -66,7 +66,7 @@ async def catalogue(
         entity_id: The entity, O- and 32 characters, or its name.
         descriptions: Show the descriptions too, which state the unit.
         csv: Print a comma-separated line for each series. Texts like formulas get a leading apostrophe.
-        csv_raw: The same, with every text as it is.
+        csv_raw: The same, with every text unchanged.
     """
     choose_one({"--json": json, "--csv": csv, "--csv-raw": csv_raw})
     asked, select = names.entity_id(entity_id), selection.select()

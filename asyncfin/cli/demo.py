@@ -40,7 +40,7 @@ _SELECT = Select(metric_ids=_METRICS, basis=("consolidated", "product"), cadence
 
 
 async def demo() -> None:
-    """Show real figures, read over HTTP from a service started inside.
+    """Show real figures, read over HTTP from a local service that the command starts.
 
     No account and no network are needed.
 

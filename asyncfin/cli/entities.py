@@ -96,7 +96,7 @@ class Names:
             option = "--plot" if ending[0] in (".png", ".pdf", ".svg") else ">"
             return (
                 f"{text!r} looks like a file, not an entity: to write it, {option} {text}"
-                f"; to read entity ids from it, --ids {text}"
+                f"; commands that read entity ids from a file, such as extract, take --ids {text}"
             )
         if not self._ids:
             return (

@@ -39,7 +39,7 @@ async def explore(
     Args:
         entity_ids: The companies on offer: ids, or names. [else all of --names]
         ids: A file of more companies, one a line.
-        port: The port of this machine; 0 for a free one.
+        port: The port; 0 for a free one.
     """
     for package in ("uvicorn", "starlette", "jinja2"):
         require(package, "web", "asyncfin explore")

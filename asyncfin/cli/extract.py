@@ -108,9 +108,9 @@ def extract(
 ) -> None:
     """Request one question of many entities, and write the results to Parquet files.
 
-    Each entity becomes a file in the folder, of one publication. The same
-    command again goes on where the last one ended, and an entity that has not
-    changed costs one request. Ctrl-C finishes what is in progress; a second
+    Each entity gets a file in the folder, of one publication. The same command
+    again continues where the last one ended, and an entity that has not changed
+    costs one request. Ctrl-C finishes what is in progress; a second
     one ends at once.
 
       asyncfin extract --ids ids.txt --into night --annual --dry-run
@@ -120,16 +120,16 @@ def extract(
         entity_ids: The entities, O- and 32 characters each, or their names.
         into: The folder for the files, or a URL such as s3://bucket/prefix; the lock is next to it.
         ids: A file of more entity ids or names, one a line; - for standard input.
-        dry_run: Only say what it will cost.
-        read_catalogues: With --dry-run: read the catalogues, so that nothing is a guess.
+        dry_run: Only estimate the cost.
+        read_catalogues: With --dry-run: read the catalogues, so that nothing is guessed.
         refresh: Read unchanged entities again.
         replace: Delete the folder's files of another question first.
         wait: Sleep until a used-up allowance returns, instead of ending.
         allow_unknown: Continue even if the first three entities have nothing of the question.
         no_lock: Take no lock in an object store; no other run may use the same prefix.
-        history: Keep what changes from run to run in a change feed next to the folder; once begun it goes on.
+        history: Keep what changes from run to run in a feed next to the folder; later runs continue it.
         prune: Delete the files of entities that are not given.
-        restated: The latest restated values in place of those first reported.
+        restated: The latest restated values instead of the original ones.
         both: Both versions, which the column asked_version distinguishes.
         quiet: Show no progress.
     """
@@ -142,6 +142,11 @@ def extract(
         raise UsageError("--wait is not for a --dry-run, which waits for nothing: leave out one of them")
     if ids == service.token_file == STDIN:
         raise UsageError("--ids and --token-file can't both be standard input: name a file for one of them")
+    if history and (periods.last is not None or periods.trailing is not None):
+        raise UsageError(
+            f"--history needs periods that stay, and those of {'--last' if periods.last else '--trailing'}"
+            " move with each new one: write --from 2015 instead, and choose the latest periods when you read"
+        )
     if both and restated:
         raise UsageError("--both includes the restated values: leave out --restated")
     value_version: AskedVersion = "both" if both else "latest_restated" if restated else "original"

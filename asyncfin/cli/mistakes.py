@@ -144,8 +144,9 @@ def _wrong_value(option: str, value: str, error: CoercionError) -> str:
     if float in kinds:
         return f"{option} must be a number, such as 2.5, not {value!r}"
     if words := [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]:
+        prefix = f"{option} " if option.startswith("-") else ""
         close = get_close_matches(value.lower(), words, n=1)
-        write = f": write {option} {close[0]}" if close else ""
+        write = f": write {prefix}{close[0]}" if close else ""
         return f"{option} must be one of {', '.join(words)}, not {value!r}{write}"
     return str(error).strip().rstrip(".")
 

@@ -37,7 +37,7 @@ async def names(
       ASYNCFIN_NAMES=names.csv asyncfin dataset apple
 
     Args:
-        entity_ids: The entities, O- and 32 characters each, or names that they have already.
+        entity_ids: The entities, O- and 32 characters each, or names of the file of --names.
         ids: A file of more entity ids, one a line; - for standard input.
         into: Add the entities to this file. What it contains stays, and costs no request.
         from_cache: All entities whose catalogues are in the cache of ASYNCFIN_CACHE; no request is sent.

@@ -46,7 +46,7 @@ async def query(
     names: Names = Names(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
-    """Ask for series and print them as a table: a row each, by period.
+    """Query series and print their values as a table, a row for each series.
 
     The question is planned, so that it costs few requests. In the table a dot
     marks a period without a value; a reported zero is 0. Where no periods are
@@ -60,10 +60,10 @@ async def query(
         entity_ids: The entities, O- and 32 characters each, or their names. Several are compared.
         all: Show series without a value too, in the table and in CSV.
         unit: Divide the whole numbers of the table.
-        restated: The latest restated values in place of those first reported.
+        restated: The latest restated values instead of the original ones.
         explain: Print only the plan: series, batches, requests. Reads the catalogue, sends no query.
         csv: Print a comma-separated line for each series. Texts like formulas get a leading apostrophe.
-        csv_raw: The same, with every text as it is.
+        csv_raw: The same, with every text unchanged.
     """
     form = choose_one(
         {

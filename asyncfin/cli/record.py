@@ -44,11 +44,11 @@ async def record(
     """
     asked = list(dict.fromkeys(names.entity_id(each) for each in entity_ids))
     if not asked:
-        raise UsageError("no entity is named: give entity ids")
+        raise UsageError("no entity is given: give entity ids")
     if into is None and len(asked) > 1:
-        raise UsageError("several entities are several files: give their folder as --into FOLDER")
+        raise UsageError("several entities need several files: give a folder for them, --into FOLDER")
     if into is None and sys.stdout.isatty():
-        raise UsageError("the file is not a text: write > FILE.json.gz, or --into FOLDER")
+        raise UsageError("the file is compressed, not text: write > FILE.json.gz, or --into FOLDER")
     if into is not None:
         into.mkdir(parents=True, exist_ok=True)
     async with connected(service, "Recording", names) as client:

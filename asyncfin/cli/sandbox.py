@@ -53,8 +53,8 @@ async def sandbox(
 ) -> None:
     """Run the local service until Ctrl-C.
 
-    It serves the dataset files named, or else the demo companies. Standard
-    output gets one line to paste into another shell, where the other commands
+    It serves the given dataset files, or the demo companies. On standard
+    output it prints one line to paste into another shell, where the other commands
     and your own programs then find the service. Each start issues a new token.
 
       asyncfin sandbox
@@ -62,14 +62,14 @@ async def sandbox(
       asyncfin sandbox --fault status:status=503,share=0.1 --dialect.gzip
       asyncfin sandbox --host 0.0.0.0 --public-url http://sandbox:8765
 
-    Faults, and the names of their own:
+    Faults, and the arguments of each:
 
-      latency   the answer begins later: seconds
-      status    another answer: status, retry_after, code, body
+      latency   the response is delayed: seconds
+      status    this response instead: status, retry_after, code, body
       drop      the connection is reset: after (a share of the body)
-      truncate  the connection ends within the body: after
-      slow      the body comes in pieces: seconds
-      hang      no answer comes
+      truncate  the connection is closed within the body: after
+      slow      the body is sent in pieces: seconds
+      hang      there is no response
       switch    a publication becomes current: publication (a dataset file)
 
     All take operation (dataset, catalogue, query, usage, limits), nth (only
@@ -77,14 +77,14 @@ async def sandbox(
 
     Args:
         datasets: Dataset files, JSON or gzipped JSON, of the format asyncfin-dataset/1.
-        host: The address to listen at; 0.0.0.0 or :: for all of this machine, so that others reach it.
-        public_url: Where others reach it, such as http://sandbox:8765; this machine if left out.
-        port: The port of this machine; 0 for a free one.
-        store: A database file that keeps publications, tokens and counts. [in memory if left out]
-        allowance: Data requests a day that the account has; no limit if left out.
-        rate: Data requests a second that the account has; no limit if left out.
-        burst: How many data requests at once the rate admits.
-        fault: What goes wrong, as KIND:name=value,...; repeatable; see above.
+        host: The address to listen on; 0.0.0.0 or :: for all addresses of this machine.
+        public_url: The URL under which others reach it, such as http://sandbox:8765. [default: this machine]
+        port: The port; 0 for a free one.
+        store: A SQLite file for publications, tokens and counts. [default: in memory]
+        allowance: Data requests per day. [default: no limit]
+        rate: Data requests per second. [default: no limit]
+        burst: How many data requests the rate permits at once.
+        fault: A fault, as KIND:name=value,...; repeatable; see above.
     """
     try:
         make = partial(Sandbox, *datasets) if datasets else Sandbox.demo

@@ -430,7 +430,7 @@ class Catalogue(Dataset, Tabular):
                 others = " that meets the other conditions" if len(conditions) > 1 else ""
                 return f"where{name}: it fits no series of {self._named}{others}"
             case (field,):
-                return f"{_written(select, field)}: no series of {self._named} is such"
+                return f"{_written(select, field)}: no series of {self._named} matches"
             case (one, other):
                 instead = "".join(
                     self._instead(field, _meeting((conditions[than],), self.series))
@@ -438,11 +438,11 @@ class Catalogue(Dataset, Tabular):
                 )
                 return (
                     f"{_written(select, one)} and {_written(select, other)} leave nothing:"
-                    f" no series of {self._named} is both{instead}"
+                    f" no series of {self._named} matches both{instead}"
                 )
             case several:
                 together = ", ".join(_written(select, field) for field in several)
-                return f"{together} leave nothing together: no series of {self._named} is all of these"
+                return f"{together} leave nothing together: no series of {self._named} matches all of these"
 
     def _instead(self, field: str, series: Iterable[CatalogueSeries]) -> str:
         """Return the values of a field in these series, if they are words and few."""

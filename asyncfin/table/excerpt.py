@@ -241,7 +241,10 @@ class Excerpt:
 
     def names(self) -> Names:
         """Return the names of all series that are shown, in the same columns for every section."""
-        return names_of(list(dict.fromkeys(row for section in self.sections for row in section.rows)))
+        # Of several entities, each row names its own, even if one entity has all rows.
+        several = len({grid.catalogue.entity_id for grid in self.grids}) > 1
+        rows = list(dict.fromkeys(row for section in self.sections for row in section.rows))
+        return names_of(rows, always=("entity",) if several else ())
 
     def tables(self) -> Iterator[tuple[Section, str, Names]]:
         """Yield each section with the caption of its table, and the names of its series within the table."""

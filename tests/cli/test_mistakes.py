@@ -59,6 +59,9 @@ MISTAKES = [
     ("names", "no entity is given: give entity ids, or a file of them as --ids FILE"),
     ("names E --into no/such/folder.csv", "no/such is not a folder"),
     ("dataset E --names missing.csv", "--names missing.csv can't be read (No such file or directory)"),
+    ("extract E --into night --history --annual --last 3", "--history needs periods that stay"),
+    ("extract E --into night --history --trailing 12", "write --from 2015 instead"),
+    ("completion bsh", "SHELL must be one of bash, zsh, fish, powershell, not 'bsh': write bash"),
     # Series.
     ("query E --metrics Revenue", "unknown option --metrics: write --metric"),
     ("query E -m Revenue", "write --metric"),
@@ -67,7 +70,7 @@ MISTAKES = [
     ("query E --scope segment", "must be written group=scope|group=scope"),
     ("query E --metric", "--metric requires an argument"),
     # Output.
-    ("query E --csv out.csv", "> out.csv"),
+    ("query E --csv out.csv", "> out.csv; commands that read entity ids from a file"),
     ("catalogue E --csv out.csv", "to write a file, > out.csv"),
     ("query E --plot", "--plot requires an argument"),
     ("query E --plot sales.xls", "--plot sales.xls must end in one of ."),

@@ -28,6 +28,13 @@ SESSIONS = [
     for number, text in enumerate(CONSOLE.findall(path.read_text()), 1)
     if "$ asyncfin sandbox" not in text  # it runs until it is interrupted
 ]
+# Pages with text of their own: the others include a file of the project, or list names.
+PAGES = [
+    str(path.relative_to(ROOT / "docs"))
+    for folder in ("", "how")
+    for path in sorted((ROOT / "docs" / folder).glob("*.md"))
+    if path.name not in ("index.md", "web.md") and "```{include}" not in path.read_text()
+]
 # Importing these needs an extra, or starts a program.
 APART = ("asyncfin.__main__",)
 MODULES = [name for _, name, _ in pkgutil.walk_packages(asyncfin.__path__, "asyncfin.") if name not in APART]
@@ -94,6 +101,13 @@ def test_the_readme_s_extraction_runs_again_and_with_another_question(tmp_path: 
         for each in (code, code, code.replace("last=3", "last=2"))
     ]
     assert said == ["3 entities, 13 requests", "3 entities, 3 requests", "3 entities, 13 requests"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_says_in_its_first_two_lines_whom_it_is_for(page: str) -> None:
+    """A reader decides there whether to read on."""
+    first = (ROOT / "docs" / page).read_text().split("\n\n")[1].splitlines()[:2]
+    assert re.search(r"\bFor (\w+ )*\w+", " ".join(first)), first
 
 
 def test_the_picture_of_a_query_names_what_is_there() -> None:

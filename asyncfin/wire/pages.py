@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Set
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from attrs import Factory, define, evolve
+from attrs import Factory, define, evolve, fields
 
 from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import (
@@ -17,6 +17,7 @@ from asyncfin.model.catalogue import (
     CataloguePage,
     Dataset,
     ReportingGroup,
+    Scope,
     ScopeGroup,
 )
 from asyncfin.model.deviation import merged
@@ -39,6 +40,7 @@ MAX_EMPTY_PAGES = 1_000
 MAX_CATALOGUE_SERIES = 1_000_000
 
 Send: TypeAlias = Callable[[Request], Awaitable[Response]]
+Described = TypeVar("Described", Scope, ScopeGroup, ReportingGroup)
 Page = TypeVar("Page", CataloguePage, QueryPage, PlannedPage)
 
 
@@ -237,9 +239,11 @@ async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
         )
     ]
     with error_context("catalogue", dataset.entity_id):
+        deviations = merged(deviation for page in pages for deviation in page.deviations)
+        repaired = frozenset(each.path for each in deviations)
         listed = {id(page.scope_groups): page.scope_groups for page in pages}  # once for the same bytes
-        scope_groups = _joined_scopes(group for groups in listed.values() for group in groups)
-        groups = _joined_groups(group for page in pages for group in page.groups)
+        scope_groups = _joined_scopes((group for groups in listed.values() for group in groups), repaired)
+        groups = _joined_groups((group for page in pages for group in page.groups), repaired)
     return Catalogue(
         dataset.entity_id,
         dataset.name or pages[0].name,
@@ -248,35 +252,65 @@ async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
         tuple(sorted({period for page in pages for period in page.periods})),
         scope_groups,
         groups,
-        merged(deviation for page in pages for deviation in page.deviations),
+        deviations,
     )
 
 
-def _joined_scopes(parts: Iterable[ScopeGroup]) -> tuple[ScopeGroup, ...]:
+def _joined_scopes(parts: Iterable[ScopeGroup], repaired: Set[str]) -> tuple[ScopeGroup, ...]:
     """Join the parts of each scope group: a page may list all its scopes, some, or none."""
-    joined: dict[str, ScopeGroup] = {}
+    heads: dict[str, ScopeGroup] = {}
+    scopes: dict[str, dict[str, Scope]] = {}
     for part in parts:
-        known = joined.setdefault(part.scope_group_id, part)
-        scopes = {scope.scope_id: scope for scope in known.scopes}
-        alike = all(scopes.setdefault(scope.scope_id, scope) == scope for scope in part.scopes)
-        if not alike or (part.name, part.description) != (known.name, known.description):
+        group_id, own = part.scope_group_id, scopes.setdefault(part.scope_group_id, {})
+        head = _agreed(heads.get(group_id), evolve(part, scopes=()), "$.scope_groups[*]", repaired)
+        found = [
+            _agreed(own.get(each.scope_id), each, "$.scope_groups[*].scopes[*]", repaired)
+            for each in part.scopes
+        ]
+        if head is None or None in found:
             raise MalformedAnswerError(
-                f"two pages describe the scope group {part.scope_group_id!r} differently @ $.scope_groups"
+                f"two pages describe the scope group {group_id!r} differently @ $.scope_groups"
             )
-        joined[part.scope_group_id] = evolve(known, scopes=tuple(scopes.values()))
-    return tuple(joined.values())
+        heads[group_id] = head
+        own.update((each.scope_id, each) for each in found if each is not None)
+    return tuple(evolve(head, scopes=tuple(scopes[name].values())) for name, head in heads.items())
 
 
-def _joined_groups(parts: Iterable[ReportingGroup]) -> tuple[ReportingGroup, ...]:
+def _joined_groups(parts: Iterable[ReportingGroup], repaired: Set[str]) -> tuple[ReportingGroup, ...]:
     """Join the parts of each reporting group: it can appear on several pages (spec 4.2 rule 1)."""
     heads: dict[str, ReportingGroup] = {}
     series: dict[str, list[CatalogueSeries]] = {}
     for part in parts:
-        head = heads.setdefault(part.reporting_group_id, evolve(part, series=()))
+        group_id = part.reporting_group_id
         # A group may be cut by the end of a page anywhere within its series, and its head is repeated.
-        if evolve(part, series=()) != head:
-            raise MalformedAnswerError(
-                f"two pages describe the group {part.reporting_group_id!r} differently @ $.groups"
-            )
-        series.setdefault(part.reporting_group_id, []).extend(part.series)
+        head = _agreed(heads.get(group_id), evolve(part, series=()), "$.groups[*]", repaired)
+        if head is None:
+            raise MalformedAnswerError(f"two pages describe the group {group_id!r} differently @ $.groups")
+        heads[group_id] = head
+        series.setdefault(group_id, []).extend(part.series)
     return tuple(evolve(head, series=tuple(series[name])) for name, head in heads.items())
+
+
+def _agreed(known: Described | None, other: Described, path: str, repaired: Set[str]) -> Described | None:
+    """Return what two pages say of one thing; None if they disagree.
+
+    A text that one of them does not have is taken from the other.
+
+    Args:
+        known: what earlier pages say; None if this is the first one.
+        path: the JSON path without indexes.
+        repaired: the paths of the fields that were null or missing somewhere.
+    """
+    if known is None or known == other:
+        return other
+    one, two = _fields(known), _fields(other)
+    for name in one:
+        if one[name] != two[name] and f"{path}.{name}" in repaired:
+            one[name], two[name] = (one[name] or two[name], two[name] or one[name])
+    return type(known)(**one) if one == two else None
+
+
+def _fields(thing: Described) -> dict[str, Any]:
+    if isinstance(thing, Scope):
+        return {name: getattr(thing, name) for name in thing.__struct_fields__}
+    return {each.name: getattr(thing, each.name) for each in fields(type(thing))}

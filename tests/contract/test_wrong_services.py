@@ -250,6 +250,36 @@ async def test_a_group_that_two_pages_describe_differently() -> None:
             await client.catalogue(ENTITY)
 
 
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_text_that_one_of_two_pages_does_not_have_is_taken_from_the_other(first: bool) -> None:
+    """A group and a scope whose texts are null on one page are read; of two other texts none is chosen."""
+    scope = {"scope_id": "total", "name": "Total", "description": "All", "role": "r", "aliases": ["all"]}
+    both = [catalogue_body(LISTED, next_cursor="a"), catalogue_body(LISTED_TOO)]
+    for body in both:
+        body["scope_groups"] = [
+            {"scope_group_id": "s", "name": "Scopes", "description": "", "scopes": [dict(scope)]}
+        ]
+    without = both[0 if first else 1]
+    expected = both[1 if first else 0]["groups"][0]["cadence"]
+    without["groups"][0]["cadence"] = None
+    without["scope_groups"][0]["scopes"][0] |= {"description": None, "aliases": None}
+    async with wrong_service(metadata(), *both) as (client, _):
+        catalogue = await client.catalogue(ENTITY)
+    assert [series.series_id for series in catalogue.series] == ["A-sales", "A-profit"]
+    assert [group.cadence for group in catalogue.groups] == [expected]
+    (read,) = catalogue.scope_groups[0].scopes
+    assert (read.description, read.aliases) == ("All", ("all",))
+    assert {(each.path, each.count) for each in catalogue.deviations} == {
+        ("$.groups[*].cadence", 1),
+        ("$.scope_groups[*].scopes[*].description", 1),
+        ("$.scope_groups[*].scopes[*].aliases", 1),
+    }
+    both[1]["scope_groups"][0]["scopes"][0]["role"] = "another"
+    async with wrong_service(metadata(), *both) as (client, _):
+        with pytest.raises(MalformedAnswerError, match="two pages describe the scope group 's' differently"):
+            await client.catalogue(ENTITY)
+
+
 async def test_the_error_tells_operation_and_time() -> None:
     """The error of a malformed answer has the operation and the time, for a report."""
     with pytest.raises(MalformedAnswerError) as caught:

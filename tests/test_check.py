@@ -199,6 +199,42 @@ async def test_fields_that_the_spec_does_not_name_are_listed_and_hostile_names_a
     assert "<script>" not in str(report)
 
 
+def _series_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for group in body.get("groups", ()) for each in group["series"]] + body.get("series", [])
+
+
+@pytest.mark.parametrize("kind", ["name", "label", "series", "metric", "scope", "number"])
+async def test_words_and_unknown_fields_that_contain_private_texts_are_only_counted(kind: str) -> None:
+    """A basis can contain a company's name, a role be a scope's id, a fill type be a number."""
+    private = set[str]()
+
+    def alter(operation: str, body: dict[str, Any]) -> None:
+        body["name"] = "Canary Inc"
+        if kind == "name":
+            private.add("Canary Inc")
+        if kind == "label" and operation == "dataset":  # before any label has been received
+            body["Canary Label"] = True
+            private.add("Canary Label")
+        for series in _series_of(body):
+            series["label"] = "Canary Label"
+            words = {"name": "as of Canary Inc", "series": series["series_id"], "metric": series["metric_id"]}
+            series["basis"] = words.get(kind, "plain")
+            private.update({"series": [series["series_id"]], "metric": [series["metric_id"]]}.get(kind, ()))
+            for value in filter(None, series.get("values", ()) if kind == "number" else ()):
+                value["fill_type"] = f"{value['number']:,}"
+                private.update({value["fill_type"]} if len(value["fill_type"]) > 3 else ())
+        for scope in (each for group in body.get("scope_groups", ()) for each in group["scopes"]):
+            if kind == "scope":
+                scope["role"] = f"role {scope['scope_id']}"
+                private.add(scope["role"])
+
+    report = await _checked(alter)
+    assert private
+    for text in (str(report), report.to_json()):
+        assert not [each for each in private if each in text]
+    assert "not shown" in str(report)
+
+
 async def test_too_few_requests_make_a_report_that_is_not_complete() -> None:
     """It spends at most `max_requests`, whatever it is."""
     for most in (2, 3, 7, 20):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from typing import Any
 
 from attrs import define, field
@@ -46,7 +47,10 @@ QUERY: Mapping[str, Any] = _HEAD | {
 # The sets of words that the spec does not close (spec 2.3, 2.4).
 OPEN_SETS = ("role", "basis", "cadence", "period_meaning", "number_format", "fill_type", "value_version")
 _NAMES = ("name", "label", "aliases")
+_IDS = ("series_id", "metric_id", "scope_id")
 _HARMLESS = re.compile(r"[A-Za-z0-9_ .#%,-]{1,40}")
+# A format such as 0.0 is no figure.
+_FIGURE = re.compile(r"[ .#%,0-]*[1-9][0-9 .#%,-]*")
 _MAX_WORDS = 20
 
 
@@ -79,10 +83,12 @@ class Words:
     """The words of the open sets, and which of them may be printed.
 
     Attributes:
-        private: the names and labels of the bodies, and the token: no word that occurs in one is printed.
+        names: the names and labels of the bodies: no word that occurs in one, or has one in it, is printed.
+        ids: the ids of series, metrics and scopes: no word that has one in it is printed.
     """
 
-    private: set[str] = field(factory=set)
+    names: set[str] = field(factory=set)
+    ids: set[str] = field(factory=set)
     _words: dict[str, Counter[str]] = field(factory=dict)
 
     def add(self, value: Any) -> None:
@@ -96,12 +102,22 @@ class Words:
                     self._words.setdefault(name, Counter())[member] += 1
                 elif name in _NAMES:
                     texts = member if isinstance(member, list) else [member]
-                    self.private.update(each for each in texts if isinstance(each, str))
+                    self.names.update(each for each in texts if isinstance(each, str))
+                elif name in _IDS and isinstance(member, str):
+                    self.ids.add(member)
                 self.add(member)
 
     def printable(self, word: str) -> bool:
-        """Return whether a word can be part of a report."""
-        return bool(_HARMLESS.fullmatch(word)) and not any(word in each for each in self.private)
+        """Return whether a word can be part of a report, once all bodies have been added."""
+        if not _HARMLESS.fullmatch(word) or _FIGURE.fullmatch(word):
+            return False
+        edges = sorted({0, len(word), *(each.start() for each in re.finditer(r"\b", word))})
+        parts = {word[start:end] for start, end in combinations(edges, 2)}
+        return (
+            parts.isdisjoint(self.names)
+            and parts.isdisjoint(self.ids)
+            and not any(word in each for each in self.names)
+        )
 
     def lines(self) -> Iterator[tuple[str, int]]:
         """Yield, for each set, its line in a report and how many words it has."""

@@ -80,7 +80,6 @@ class Probe:
     _found: dict[tuple[Kind, str, str], Finding] = field(factory=dict)
     _words: Words = field(factory=Words)
     _extras: Counter[tuple[str, str]] = field(factory=Counter)
-    _hidden_extras: int = 0
     _dataset: Dataset = field(init=False)
     _series: dict[str, CatalogueSeries] = field(factory=dict)
     _periods: tuple[Period, ...] = ()
@@ -110,10 +109,15 @@ class Probe:
     def _findings(self) -> tuple[Finding, ...]:
         for line, count in self._words.lines():
             self._find("words", "2.3, 2.4", line, count)
+        hidden = 0
+        # Only now: a later body may have shown that the name of a field is a label.
         for (path, name), count in self._extras.items():
-            self._find("extra", "2", f"{path}.{name}", count)
-        if self._hidden_extras:
-            self._find("extra", "2", "fields whose names are not shown", self._hidden_extras)
+            if self._words.printable(name):
+                self._find("extra", "2", f"{path}.{name}", count)
+            else:
+                hidden += count
+        if hidden:
+            self._find("extra", "2", "fields whose names are not shown", hidden)
         order = list(KINDS)
         found = sorted(self._found.values(), key=lambda each: (order.index(each.kind), each.spec, each.what))
         return tuple(found[:_MAX_FINDINGS])
@@ -183,11 +187,7 @@ class Probe:
         except (ValueError, RecursionError):
             return None
         self._words.add(body)
-        for path, name in unknown_fields(body, known):
-            if self._words.printable(name):
-                self._extras[path, name] += 1
-            else:
-                self._hidden_extras += 1
+        self._extras.update(unknown_fields(body, known))
         return body
 
     def _deviations(self, found: Iterable[Deviation], body: Any, spec: str, request_id: str | None) -> None:

@@ -513,6 +513,7 @@ class Client:
         value_version: ValueVersion = "original",
         ahead: int | None = None,
         max_age: float | None = None,
+        turn: Turn = nullcontext,
     ) -> AbstractAsyncContextManager[AsyncIterator[EntityAnswer]]:
         """Yield what each of several entities has of a question, in the order in which they finish.
 
@@ -541,6 +542,7 @@ class Client:
                 `max_in_flight`.
             max_age: for how many seconds a publication counts as the current one after it was confirmed.
                 None: the client's `max_age`.
+            turn: as for `whole_read`.
 
         Raises:
             SelectionError: an argument is not as described; no request was sent.
@@ -559,9 +561,14 @@ class Client:
         _count_or_none("ahead", ahead)
         _seconds_or_none("max_age", max_age)
 
-        async def read(entity_id: str, turn: Turn) -> EntityAnswer:
+        async def read(entity_id: str, in_order: Turn) -> EntityAnswer:
+            @asynccontextmanager
+            async def both() -> AsyncIterator[None]:
+                async with in_order(), turn():
+                    yield
+
             question = Question(entity_id, select, periods, value_version, max_age, known_only=True)
-            return await self.entity_answer(question, turn=turn)
+            return await self.entity_answer(question, turn=both)
 
         limit = self._max_in_flight
         return Block(
@@ -591,7 +598,9 @@ class Client:
         """
         return Asked(self._sender.announce, operation, entity_id, self._sender.lane, context)
 
-    def whole_read(self, entity_id: str, operation: str, turn: Turn = nullcontext) -> Attempts:
+    def whole_read(
+        self, entity_id: str, operation: str, turn: Turn = nullcontext, *, max_age: float | None = None
+    ) -> Attempts:
         """Return the attempts of a whole read of an entity, to make several calls on one publication.
 
         It starts over when the publication changes, as `query` itself does:
@@ -606,9 +615,11 @@ class Client:
         Args:
             entity_id: the entity.
             operation: the name of the read in `Restarted` events.
-            turn: as for `Read`.
+            turn: returns a context manager for each request, which may wait until the request may be sent, or
+                raise an error.
+            max_age: as for `catalogue`.
         """
-        return Attempts(self._read(_everything(entity_id), operation, turn))
+        return Attempts(self._read(_everything(entity_id, max_age), operation, turn))
 
     def _read(self, question: Question, operation: str, turn: Turn = nullcontext) -> Read:
         limit = self._max_in_flight

@@ -21,14 +21,15 @@ from asyncfin.errors import (
     ValidationFailedError,
 )
 from asyncfin.events import Restarted
-from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
+from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Plan, plan, without_batches
 from asyncfin.plan.question import Question
-from asyncfin.read.publications import Known, Publication
-from asyncfin.read.read import Metadata, Read
+from asyncfin.read.publications import Known, Publication, Unfinished
+from asyncfin.read.read import Metadata, NoTurnError, Read
 from asyncfin.table.block import Block
 from asyncfin.wire.pages import read_catalogue
+from asyncfin.wire.protocol import Request, Response
 
 MAX_RESTARTS = 3
 # Seconds before the first restart, and how many times longer the wait before each further one is: what
@@ -192,6 +193,10 @@ class Attempt:
 
     async def _read_publication(self) -> Known:
         successor, self.successor = self.successor, None  # need not be requested again
+        unfinished = self._read.publications.unfinished.pop(self._read.entity_id)
+        if unfinished is not None and not self._read.stats.restarts:
+            # Its pages are pinned, so the next one confirms the publication.
+            return Known(await self._publication(unfinished), unfinished.sent)
         try:
             current = successor or await self._read.metadata(fresh=self._read.stats.restarts > 0)
         except _INCONCLUSIVE:
@@ -200,14 +205,26 @@ class Attempt:
             if known is not None and self._is_fresh(known.confirmed, stale_if_error):
                 return Known(known.publication, None)
             raise
-        return Known(await self._publication(current.dataset), current.sent)
+        return Known(await self._publication(Unfinished(current.dataset, current.sent)), current.sent)
 
-    async def _publication(self, dataset: Dataset) -> Publication:
-        read = self._read
+    async def _publication(self, unfinished: Unfinished) -> Publication:
+        read, dataset, responses = self._read, unfinished.dataset, unfinished.responses
         if (found := await self._kept_or_cached(dataset.dataset_id)) is not None:
             return found
-        async with self.pinned_to(dataset.dataset_id):
-            catalogue = await read_catalogue(read.send, dataset)
+
+        async def send(request: Request) -> Response:
+            if (response := responses.get(request)) is None:
+                response = await read.send(request)
+                if read.has_turn:  # otherwise no NoTurnError can end the read
+                    responses[request] = response
+            return response
+
+        try:
+            async with self.pinned_to(dataset.dataset_id):
+                catalogue = await read_catalogue(send, dataset)
+        except NoTurnError:
+            read.publications.unfinished.put(dataset.entity_id, unfinished)
+            raise
         if read.cache is not None and read.fills_cache:
             await read.cache.put_catalogue(catalogue)
         return read.publications.keep(catalogue)

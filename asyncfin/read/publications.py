@@ -12,11 +12,11 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
 from asyncfin.cache.record import EntityRecord, Pointer, Rule
 from asyncfin.cache.store import Partition
-from asyncfin.model.catalogue import Catalogue, is_same_publication
+from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
@@ -24,8 +24,10 @@ from asyncfin.read.cap import ExactCap
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import SingleFlight, bounded
+from asyncfin.wire.protocol import Request, Response
 
 MAX_KEPT_SERIES = 200_000
+_MAX_UNFINISHED_PAGES = 1_000
 # Of a client without a cache.
 MAX_RECORDS = 100_000
 # The plans kept with a catalogue contain at most this many series for each series of it: a plan takes a
@@ -64,8 +66,15 @@ class LeastRecentlyUsed(Generic[K, V]):
 
     def drop(self, key: K) -> None:
         """Drop a key and its value, if it is there."""
-        if key in self._values:
-            self._total -= self._weight(self._values.pop(key))
+        self.pop(key)
+
+    def pop(self, key: K) -> V | None:
+        """Drop a key and return its value; None if there is none."""
+        if key not in self._values:
+            return None
+        value = self._values.pop(key)
+        self._total -= self._weight(value)
+        return value
 
     def _weight(self, value: V) -> int:
         return max(1, self._size(value))  # so that no number of empty ones stays
@@ -144,6 +153,21 @@ class Known:
 
     publication: Publication
     confirmed: datetime | None
+
+
+@frozen
+class Unfinished:
+    """A catalogue whose read was ended by a `NoTurnError`; the next read goes on with it.
+
+    Attributes:
+        dataset: the publication.
+        sent: when the request for its metadata was sent, aware UTC.
+        responses: the pages received, by their requests.
+    """
+
+    dataset: Dataset
+    sent: datetime
+    responses: dict[Request, Response] = field(factory=dict)
 
 
 @frozen
@@ -260,6 +284,7 @@ class Publications:
         stale_if_error: for how many seconds it may be returned if the metadata cannot be read.
         clock: gives the wall time, aware UTC.
         kept: the last publications read, by entity.
+        unfinished: the catalogues read in part, by entity.
         catalogue_reads: the catalogues being read, by entity, for all reads that need one.
         panels: the questions in progress, for all that are equal.
         pending: the series that are requested for the cache.
@@ -287,6 +312,9 @@ class Publications:
         self.exact_cap = ExactCap()
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
+        )
+        self.unfinished: LeastRecentlyUsed[str, Unfinished] = LeastRecentlyUsed(
+            _MAX_UNFINISHED_PAGES, lambda unfinished: len(unfinished.responses)
         )
 
     def of(self, catalogue: Catalogue) -> Publication:

@@ -9,7 +9,7 @@ from datetime import datetime
 from attrs import define, field, frozen
 
 from asyncfin.cache.record import Pointer
-from asyncfin.errors import NotFoundError, PermissionDeniedError
+from asyncfin.errors import AsyncfinError, NotFoundError, PermissionDeniedError
 from asyncfin.events import Event
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.plan.question import Question
@@ -19,6 +19,10 @@ from asyncfin.wire.protocol import Request, Response, dataset_request, read_data
 from asyncfin.wire.sender import Sender
 
 Turn = Callable[[], AbstractAsyncContextManager[None]]
+
+
+class NoTurnError(AsyncfinError):
+    """Raised by a turn: no further request may be sent. Pages of a catalogue that were read are kept."""
 
 
 @define
@@ -81,6 +85,7 @@ class Read:
         pinned: whether the question is about one publication, so that a change is an error at once.
         fills_cache: whether the cache keeps what it reads.
         asked: when the read began: what was current then may be returned.
+        has_turn: whether its requests wait for turns, which may end it.
         tolerance: what repairs the responses, of which values are decoded later.
         stats: what it has cost.
     """
@@ -97,6 +102,7 @@ class Read:
     ) -> None:
         self._sender = sender
         self._turn = turn
+        self.has_turn = turn is not nullcontext
         self.publications = publications
         self.question = question
         self.operation = operation

@@ -1,0 +1,244 @@
+"""The rows and notes of one company's values. Pure: panels in, rows and notes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+from attrs import frozen
+
+from asyncfin.mcp.handles import Handles, Meaning
+from asyncfin.mcp.results import Row, quoted
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import Exact, Period, Trailing
+from asyncfin.model.series import Series
+from asyncfin.model.value import Value
+from asyncfin.model.words import listed, spanned
+from asyncfin.table.notes import shortened
+from asyncfin.table.panel import Panel
+
+MISSING = "this company does not have the series"
+_MAX_DIFFERENCES = 6
+
+
+# Not slotted, for the cached property.
+@frozen(slots=False)
+class Part:
+    """One company's part of a result.
+
+    Attributes:
+        panel: the values that are shown, over all periods or a trailing window.
+        other: those of the other value version. None: it was not requested.
+        items: what was asked for; of each item at least one metric and path.
+        handles: of the session.
+        asked: which periods are shown.
+    """
+
+    panel: Panel
+    other: Panel | None
+    items: tuple[tuple[Meaning, ...], ...]
+    handles: Handles
+    asked: Exact | Trailing
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The company's catalogue."""
+        return self.panel.catalogue
+
+    @property
+    def periods(self) -> tuple[Period, ...]:
+        """The periods that are shown: those asked for that the catalogue has, oldest first."""
+        if isinstance(self.asked, Trailing):
+            return self.panel.periods
+        return tuple(sorted(set(self.asked.periods).intersection(self.catalogue.periods)))
+
+    @property
+    def name(self) -> str:
+        return f"company {quoted(self.catalogue.name)}"
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """What each row shows, in the order of the items."""
+        return tuple(self._lines())
+
+    def _lines(self) -> Iterator[Line]:
+        by_meaning: dict[Meaning, list[Series]] = {}
+        for series in self.panel:
+            by_meaning.setdefault(Meaning(series.metric_id, series.scopes), []).append(series)
+        shown = set(self.periods)
+        for item in self.items:
+            found = [meaning for meaning in item if meaning in by_meaning]
+            if not found:
+                yield Line(item[0], ())
+            for meaning in found:
+                # One metric and path can be in several reporting groups, such as annual and quarterly.
+                several = by_meaning[meaning]
+                filled = [each for each in several if any(at in shown for at, _ in each.observations())]
+                joined = Line(meaning, tuple(filled or several[:1]))
+                if joined.agrees():
+                    yield joined
+                else:
+                    yield from (Line(meaning, (each,), each.reporting_group_id) for each in filled)
+
+
+@frozen
+class Line:
+    """What one row shows.
+
+    Attributes:
+        meaning: its metric and path.
+        series: the company's series of it, which differ in their reporting groups; none if it has none.
+        group: the reporting group, if the groups have different values.
+    """
+
+    meaning: Meaning
+    series: tuple[Series, ...]
+    group: str = ""
+
+    def values(self) -> dict[Period, Value]:
+        """Return the values of all its series."""
+        return {period: value for series in self.series for period, value in series.observations()}
+
+    def agrees(self) -> bool:
+        """Return whether no two of its series have different values at a period."""
+        values = self.values()
+        return all(
+            values[period].number == value.number
+            for series in self.series
+            for period, value in series.observations()
+        )
+
+    def why(self, panel: Panel, period: Period) -> str | None:
+        """Return why there is no value at a period; None if there is one."""
+        # A series with values of the same duration says most.
+        reasons = [
+            (not any(at.duration_months == period.duration_months for at, _ in series.observations()), why)
+            for series in self.series
+            if (why := panel.why(series.series_id, period)) is not None
+        ]
+        return min(reasons)[1] if len(reasons) == len(self.series) else None
+
+
+def text_of(value: Value | None) -> str:
+    """Return a value as a cell: its text, or its number if the text is empty; "" for no value."""
+    if value is None:
+        return ""
+    return value.text if value.text.strip() else str(value.number)
+
+
+def rows_of(part: Part) -> Iterator[Row]:
+    """Yield the rows of a company; the first has the company and its fiscal labels before it."""
+    catalogue, labels = part.catalogue, [period.label for period in part.periods]
+    published = f"publication of {catalogue.created_timestamp:%Y-%m-%d}"
+    head: tuple[str, ...] = (
+        f"{part.name} ({catalogue.entity_id}), {published}"
+        + ("" if labels else ", has none of these periods"),
+        "\t".join(["series", "label", "scopes", "description", *labels]),
+    )
+    for each in part.lines:
+        handle = part.handles.of(each.meaning)
+        scopes = " / ".join(catalogue.scope_names(each.meaning.scopes))
+        scopes += f" [{each.group}]" if each.group else ""
+        label, description = _described(catalogue, each)
+        values = each.values()
+        texts = [text_of(values.get(period)) for period in part.periods]
+        fields = {
+            "company": catalogue.entity_id,
+            "series": handle,
+            "metric": each.meaning.metric_id,
+            "label": label,
+            "scopes": scopes,
+            "description": description,
+            "values": {label: text for label, text in zip(labels, texts, strict=True) if text},
+        }
+        yield Row([handle, label, scopes, description, *texts], fields, head)
+        head = ()
+
+
+def _described(catalogue: Catalogue, line: Line) -> tuple[str, str]:
+    """Return the label of a row, and its description where that says more."""
+    if not line.series:
+        return line.meaning.metric_id, MISSING
+    label = line.series[0].label
+    description = catalogue[line.series[0].series_id].description
+    return label, "" if description == label else shortened(description)
+
+
+def notes_of(part: Part) -> Iterator[str]:
+    """Yield what a reader of a company's rows must know: missing years, empty cells, restated values."""
+    shown = part.periods
+    if not shown:
+        yield f"{part.name} has none of these periods; it has {spanned(part.catalogue.periods) or 'none'}"
+        return
+    gaps = [
+        period
+        for period in part.panel.gaps
+        if any(period.duration_months == each.duration_months for each in shown)
+        and shown[0].fiscal_end <= period.fiscal_end <= shown[-1].fiscal_end
+    ]
+    if gaps:
+        yield f"{part.name}: missing periods, in which no series here has a value: {_labels(gaps)}"
+    for line in part.lines:
+        handle = part.handles.of(line.meaning)
+        if not line.series:
+            yield f"{part.name}: {handle}: {MISSING}"
+            continue
+        yield from _empty_cells(part, handle, line, gaps)
+        yield from _restated(part, handle, line)
+
+
+def _empty_cells(part: Part, handle: str, line: Line, gaps: Sequence[Period]) -> Iterator[str]:
+    """Yield why cells of a row are empty, a line for each reason, and where the values are."""
+    observed = sorted(line.values())
+    by_reason: dict[str, list[Period]] = {}
+    for period in part.periods:
+        why = None if period in gaps else line.why(part.panel, period)
+        if why is not None:
+            by_reason.setdefault(why, []).append(period)
+    for why, periods in by_reason.items():
+        yield f"{part.name}: {handle} is empty in {_labels(periods)}: {why}"
+    if by_reason and not set(part.periods).intersection(observed):
+        yield f"{part.name}: {handle} has values in: {spanned(observed) or 'no period'}"
+
+
+def _restated(part: Part, handle: str, line: Line) -> Iterator[str]:
+    """Yield the values that differ between the versions."""
+    if part.other is None:
+        return
+    others = Line(
+        line.meaning,
+        tuple(part.other[each.series_id] for each in line.series if each.series_id in part.other),
+    ).values()
+    here, is_restated = line.values(), part.panel.value_version == "latest_restated"
+    differences = []
+    for period in part.periods:
+        pair = here.get(period), others.get(period)
+        first, last = reversed(pair) if is_restated else pair
+        if (first and first.number) != (last and last.number):
+            differences.append(f"{period} {text_of(first) or 'none'} -> {text_of(last) or 'none'}")
+    if differences:
+        more = len(differences) - _MAX_DIFFERENCES
+        named = "; ".join(differences[:_MAX_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
+        yield f"{part.name}: {handle} was restated (first reported -> last restated): {named}"
+
+
+def differing(parts: Sequence[Part]) -> Iterator[str]:
+    """Yield the metrics that the companies, or their series, describe differently: their units may differ."""
+    texts: dict[str, dict[str, dict[str, None]]] = {}
+    for part in parts:
+        for line in part.lines:
+            for series in line.series:
+                text = part.catalogue[series.series_id].description.strip()
+                described = texts.setdefault(line.meaning.metric_id, {})
+                described.setdefault(text, {})[part.catalogue.name] = None
+    for metric_id, described in texts.items():
+        if len(described) > 1:
+            each = "; ".join(
+                f"{', '.join(map(quoted, names))}: {quoted(shortened(text)) if text else 'none'}"
+                for text, names in described.items()
+            )
+            yield f"{metric_id} has different descriptions: {each}"
+
+
+def _labels(periods: Iterable[Period]) -> str:
+    return listed([period.label for period in periods])

@@ -47,7 +47,7 @@ from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted, listed
 from asyncfin.read.entity import EntityAnswer
-from asyncfin.read.many import ENDING
+from asyncfin.read.many import FATAL
 from asyncfin.read.read import NoTurnError
 from asyncfin.table.notes import shortened
 
@@ -322,7 +322,7 @@ class _Tools:
                 names = ", ".join(map(self._named, entity_ids[entity_ids.index(entity_id) :]))
                 notes.append(f"not read yet: {names}: {limit}; call again with the same arguments to go on")
                 break
-            except ENDING:
+            except FATAL:
                 raise
             except AsyncfinError as error:
                 failure = failure or error

@@ -646,10 +646,6 @@ class Client:
             SelectionError: an argument is not a day, or the end is before the start.
             PermissionDeniedError: the token does not have ``usage:read``.
         """
-        if start_date == end_date == "":
-            raise SelectionError(
-                'usage needs the first and last day: write usage("2026-01-01", "2026-01-31")'
-            )
         start, end = _day("start_date", start_date), _day("end_date", end_date)
         if end < start:
             raise SelectionError(f"end_date must not be before start_date: {end} is before {start}")
@@ -697,4 +693,5 @@ def _day(name: str, value: date | str) -> date:
             return date.fromisoformat(value)
     except ValueError:
         pass
-    raise SelectionError(f"{name} must be a date, or its text YYYY-MM-DD, not {value!r}")
+    hint = '; write usage("2026-01-01", "2026-01-31")' if value == "" else ""
+    raise SelectionError(f"{name} must be a date, or its text YYYY-MM-DD, not {value!r}{hint}")

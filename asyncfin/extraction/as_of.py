@@ -20,6 +20,7 @@ from asyncfin.extraction.feed import Feed, empty_rows, part_name, run_time
 from asyncfin.extraction.store import place_of
 from asyncfin.extraction.tree import tree_at
 from asyncfin.optional import library
+from asyncfin.table.arrow import METADATA
 from asyncfin.table.columns import PERIOD_FIELDS, chosen
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def folded(pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[st
     Args:
         pieces: the changes, in their order, with the columns of cells.
         ambiguous: the entities with several series of one metric, reporting group and scope path, whose
-            cells are told apart by their series' ids.
+            cells are distinguished by their series' ids.
         columns: the columns of the result if there is no piece.
     """
     pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
@@ -186,7 +187,7 @@ def _ordered(rows: Any) -> Any:
 
 def _joined(tables: list[Any], about: dict[str, Any]) -> Any:
     table = library("pyarrow", "arrow").concat_tables([each.replace_schema_metadata(None) for each in tables])
-    metadata = {b"asyncfin": json.dumps({"panels": []} | about)}
+    metadata = {METADATA: json.dumps({"panels": []} | about)}
     return table.unify_dictionaries().combine_chunks().replace_schema_metadata(metadata)
 
 

@@ -9,12 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from asyncfin.optional import library
-from asyncfin.table.columns import PERIOD_FIELDS
 
 # One metric on one scope path in one reporting group, in one of the requested versions.
 TRIPLE = ("metric_id", "reporting_group_id", "scope_path")
 SERIES = ("entity_id", "asked_version", "series_id", *TRIPLE)
-CELL = (*SERIES, *PERIOD_FIELDS)
 
 
 def numbered(table: Any, names: Iterable[str]) -> Any:
@@ -23,7 +21,7 @@ def numbered(table: Any, names: Iterable[str]) -> Any:
     numbers = None
     for name in names:
         column = table.column(name)
-        # Chunks have dictionaries of their own, and indices of one mean nothing in another.
+        # Each chunk has a separate dictionary, and its indices mean nothing in another.
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         column = column.unify_dictionaries().combine_chunks()

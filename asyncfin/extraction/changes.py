@@ -18,7 +18,7 @@ from asyncfin.extraction.parquet import rows_of
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
 from asyncfin.optional import library
-from asyncfin.table.arrow import schema_metadata
+from asyncfin.table.arrow import empty_table, schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.panel import Panel
 
@@ -63,6 +63,11 @@ class Snapshot:
     unlisted: Mapping[VersionedId, Triple] = field(factory=dict)
     asked: frozenset[Period] | None = None
     listed: frozenset[Period] = frozenset()
+
+    @classmethod
+    def empty(cls) -> Snapshot:
+        """Return the snapshot of an entity without rows."""
+        return cls(empty_table().replace_schema_metadata(None), "")
 
     @classmethod
     def of(cls, *panels: Panel) -> Snapshot:
@@ -241,7 +246,12 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     """
     _check_panel("old", old)
     _check_panel("new", new)
-    _check_one_question(old, new)
+    refuse_differing(
+        "old and new",
+        ("entity", old.dataset.entity_id, new.dataset.entity_id),
+        ("value version", old.value_version, new.value_version),
+        ("selection", old.select, new.select),
+    )
     found = compare(Snapshot.of(old), Snapshot.of(new))
     earliest = old.dataset.created_timestamp + timedelta(microseconds=1)
     known_from = max(new.dataset.created_timestamp, earliest)
@@ -249,14 +259,19 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     return table.replace_schema_metadata(schema_metadata([old.about(), new.about()]))
 
 
-def _check_one_question(old: Panel, new: Panel) -> None:
-    for name, one, other in (
-        ("entity", old.dataset.entity_id, new.dataset.entity_id),
-        ("value version", old.value_version, new.value_version),
-        ("selection", old.select, new.select),
-    ):
+def refuse_differing(panels: str, *facts: tuple[str, object, object]) -> None:
+    """Refuse two panels that are not of one question.
+
+    Args:
+        panels: the names of the arguments.
+        facts: what must be equal: its name, and what it is for either panel.
+
+    Raises:
+        SelectionError: they differ; the message names the first difference.
+    """
+    for name, one, other in facts:
         if one != other:
             raise SelectionError(
-                f"old and new must be panels of one question, but differ in their {name}:"
+                f"{panels} must be panels of one question, but differ in their {name}:"
                 f" {checks.short_repr(one)} and {checks.short_repr(other)}"
             )

@@ -4,7 +4,7 @@
     night.changes/pending/          parts of a run that has not finished, one for each entity that it changed
 
 Each run's footer names the run before it, and each entity's file the run that wrote it, so that a missing
-file is found out. pyarrow is imported inside.
+file is noticed. pyarrow is imported inside.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from asyncfin.extraction.question import canonical
 from asyncfin.extraction.strict import structure
 from asyncfin.extraction.tree import Tree, entity_path
 from asyncfin.optional import library
-from asyncfin.table.arrow import empty_table
+from asyncfin.table.arrow import METADATA, empty_table
 
 FORMAT = 1
-_METADATA = b"asyncfin"
 _ROWS_A_GROUP = 122_880
 _ROWS_A_THREAD = 10_000
 _RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
@@ -226,6 +225,10 @@ class Feed:
         """Return the footer of a pending part, with its name as the only one in `parts`."""
         return evolve(self._read_footer(f"{self._pending}/{name}"), parts=(name,))
 
+    def parts(self) -> list[RunFooter]:
+        """Return the footers of all pending parts, by name."""
+        return [self.part(name) for name in sorted(self.pending_names())]
+
     def write_part(self, name: str, footer: RunFooter, rows: Any) -> None:
         """Write the changes of one entity, durable."""
         self.tree.write(f"{self._pending}/{name}", lambda stream: write_rows(stream, footer, [rows]))
@@ -270,7 +273,7 @@ class Feed:
         try:
             with self.tree.open(path) as stream:
                 metadata = parquet.read_metadata(stream).metadata or {}
-                described = json.loads(metadata[_METADATA])["panels"][0]
+                described = json.loads(metadata[METADATA])["panels"][0]
         except FileNotFoundError:
             return None
         except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
@@ -302,7 +305,7 @@ def _described(file: Any) -> dict[str, Any]:
     Raises:
         ValueError, KeyError, TypeError: it has none that can be read.
     """
-    described = json.loads((file.metadata.metadata or {})[_METADATA])
+    described = json.loads((file.metadata.metadata or {})[METADATA])
     if described["format"] > FORMAT:
         raise ValueError(f"format {described['format']}: a later version of asyncfin wrote it")
     feed: dict[str, Any] = described["feed"]
@@ -318,7 +321,7 @@ def _raise_if_unreadable(error: Exception) -> None:
 def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> None:
     """Write rows with the footer; row groups are filled across parts."""
     pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
-    metadata = {_METADATA: json.dumps({"format": FORMAT, "feed": asdict(footer)})}
+    metadata = {METADATA: json.dumps({"format": FORMAT, "feed": asdict(footer)})}
     schema = empty_rows().schema.with_metadata(metadata)
     waiting: list[Any] = []
     with parquet.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer:

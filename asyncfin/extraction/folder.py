@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile
+from typing import IO
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
@@ -208,27 +209,6 @@ class Folder:
             for path in self.beside.glob(pattern):
                 path.unlink(missing_ok=True)  # a worker that was taken for dead may delete its own too
 
-    def place(self, part: Path, entity_id: str) -> None:
-        """Put an entity's finished file in place: readers see the previous file, or this one.
-
-        Raises:
-            OSError: it can't be put there.
-        """
-        file = self.file(entity_id)
-        with naming(file):
-            part.replace(file)
-        self.flush_names()
-
-    def flush_names(self) -> None:
-        """Make renamings and deletions durable, where directories can be flushed."""
-        if os.name == "posix":
-            with naming(self.data):
-                names = os.open(self.data, os.O_RDONLY)
-                try:
-                    os.fsync(names)
-                finally:
-                    os.close(names)
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Exclude other runs. The lock ends with the process, however it ends.
@@ -245,6 +225,39 @@ class Folder:
             if not held:
                 raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
             yield
+
+
+def write_whole(file: Path, part: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Write a durable file, of which readers see the previous one until it is complete.
+
+    Args:
+        part: its path until then, on the same file system.
+        fill: writes its content.
+
+    Raises:
+        OSError: it can't be written; nothing has changed.
+    """
+    try:
+        with naming(part), part.open("wb") as unfinished:
+            fill(unfinished)
+            unfinished.flush()
+            os.fsync(unfinished.fileno())
+        with naming(file):
+            part.replace(file)
+        flush_names(file.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def flush_names(folder: Path) -> None:
+    """Make renamings and deletions in a folder durable, where directories can be flushed."""
+    if os.name == "posix":
+        with naming(folder):
+            names = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(names)
+            finally:
+                os.close(names)
 
 
 def _matching(place: Path, pattern: str) -> Iterator[Path]:

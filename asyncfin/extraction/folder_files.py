@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
-from asyncfin.extraction.folder import Folder, naming
+from asyncfin.extraction.folder import Folder, flush_names, write_whole
 from asyncfin.extraction.parquet import EntityFile, Found
 from asyncfin.optional import library
 from asyncfin.tasks import wait_for_all
@@ -122,15 +121,8 @@ class FolderFiles:
     def _put(self, file: EntityFile) -> None:
         # A new name: a worker that was taken for dead may still be writing the same entity's.
         part = self._folder.new_part()
-        try:
-            with naming(part), part.open("wb") as unfinished:
-                unfinished.write(file.content)
-                unfinished.flush()
-                os.fsync(unfinished.fileno())
-            self._folder.place(part, file.entity_id)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(self._folder.file(file.entity_id), part, lambda stream: stream.write(file.content))
 
     def _delete(self, entity_id: str) -> None:
         self._folder.file(entity_id).unlink(missing_ok=True)
-        self._folder.flush_names()
+        flush_names(self._folder.data)

@@ -49,7 +49,7 @@ def find_feed(place: Folder | Prefix, question: SharedQuestion, history: bool | 
     """Return the feed that a run continues or begins; None if it keeps none.
 
     Raises:
-        ArgumentError: the periods move, so that a feed of them would report what nobody changed.
+        ArgumentError: the periods move, so that a feed would report rows that only left the window.
         ManifestMismatchError: there is a feed of another question, or one that `history` forbids.
     """
     if history:
@@ -175,7 +175,7 @@ class History:
             number += 1
         parts = [self._feed.part(name) for name in names]
         in_file = None if file is None else (str(file["dataset_id"]), file.get("run"))
-        kept = happened(parts, {} if in_file is None else {entity_id: in_file})
+        kept = effective(parts, {} if in_file is None else {entity_id: in_file})
         for part in parts[len(kept) :]:
             self._feed.discard(part.parts)
             self._pending.difference_update(part.parts)
@@ -199,7 +199,7 @@ class History:
     ) -> Snapshot:
         """Return the state of an entity in the feed: from its file if that has it, else from the changes."""
         if not before:
-            return Snapshot(empty_table().replace_schema_metadata(None), "")
+            return Snapshot.empty()
         last = before[-1][1]
         # Series that were unlisted, or share all but the id, are in the feed as they were known before.
         if (
@@ -245,13 +245,13 @@ class History:
         self._pending.add(name)
 
     def _finish(self, known: Mapping[str, Written], begins: bool) -> None:
-        parts = [self._feed.part(name) for name in sorted(self._feed.pending_names())]
+        parts = self._feed.parts()
         complete(self._feed, parts, known)
         if not parts and begins and self.run.before is None:
             self._feed.complete(self.run.name, [], None, json.loads(self._question.text))
 
     def _prune(self, known: Mapping[str, Written], listed: Collection[str]) -> None:
-        nothing = Snapshot(empty_table().replace_schema_metadata(None), "")
+        nothing = Snapshot.empty()
         entities = dict.fromkeys([*known, *self._indexed()])
         for entity_id in entities:
             if entity_id in listed:
@@ -267,7 +267,7 @@ class History:
 
     def adopt(self, entity_ids: Iterable[str]) -> None:
         """Begin the feed of files that were written without one, with their publications' timestamps."""
-        nothing = Snapshot(empty_table().replace_schema_metadata(None), "")
+        nothing = Snapshot.empty()
         for entity_id in entity_ids:
             file, table = self._feed.describe_entity_file(entity_id), self._feed.entity_table(entity_id)
             if entity_id in self._indexed() or file is None or table is None or not len(table):
@@ -303,12 +303,12 @@ def _begin(
     feed: Feed, question: SharedQuestion, known: Mapping[str, Written], clock: Callable[[], datetime]
 ) -> History:
     feed.sweep()
-    complete(feed, [feed.part(name) for name in sorted(feed.pending_names())], known)
+    complete(feed, feed.parts(), known)
     feed.check_runs_of_files(written.run for written in known.values())
     if without := [each for each, written in known.items() if written.run is None and written.rows]:
         history = _new_run(feed, question, clock)
         history.adopt(without)
-        complete(feed, [feed.part(name) for name in sorted(feed.pending_names())], known)
+        complete(feed, feed.parts(), known)
     return _new_run(feed, question, clock)
 
 
@@ -326,13 +326,13 @@ def complete(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -
     if not parts:
         return
     run = max(part.run for part in parts)
-    files = _files_of({part.publications[0].entity_id for part in parts}, feed)
     by_entity: dict[str, list[RunFooter]] = {}
     for part in parts:
         by_entity.setdefault(part.publications[0].entity_id, []).append(part)
+    files = _files_of(by_entity, feed)
     kept = []
     for _, mine in sorted(by_entity.items()):
-        kept += happened(sorted(mine, key=lambda part: part.publications[0].known_from), files)
+        kept += effective(sorted(mine, key=lambda part: part.publications[0].known_from), files)
     if run not in feed.runs():
         have = {part.publications[0].entity_id for part in kept}
         for entity_id, written in known.items():
@@ -356,19 +356,18 @@ def _files_of(entity_ids: Iterable[str], feed: Feed) -> dict[str, tuple[str, str
         }
 
 
-def happened(parts: list[RunFooter], files: Mapping[str, tuple[str, str | None]]) -> list[RunFooter]:
+def effective(parts: list[RunFooter], files: Mapping[str, tuple[str, str | None]]) -> list[RunFooter]:
     """Return the parts of an entity, oldest first, up to the last one that led to its file as it is."""
     for count in range(len(parts), 0, -1):
-        part = parts[count - 1]
-        file = files.get(part.publications[0].entity_id)
+        part, recorded = parts[count - 1], parts[count - 1].publications[0]
+        file = files.get(recorded.entity_id)
         if part.expects == "pruned":
-            led = file is None
+            took_effect = file is None
         else:
-            recorded = part.publications[0]
-            led = file is not None and (
+            took_effect = file is not None and (
                 is_same_publication(file[0], recorded.dataset_id) and file[1] == part.file_run
             )
-        if led:
+        if took_effect:
             return parts[:count]
     return []
 

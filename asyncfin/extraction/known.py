@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from asyncfin import checks
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.cells import numbered, plain, stacked
+from asyncfin.extraction.changes import refuse_differing
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import Period
 from asyncfin.optional import library
+from asyncfin.table.arrow import METADATA
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.panel import Panel, concat
 
@@ -78,10 +80,10 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     undecided = compute.and_(compute.or_(compute.is_null(at), is_later), compute.is_null(known[0]))
     unreported = compute.sum(undecided).as_py() or 0
     unreported += compute.sum(compute.is_null(known[1])).as_py() or 0
-    about = json.loads(concat([original, restated], columns=["number"]).schema.metadata[b"asyncfin"])
+    about = json.loads(concat([original, restated], columns=["number"]).schema.metadata[METADATA])
     about |= {"unreported": unreported}
     return _ordered(rows.unify_dictionaries(), original).replace_schema_metadata(
-        {b"asyncfin": json.dumps(about)}
+        {METADATA: json.dumps(about)}
     )
 
 
@@ -92,17 +94,13 @@ def _check_pair(original: Panel, restated: Panel) -> None:
             "original and restated must be panels of the value versions 'original' and 'latest_restated', in"
             f" this order, not {versions[0]!r} and {versions[1]!r}"
         )
-    for name, one, other in (
+    refuse_differing(
+        "original and restated",
         ("entity", original.dataset.entity_id, restated.dataset.entity_id),
         ("selection", original.select, restated.select),
         ("series", original.series_ids, restated.series_ids),
         ("periods", original.periods_asked, restated.periods_asked),
-    ):
-        if one != other:
-            raise SelectionError(
-                f"original and restated must be panels of one question, but differ in their {name}:"
-                f" {checks.short_repr(one)} and {checks.short_repr(other)}"
-            )
+    )
     one, other = original.dataset.dataset_id, restated.dataset.dataset_id
     if not is_same_publication(one, other):
         raise SelectionError(

@@ -20,11 +20,11 @@ from asyncfin.extraction.strict import structure
 from asyncfin.optional import library
 from asyncfin.plan.question import Missing
 from asyncfin.read.entity import EntityAnswer
+from asyncfin.table.arrow import METADATA
 from asyncfin.table.panel import Panel
 
 # Most entities have fewer rows; larger groups would make readers hold more than they look at.
 _ROWS_A_GROUP = 122_880
-_METADATA = b"asyncfin"
 # Of the metadata, so that a later version knows what it reads.
 FORMAT = 1
 
@@ -123,7 +123,7 @@ def encode(
     pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
     panel, missing = panels_of(answer)[0], answer.missing
     table = rows_of(*panels_of(answer))
-    (about,) = json.loads(table.schema.metadata[_METADATA])["panels"]
+    (about,) = json.loads(table.schema.metadata[METADATA])["panels"]
     # The panel has what this entity has of the question; the file names the question of all entities.
     about["select"] = str(question.select) if question.select.where is None else question.select.name
     about |= {
@@ -136,7 +136,7 @@ def encode(
         "periods_asked": [period.label for period in panel.periods_asked],
         "catalogue_periods": [period.label for period in panel.catalogue.periods],
     }
-    table = table.replace_schema_metadata({_METADATA: json.dumps({"format": FORMAT, "panels": [about]})})
+    table = table.replace_schema_metadata({METADATA: json.dumps({"format": FORMAT, "panels": [about]})})
     stream = pa.BufferOutputStream()
     # With page checksums, so that a reader can verify a file.
     parquet.write_table(
@@ -162,10 +162,10 @@ def read_footer(file: Path | bytes) -> Footer | None:
             found = parquet.read_metadata(stream)
         except (OSError, pa.ArrowException) as error:
             raise ValueError(f"not a Parquet file: {error}") from None
-    if found.metadata is None or _METADATA not in found.metadata:
+    if found.metadata is None or METADATA not in found.metadata:
         return None
     try:
-        panels = json.loads(found.metadata[_METADATA])["panels"]
+        panels = json.loads(found.metadata[METADATA])["panels"]
         # Also the metadata of a panel's table that a user has saved, which do not have the question.
         if len(panels) != 1 or "question" not in panels[0]:
             return None
@@ -177,7 +177,7 @@ def read_footer(file: Path | bytes) -> Footer | None:
 
 
 def with_missing(described: Any) -> Any:
-    """Return metadata with the key `missing`, which was called `lacking` once."""
+    """Return metadata with the key `missing`, which earlier versions named `lacking`."""
     if isinstance(described, dict) and "missing" not in described and "lacking" in described:
         return described | {"missing": described["lacking"]}
     return described

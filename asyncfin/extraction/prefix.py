@@ -232,7 +232,7 @@ class Objects:
         raise failure
 
     def _retried_here(self, call: Callable[[], T]) -> T:
-        """The same in a thread."""
+        """Do the same as `_retried`, blocking."""
         for seconds in waits():
             try:
                 return call()
@@ -247,7 +247,7 @@ class Objects:
         Raises:
             OSError: it does not help.
         """
-        failure = self._meant(error)
+        failure = self._as_os_error(error)
         refused = isinstance(error, (self._errors.AlreadyExistsError, self._errors.PreconditionError))
         # obstore has no class for these, and repeats neither: refusals of listings, and cut responses.
         if refused or re.search(r"status code: (409|412|429) |response body", str(error)):
@@ -297,7 +297,7 @@ class Objects:
         with suppress(FileNotFoundError):
             self._retried_here(partial(self._obstore.delete, self._store, key))
 
-    def _meant(self, error: Exception) -> OSError:
+    def _as_os_error(self, error: Exception) -> OSError:
         text, place = str(error), str(self._prefix)
         # obstore has one class for both, and the user must do something else about a bucket.
         if "NoSuchBucket" in text or "ContainerNotFound" in text:

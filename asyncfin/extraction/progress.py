@@ -67,7 +67,7 @@ class Tracker:
 
     Args:
         entities: how many there are to read.
-        callback: called with the progress; None: nothing is.
+        callback: called with the progress; None: it is not reported.
         time: the loop's clock.
     """
 

@@ -113,7 +113,7 @@ class ExtractReport:
 
     @property
     def failed(self) -> tuple[EntityReport, ...]:
-        """Those that failed; the next run tries them again."""
+        """Those that failed; the next run retries them."""
         return self._of("failed")
 
     @property
@@ -184,7 +184,7 @@ class ExtractReport:
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
-        # Failures first: they are why anybody looks.
+        # Failures first: a reader looks for them.
         entities = sorted(self.entities, key=lambda each: each.state != "failed")
         rows = [
             (each.entity_id, each.state, f"{each.rows:,}", f"{each.bytes:,}", f"{each.requests:,}")
@@ -225,14 +225,15 @@ class UnknownToAllError(SelectionError):
 
         `early` is whether there are more entities, and the first ones have nothing of the question at all.
         """
-        who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
-        said = f"{who} {named(report.unknown)}"
-        if early:
-            who = f"none of the first {count:,} entities has"
-            said = f"{who} {named(report.unknown)}, and so none of them has anything of the question"
         near = f"; {report.complaint}" if report.complaint else ""
-        hint = "; if later ones have it: allow_unknown=True (--allow-unknown)" if early else ""
-        return cls(f"{said}{near}{hint}", report=report)
+        if early:
+            said = (
+                f"none of the first {count:,} entities has {named(report.unknown)}, and so none of them has"
+                f" anything of the question{near}"
+            )
+            return cls(f"{said}; if later ones have it: allow_unknown=True (--allow-unknown)", report=report)
+        who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
+        return cls(f"{who} {named(report.unknown)}{near}", report=report)
 
 
 def named(missing: Missing) -> str:

@@ -1,4 +1,4 @@
-"""Runs an extraction: entities side by side, each read, written and noted as a whole."""
+"""Runs an extraction: several entities at a time, each of them read, written and recorded as a whole."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ OnError: TypeAlias = Literal["continue", "raise"]
 
 # What can be wrong with one entity alone.
 FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResultError, SelectionError)
-# What is half read when the allowance ends is lost. If a small allowance were spread over many entities,
+# Partial reads are lost when the allowance runs out. If a small allowance were spread over many entities,
 # none would ever be done: so two are read at once at first, and one more for every eight done.
 _READ_AT_FIRST = 2
 _DONE_FOR_ONE_MORE = 8

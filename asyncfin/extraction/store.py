@@ -1,4 +1,4 @@
-"""The files of one question in one place: which are there, of which publication, and how one gets there."""
+"""The files of one question in one place: which are there, of which publication, and how one is put there."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def place_of(to: str | os.PathLike[str]) -> Folder | Prefix:
 
 
 def store_at(place: Folder | Prefix, question: SharedQuestion, *, lock: bool = True) -> KnownFiles:
-    """Return the store of a place."""
+    """Return the files of a question in a place."""
     if isinstance(place, Prefix):
         return KnownFiles(ObjectFiles(place, lock=lock), question)
     return KnownFiles(FolderFiles(place), question)

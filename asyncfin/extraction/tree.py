@@ -6,7 +6,6 @@ or the bucket, in which the extraction is; they use slashes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from secrets import token_hex
 from tempfile import TemporaryFile
 from typing import IO, Protocol
 
-from asyncfin.extraction.folder import Folder, file_name, naming
+from asyncfin.extraction.folder import Folder, file_name, flush_names, write_whole
 from asyncfin.extraction.prefix import Objects, Prefix
 
 _UNFINISHED = ".tmp"
@@ -82,17 +81,7 @@ class FolderTree:
     def write(self, path: str, fill: Fill) -> None:
         file = self._root / path
         self._make(file.parent)
-        part = file.parent / f"{token_hex(16)}{_UNFINISHED}"
-        try:
-            with naming(part), part.open("wb") as unfinished:
-                fill(unfinished)
-                unfinished.flush()
-                os.fsync(unfinished.fileno())
-            with naming(file):
-                part.replace(file)
-            _flush_names(file.parent)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(file, file.parent / f"{token_hex(16)}{_UNFINISHED}", fill)
 
     def delete(self, path: str) -> None:
         (self._root / path).unlink(missing_ok=True)
@@ -106,18 +95,7 @@ class FolderTree:
             self._make(folder.parent)
             with suppress(FileExistsError):
                 folder.mkdir()
-            _flush_names(folder.parent)
-
-
-def _flush_names(folder: Path) -> None:
-    """Make renamings and deletions durable, where directories can be flushed."""
-    if os.name == "posix":
-        with naming(folder):
-            names = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(names)
-            finally:
-                os.close(names)
+            flush_names(folder.parent)
 
 
 class PrefixTree:

@@ -15,7 +15,8 @@ from asyncfin.table.grid import Grid
 
 # Observations decoded at a time: the fields of more would not fit into the processor's cache.
 _ROWS = 4_000
-_METADATA = b"asyncfin"
+# The key of the tables' metadata, which are JSON.
+METADATA = b"asyncfin"
 
 
 @cache
@@ -187,13 +188,13 @@ def _sources(entries: list[Any]) -> Any:
 
 def schema_metadata(panels: list[dict[str, Any]]) -> dict[bytes, bytes]:
     """Return the metadata of a table, given what they say of each panel in it."""
-    return {_METADATA: json.dumps({"panels": panels}).encode()}
+    return {METADATA: json.dumps({"panels": panels}).encode()}
 
 
 def joined(tables: list[Any]) -> Any:
     """Return several long tables as one, with the metadata of all."""
     pa = library("pyarrow", "arrow")
-    panels = [about for table in tables for about in json.loads(table.schema.metadata[_METADATA])["panels"]]
+    panels = [about for table in tables for about in json.loads(table.schema.metadata[METADATA])["panels"]]
     # The metadata differ, and a concatenation takes only equal schemas.
     whole = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
     return whole.unify_dictionaries().replace_schema_metadata(schema_metadata(panels))

@@ -4,26 +4,32 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from asyncfin.cache.memory import MemoryCache
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import Service, entity_group, require
 from asyncfin.cli.output import progress_console, screen
 from asyncfin.client import Client
+from asyncfin.model.select import Select
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.demo import demo_datasets
+from asyncfin.web.question import Question, row_text
 
 
 async def explore(
     *entity_ids: str,
     ids: Annotated[Path | None, Parameter(group=entity_group)] = None,
     port: Annotated[int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))] = 8766,
+    max_age: Annotated[float, Parameter(show_default=True, validator=Number(gte=0))] = 3600.0,
+    root_path: str = "",
     names: Names = Names(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
@@ -40,6 +46,10 @@ async def explore(
         entity_ids: The companies on offer: ids, or names. [else all of --names]
         ids: A file of more companies, one a line.
         port: The port; 0 for a free one.
+        max_age: For how many seconds a URL shows values that were read before,
+            without a request.
+        root_path: The path under which a proxy passes on to this page, such
+            as /explore.
     """
     for package in ("uvicorn", "starlette", "jinja2"):
         require(package, "web", "asyncfin explore")
@@ -49,9 +59,10 @@ async def explore(
 
     offered = names.offered(entity_ids, ids)
     with listening(port) as listener:
-        async with served(service, offered) as (client, companies):
-            server = uvicorn.Server(uvicorn.Config(explorer(client, companies), log_level="warning"))
-            announcing = asyncio.ensure_future(announce(server))
+        async with served(service, offered, max_age) as (client, companies, example):
+            app = explorer(client, companies, example=example)
+            server = uvicorn.Server(uvicorn.Config(app, log_level="warning", root_path=root_path))
+            announcing = asyncio.ensure_future(announce(server, example))
             try:
                 # At Ctrl-C the server ends first, and then passes the signal on, which cancels this task.
                 with suppress(asyncio.CancelledError):
@@ -72,24 +83,49 @@ def listening(port: int) -> socket.socket:
 
 @asynccontextmanager
 async def served(
-    service: Service, offered: Mapping[str, str]
-) -> AsyncIterator[tuple[Client, Mapping[str, str]]]:
-    """Give a client of the service and the companies on offer, or those of a sandbox."""
-    if service.base_url is None and not offered:
-        datasets = demo_datasets()
-        async with Sandbox(*datasets) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-            yield client, {each.entity_id: each.name for each in datasets}
-        return
-    if not offered:
-        raise UsageError("no company is on offer: give entity ids, --ids FILE or --names FILE")
-    async with service.client() as client:
-        yield client, offered
+    service: Service, offered: Mapping[str, str], max_age: float
+) -> AsyncIterator[tuple[Client, Mapping[str, str], str]]:
+    """Give a client of the service and the companies offered, or those of a sandbox and an example."""
+    async with aclosing(MemoryCache()) as memory:
+        if service.base_url is None and not offered:
+            datasets = demo_datasets()
+            async with (
+                Sandbox(*datasets) as sandbox,
+                Client(sandbox.base_url, sandbox.token, cache=memory, max_age=86_400) as client,
+            ):
+                yield (
+                    client,
+                    {each.entity_id: each.name for each in datasets},
+                    await worked_example(client, sandbox),
+                )
+            return
+        if not offered:
+            raise UsageError("no company is offered: give entity ids, --ids FILE or --names FILE")
+        async with service.client(max_age=max_age, otherwise=memory) as client:
+            yield client, offered, ""
 
 
-async def announce(server: Any) -> None:
+async def worked_example(client: Client, sandbox: Sandbox) -> str:
+    """Return the path and query of a comparison of the sandbox's companies, after reading its values."""
+    catalogues = [await client.catalogue(each) for each in sandbox.entities]
+    select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
+    (series,) = catalogues[0].select(select)
+    text = row_text(catalogues[0], series)
+    first, *others = sandbox.entities
+    form = {"with": others, "series": [text], "rule": ["annual"], "last": ["5"]}
+    question = Question.of(first, form)
+    async with client.query_many(sandbox.entities, select, question.resolved(catalogues)) as answers:
+        async for _ in answers:
+            pass  # they are cached
+    return f"/company/{first}?{urlencode(form, doseq=True)}"
+
+
+async def announce(server: Any, example: str) -> None:
     """Print the address once the server listens."""
     while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
         await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    screen().print(f"http://127.0.0.1:{port}/", soft_wrap=True)
+    address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    screen().print(f"{address}/", soft_wrap=True)
+    if example:
+        progress_console().print(f"An example: {address}{example}", style="dim", soft_wrap=True)
     progress_console().print("Ctrl-C ends the explorer.", style="dim")

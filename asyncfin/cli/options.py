@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 from attrs import asdict, field, frozen
 from cyclopts import Group, Parameter
 
+from asyncfin.cache.store import Cache
 from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.mistakes import whole
 from asyncfin.cli.streams import print_error
@@ -93,12 +94,21 @@ class Service:
 
     @asynccontextmanager
     async def client(
-        self, *, rate: float | None = None, daily_budget: float | None = None, **options: Any
+        self,
+        *,
+        rate: float | None = None,
+        daily_budget: float | None = None,
+        otherwise: Cache | None = None,
+        **options: Any,
     ) -> AsyncIterator[Client]:
-        """Give a client of the service with a bucket of this pace; the options are those of `Client`."""
+        """Give a client of the service with a bucket of this pace; the options are those of `Client`.
+
+        Args:
+            otherwise: the cache to use if the environment has none.
+        """
         bucket, cache = paced(rate, daily_budget), None if self.no_cache else cached()
         async with (
-            self._client(bucket=bucket, cache=cache, **options) as client,
+            self._client(bucket=bucket, cache=cache or otherwise, **options) as client,
             aclosing(bucket),
             aclosing(cache) if cache else nullcontext(),
         ):

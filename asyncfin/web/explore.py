@@ -6,20 +6,25 @@ machine are refused.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from asyncfin.client import Client
 from asyncfin.errors import AsyncfinError, SelectionError, printable
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import Period
+from asyncfin.model.query import ValueVersion
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.words import listed
 from asyncfin.optional import library
-from asyncfin.table.panel import Panel
+from asyncfin.plan.question import Question as Wanted
+from asyncfin.read.entity import EntityAnswer
+from asyncfin.web.answer import shown
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
-from asyncfin.web.question import RULES, VERSIONS, Question
+from asyncfin.web.question import RULES, SCALES, VERSIONS, VIEWS, Question, row_text
 
 library("starlette", "web")
 library("jinja2", "web")
@@ -30,18 +35,16 @@ from starlette.exceptions import HTTPException  # noqa: E402
 from starlette.middleware import Middleware  # noqa: E402
 from starlette.middleware.trustedhost import TrustedHostMiddleware  # noqa: E402
 from starlette.requests import ClientDisconnect, Request  # noqa: E402
-from starlette.responses import HTMLResponse, JSONResponse, Response  # noqa: E402
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response  # noqa: E402
 from starlette.routing import Mount, Route  # noqa: E402
 from starlette.staticfiles import StaticFiles  # noqa: E402
 
-# How much of a large company or answer a page shows; the rest is counted, and found by searching.
+# How much of a large company a page shows; the rest is counted, and found by searching.
 MAX_SERIES_SHOWN = 400
-MAX_ROWS = 200
-MAX_COLUMNS = 120
-MAX_LINES = 12
-MAX_SEARCH = 200
 
 _SECONDS = 300.0
+# Of a catalogue that is known the age does not matter where the question is read with its entity id.
+_ANY_AGE = 1e9
 _FORM_SECONDS = 10
 _MAX_FORM_BYTES = 1_000_000
 _LOCAL = ("127.0.0.1", "localhost")
@@ -72,13 +75,16 @@ def explorer(
     entities: Iterable[str] | Mapping[str, str],
     *,
     hosts: Iterable[str] = _LOCAL,
+    example: str = "",
 ) -> Starlette:
     """Return the explorer as an ASGI app, to be served by itself or mounted in another.
 
         app.mount("/explore", explorer(get_client, entity_ids))
 
-    The page shows the companies, the series of one as a tree with a search box, period rules, what a question
-    costs before and after, the values' texts as a table, a chart, and the Python that gives the same.
+    The page shows the companies, the series of one with a search box, rules for periods, what a question
+    costs before and after, the values of up to 20 companies as a table and as charts, and the Python for the
+    same. The URL contains the whole question. Opening it shows the values if they are cached, and younger
+    than the client's `max_age`; so give the client a cache.
 
     Args:
         client: a client, or a function of no arguments that returns the running one: a mounted app's own
@@ -86,14 +92,15 @@ def explorer(
         entities: the ids of the companies to offer, or a mapping of ids to names. All other ids are 404.
             A name that is not given is shown once the company has been opened.
         hosts: the host names that the page may be reached under. Any other Host header is refused with 400,
-            so that no foreign page can reach it by a name of its own.
+            so that no foreign page can reach it by another name.
+        example: the path and query of a question to open first, in place of the list of companies.
 
     Raises:
         ImportError: the extra `web` is not installed.
     """
     names = dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
-    # Asked at each request: a host makes its client when it starts, which is after this.
-    pages = _Pages(client if callable(client) else lambda: client, names)
+    # Called at each request: a host makes its client when it starts, which is after this.
+    pages = _Pages(client if callable(client) else lambda: client, names, example)
     return Starlette(
         routes=[
             Route("/", pages.start),
@@ -109,17 +116,18 @@ def explorer(
             AsyncfinError: pages.refused,
             TimeoutError: pages.refused,
             HTTPException: pages.refused,
-            ClientGoneError: _nobody,
+            ClientGoneError: _gone,
         },
     )
 
 
 class _Pages:
-    """The endpoints. `names` maps the ids of the companies on offer to their names, as far as known."""
+    """The endpoints. `names` maps the ids of the companies offered to their names, as far as known."""
 
-    def __init__(self, client: Callable[[], Client], names: dict[str, str]) -> None:
+    def __init__(self, client: Callable[[], Client], names: dict[str, str], example: str) -> None:
         self._client = client
         self._names = names
+        self._example = example
         self._progress: dict[str, _Progress] = {}
         self._templates = Environment(
             loader=PackageLoader("asyncfin.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -127,85 +135,170 @@ class _Pages:
         self._templates.filters["printable"] = printable
 
     async def start(self, request: Request) -> Response:
-        return self._page(request, "page.html", entity_id="")
+        if self._example and "companies" not in request.query_params:
+            root = request.scope.get("root_path", "")
+            return RedirectResponse(f"{root}{self._example}", headers=_HEADERS)
+        return self._page(request, "start.html", example=self._example)
 
     async def company(self, request: Request) -> Response:
-        return self._page(request, "page.html", entity_id=self._entity_id(request))
+        """Return the page with the question of its URL, and with its values if all of them are cached."""
+        question = self._question(request, parse_qs(request.url.query, keep_blank_values=True))
+        client, context = self._client(), dict[str, Any](texts=question.series)
+        cached = [await client.cached_catalogue(each) for each in question.companies]
+        catalogues = [each for each in cached if each is not None]
+        if cached[0] is not None:
+            context = self._series(question, cached[0])
+        if len(catalogues) == len(cached) and question.series:
+            try:
+                context |= await self._cached_answer(question, catalogues)
+                if "shown" not in context:
+                    context |= await self._cost(question, catalogues)
+            except SelectionError as error:
+                context |= {"text": str(error), "advice": _ADVICE[400]}
+        context["question"] = question
+        return self._page(
+            request,
+            "page.html",
+            missing=[each for each, known in zip(question.companies, cached, strict=True) if known is None],
+            # A link of this page itself: its visitor wants to see the series.
+            load=request.headers.get("sec-fetch-site") == "same-origin",
+            **context,
+        )
 
     async def series(self, request: Request) -> Response:
-        """Return the tree of the series that match the search, and the chosen ones. Reads the catalogue."""
-        entity_id, question = await self._received(request)
-        catalogue = await unless_gone(request, self._client().catalogue(entity_id), _SECONDS)
-        self._names[entity_id] = catalogue.name
-        if len(question.search) > MAX_SEARCH:
-            raise SelectionError(f"a search must have at most {MAX_SEARCH} characters")
-        found = catalogue.search(question.search)
-        chosen = {each: catalogue[each] for each in question.series_ids if each in catalogue}
-        others = [series for series in found if series.series_id not in chosen]
-        shown = others[:MAX_SERIES_SHOWN]
-        return self._page(
-            request,
-            "series.html",
-            entity_id=entity_id,
-            catalogue=catalogue,
-            chosen=list(chosen.values()),
-            tree=_tree(catalogue, shown),
-            found=len(found),
-            hidden=len(others) - len(shown),
-            search=question.search.strip(),
-        )
+        """Return the series that match the search, and the selected ones. Reads the catalogue."""
+        question = await self._received(request)
+        catalogue = await unless_gone(request, self._client().catalogue(question.companies[0]), _SECONDS)
+        self._names[catalogue.entity_id] = catalogue.name
+        return self._page(request, "series.html", **self._series(question, catalogue))
 
     async def cost(self, request: Request) -> Response:
-        """Return how many requests the question would spend."""
-        entity_id, question = await self._received(request)
-        if not question.series_ids:
-            return self._page(request, "cost.html", plan=None)
-        plan = await unless_gone(
-            request,
-            self._client().plan(
-                entity_id, question.select, question.periods, value_version=question.value_version
-            ),
-            _SECONDS,
-        )
-        return self._page(request, "cost.html", plan=plan)
+        """Return how many requests the question would spend. Reads catalogues that are not known."""
+        question = await self._received(request)
+        if not question.series:
+            return self._page(request, "cost.html", requests=None)
+        catalogues = await unless_gone(request, self._catalogues(question, _ANY_AGE), _SECONDS)
+        return self._page(request, "cost.html", **await self._cost(question, catalogues))
 
     async def answer(self, request: Request) -> Response:
-        """Return the table, the chart, what was spent, and the Python that gives the same."""
-        entity_id, question = await self._received(request)
-        client = self._client()
-        # Of visitors who ask about one company at the same time all see the progress of the last to begin.
-        progress = self._progress[entity_id] = _Progress(entity_id)
-        with client.observed(progress):
-            plan = await unless_gone(
-                request,
-                client.plan(
-                    entity_id, question.select, question.periods, value_version=question.value_version
-                ),
-                _SECONDS,
-            )
-            panel = await unless_gone(request, client.run(plan), _SECONDS)
-            rows = [
-                (series, panel.catalogue.scope_names(series.scopes), series.values)
-                for series in panel.series[:MAX_ROWS]
-            ]
-            charts, hidden = _charts(panel)
-        return self._page(
-            request,
-            "answer.html",
-            panel=panel,
-            plan=plan,
-            rows=rows,
-            first=max(0, len(panel.periods) - MAX_COLUMNS),
-            durations={period.duration_months for period in panel.periods},
-            charts=charts,
-            lines_hidden=hidden,
-            python=question.python(entity_id),
-        )
+        """Return the table, the charts, what was spent, and the Python for the same."""
+        question = await self._received(request)
+        # Of visitors who request values of one company at the same time all see the progress of the last.
+        progress = self._progress[question.companies[0]] = _Progress(question.companies)
+        with self._client().observed(progress):
+            context = await unless_gone(request, self._answer(question), _SECONDS)
+        return self._page(request, "answer.html", **context)
 
     async def progress(self, request: Request) -> Response:
-        """Return how many queries of the company were answered since values were last asked for."""
+        """Return how many queries were answered since values were last requested."""
         progress = self._progress.get(self._entity_id(request))
         return JSONResponse({"answered": progress.answered if progress else 0}, headers=_HEADERS)
+
+    def _series(self, question: Question, catalogue: Catalogue) -> dict[str, Any]:
+        """Return what the list of series shows."""
+        found = catalogue.search(question.search)
+        chosen = question.chosen(catalogue)
+        taken = {each.series_id for each in chosen.values()}
+        others = sorted(
+            (each for each in found if each.series_id not in taken), key=partial(_rank, catalogue)
+        )
+        listed = others[:MAX_SERIES_SHOWN]
+        return {
+            "question": question,
+            "catalogue": catalogue,
+            "chosen": chosen,
+            "unknown": [each for each in question.series if each not in chosen and each not in catalogue],
+            "tree": _tree(catalogue, listed),
+            "found": len(found),
+            "hidden": len(others) - len(listed),
+        }
+
+    async def _catalogues(self, question: Question, max_age: float | None = None) -> list[Catalogue]:
+        return [await self._client().catalogue(each, max_age=max_age) for each in question.companies]
+
+    async def _cost(self, question: Question, catalogues: Sequence[Catalogue]) -> dict[str, Any]:
+        """Return how many series the question has, and how many requests they take. No request."""
+        select, periods = question.select(catalogues[0]), question.resolved(catalogues)
+        plans = []
+        for catalogue in catalogues:
+            # Of several companies each has what it has.
+            known = select if len(catalogues) == 1 else catalogue.narrowed(select)
+            for version in question.versions:
+                if known is None:
+                    continue
+                try:
+                    plans.append(await self._client().plan(catalogue, known, periods, value_version=version))
+                except SelectionError:
+                    if len(catalogues) == 1:
+                        raise
+        return {
+            "series": sum(len(plan.series) for plan in plans),
+            "requests": sum(plan.requests for plan in plans),
+        }
+
+    async def _cached_answer(self, question: Question, catalogues: Sequence[Catalogue]) -> dict[str, Any]:
+        """Return what the answer shows if all of it is cached, and nothing otherwise. No request."""
+        select, periods = question.select(catalogues[0]), question.resolved(catalogues)
+        answers: list[EntityAnswer] = []
+        for entity_id in question.companies:
+            for version in question.versions:
+                wanted = Wanted(entity_id, select, periods, version, known_only=len(catalogues) > 1)
+                if (panel := await self._client().cached_panel(wanted)) is None:
+                    return {}
+                answers.append(EntityAnswer(entity_id, panel, missing=wanted.missing(panel.catalogue)))
+        return self._shown(question, answers, 0)
+
+    async def _answer(self, question: Question) -> dict[str, Any]:
+        """Request what the answer shows."""
+        several = len(question.companies) > 1
+        # Periods of several companies are resolved over their current catalogues.
+        catalogues = await self._catalogues(question, None if several else _ANY_AGE)
+        select, periods = question.select(catalogues[0]), question.resolved(catalogues)
+        cost = await self._cost(question, catalogues)
+        client, answers = self._client(), dict[tuple[str, ValueVersion], EntityAnswer]()
+        for version in question.versions:
+            if not several:
+                entity_id = question.companies[0]
+                panel = await client.query(entity_id, select, periods, value_version=version)
+                answers[entity_id, version] = EntityAnswer(entity_id, panel)
+                continue
+            many = client.query_many(question.companies, select, periods, value_version=version)
+            async with many as received:
+                async for answer in received:
+                    answers[answer.entity_id, version] = answer
+        ordered = [answers[each, version] for each in question.companies for version in question.versions]
+        if all(answer.panel is None for answer in ordered):
+            raise next(answer.error for answer in ordered if answer.error is not None)
+        return self._shown(question, ordered, cost["requests"])
+
+    def _shown(self, question: Question, answers: Sequence[EntityAnswer], planned: int) -> dict[str, Any]:
+        panels = [answer.panel for answer in answers if answer.panel is not None]
+        for panel in panels:
+            self._names[panel.dataset.entity_id] = panel.dataset.name
+        if not any(panels):
+            raise SelectionError("none of these companies has one of these series")
+        content = shown([panel for panel in panels if len(panel)])
+        return {
+            "shown": content,
+            "columns": [(each.fiscal_end, each.duration_months, each.label) for each in content.periods],
+            "question": question,
+            "spent": sum(panel.requests for panel in panels),
+            "planned": planned,
+            "anchors": [(each.dataset.name, each.anchor) for each in panels if each.anchor],
+            "notes": [*self._missing(answers), *content.notes],
+            "python": question.python(panels[0].catalogue),
+        }
+
+    def _missing(self, answers: Iterable[EntityAnswer]) -> list[str]:
+        """Return lines about the companies that do not have all of the question."""
+        lines = []
+        for answer in answers:
+            name = self._names[answer.entity_id] or answer.entity_id
+            if answer.error is not None:
+                lines.append(f"{name}: {http_error(answer.error).text}.")
+            missing = (list(ids) for field, ids in answer.missing.items() if field != "periods")
+            lines += [f"{name} does not have {listed(ids)}." for ids in missing]
+        return list(dict.fromkeys(lines))
 
     async def refused(self, request: Request, error: Exception) -> Response:
         """Return an error as a sentence and advice, as a page or in place of the fragment."""
@@ -223,14 +316,23 @@ class _Pages:
 
     def _entity_id(self, request: Request) -> str:
         entity_id: str = request.path_params["entity_id"]
-        if entity_id not in self._names:
-            raise HTTPException(404, "this page does not offer that company")
+        self._check_offered(entity_id)
         return entity_id
 
-    async def _received(self, request: Request) -> tuple[str, Question]:
-        """Return the company and the question of a form that the explorer's own page has sent."""
+    def _check_offered(self, entity_id: str) -> None:
+        if entity_id not in self._names:
+            raise HTTPException(404, "this page does not offer that company")
+
+    def _question(self, request: Request, form: Mapping[str, Sequence[str]]) -> Question:
+        question = Question.of(self._entity_id(request), form)
+        for each in question.companies:
+            self._check_offered(each)
+        return question
+
+    async def _received(self, request: Request) -> Question:
+        """Return the question of a form that the explorer's own page has sent."""
         check_own_page(request.headers)
-        entity_id = self._entity_id(request)
+        self._entity_id(request)
         try:
             async with asyncio.timeout(_FORM_SECONDS):
                 form = parse_qs((await _body(request)).decode(), keep_blank_values=True)
@@ -240,7 +342,7 @@ class _Pages:
             raise HTTPException(408, f"the form did not arrive within {_FORM_SECONDS} seconds") from None
         except ValueError:
             raise HTTPException(400, "the form is not text") from None
-        return entity_id, Question.of(form)
+        return self._question(request, form)
 
     def _page(self, request: Request, template: str, **context: object) -> HTMLResponse:
         html = self._templates.get_template(template).render(
@@ -248,29 +350,31 @@ class _Pages:
             names=self._names,
             rules=RULES,
             versions=VERSIONS,
-            max_rows=MAX_ROWS,
+            views=VIEWS,
+            scales=SCALES,
             **context,
         )
         return HTMLResponse(html, headers=_HEADERS)
 
 
 class _Progress:
-    """An observer that counts the queries of a company that were answered."""
+    """An observer that counts the queries of some companies that were answered."""
 
-    def __init__(self, entity_id: str) -> None:
-        self._entity_id = entity_id
+    def __init__(self, entity_ids: Collection[str]) -> None:
+        self._entity_ids = entity_ids
         self.answered = 0
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, RequestAnswered) and (event.operation, event.entity_id) == (
-            "query",
-            self._entity_id,
+        if (
+            isinstance(event, RequestAnswered)
+            and event.operation == "query"
+            and event.entity_id in self._entity_ids
         ):
             self.answered += 1
 
 
-async def _nobody(request: Request, error: Exception) -> Response:
-    # nginx's number for a client that has gone; nobody reads it but a log.
+async def _gone(request: Request, error: Exception) -> Response:
+    # nginx's number for a client that has gone; only a log shows it.
     return Response(status_code=499)
 
 
@@ -319,62 +423,24 @@ def _from_htmx(request: Request) -> bool:
     return request.headers.get("hx-request") == "true"
 
 
-def _tree(
-    catalogue: Catalogue, shown: Iterable[CatalogueSeries]
-) -> list[tuple[str, list[tuple[str, list[CatalogueSeries]]]]]:
-    """Return the series by reporting group and scope path, with the names of both."""
-    names = {group.reporting_group_id: group.name for group in catalogue.groups}
-    tree: dict[str, dict[str, list[CatalogueSeries]]] = {}
-    for series in shown:
-        paths = tree.setdefault(names[series.reporting_group_id], {})
-        paths.setdefault(" / ".join(catalogue.scope_names(series.scopes)), []).append(series)
-    return [(group, list(paths.items())) for group, paths in tree.items()]
-
-
-def _charts(panel: Panel) -> tuple[list[dict[str, object]], int]:
-    """Return a chart for each number format, and how many lines are left out of them.
-
-    A chart has a line for each series and duration, by fiscal end. Amounts and ratios do not share a scale. A
-    gap is None. A fiscal end at which there is no period of a line's duration is "", which is no gap.
-    """
-    periods = _with_gaps(panel)
-    ends = sorted({period.fiscal_end for period in periods})
-    # Of periods with the same end the longest gives its label: FY2021, not 2021-Q4.
-    labels = {period.fiscal_end: period.label for period in sorted(periods, key=lambda p: p.duration_months)}
-    lines: list[tuple[str, dict[str, object]]] = []
-    for series in panel:
-        by_duration: dict[int, dict[int, float | None]] = {}
-        values = dict(series.observations())
-        for period in periods:
-            number = values[period].number if period in values else None
-            by_duration.setdefault(period.duration_months, {})[period.fiscal_end] = number
-        filled = {
-            months: line for months, line in by_duration.items() if any(n is not None for n in line.values())
-        }
-        name = " / ".join(
-            [printable(series.label), *map(printable, panel.catalogue.scope_names(series.scopes))]
-        )
-        for months, line in filled.items():
-            label = name if len(filled) == 1 else f"{name}, {months} months"
-            numbers = [line.get(end, "") for end in ends]
-            lines.append((series.number_format, {"label": label, "numbers": numbers}))
-    by_format: dict[str, list[dict[str, object]]] = {}
-    for number_format, drawn in lines[:MAX_LINES]:
-        by_format.setdefault(number_format, []).append(drawn)
-    axis = {"ends": ends, "labels": [labels[end] for end in ends]}
-    return [{**axis, "lines": each} for each in by_format.values()], max(0, len(lines) - MAX_LINES)
-
-
-def _with_gaps(panel: Panel) -> list[Period]:
-    """Return the panel's periods, and those that the catalogue has between them of the same durations.
-
-    A panel of a range lists only periods with a value, so a line would lead over a quarter without one.
-    """
-    durations = {period.duration_months for period in panel.periods}
-    ends = [period.fiscal_end for period in panel.periods]
-    between = (
-        period
-        for period in panel.catalogue.periods
-        if period.duration_months in durations and min(ends) <= period.fiscal_end <= max(ends)
+def _rank(catalogue: Catalogue, series: CatalogueSeries) -> tuple[bool, int, int, int]:
+    """Return a key that sorts consolidated series first, then metrics that have many series."""
+    return (
+        series.basis != "consolidated",
+        len(series.scopes),
+        -len(catalogue.by_metric[series.metric_id]),
+        catalogue.places[series.series_id],
     )
-    return sorted({*panel.periods, *between})
+
+
+def _tree(
+    catalogue: Catalogue, series: Iterable[CatalogueSeries]
+) -> list[tuple[str, list[tuple[str, list[tuple[str, CatalogueSeries]]]]]]:
+    """Return series by the names of their reporting group and scope path, each with the text of its row."""
+    tree: dict[str, dict[str, list[tuple[str, CatalogueSeries]]]] = {}
+    for each in series:
+        paths = tree.setdefault(each.reporting_group_id, {})
+        path = " / ".join(catalogue.scope_names(each.scopes))
+        paths.setdefault(path, []).append((row_text(catalogue, each), each))
+    # Groups may share a name.
+    return [(catalogue.by_group[group].name, list(paths.items())) for group, paths in tree.items()]

@@ -1,13 +1,18 @@
-"""A visitor's form as a question, and the Python that asks the same."""
+"""A visitor's question, as a form or in a URL, and the Python for the same panel."""
 
+import json
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote, unquote
 
 from attrs import frozen
 
 from asyncfin.errors import SelectionError
+from asyncfin.model.catalogue import Catalogue, triple
 from asyncfin.model.period import Annual, FiscalRange, PeriodSelection, Quarterly, Trailing
 from asyncfin.model.query import ValueVersion
+from asyncfin.model.scope import format_path
 from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries
 
 RULES = {
     "annual": "the last fiscal years",
@@ -16,68 +21,123 @@ RULES = {
     "range": "fiscal years from ... to ...",
     "all": "all periods",
 }
-VERSIONS: dict[ValueVersion, str] = {"original": "as first reported", "latest_restated": "as last restated"}
+VERSIONS = {
+    "original": "as first reported",
+    "latest_restated": "as last restated",
+    "both": "both, side by side",
+}
+VIEWS = {"values": "values", "growth": "growth over a year", "index": "index, start = 100"}
+SCALES = {"linear": "linear", "log": "logarithmic"}
+MAX_COMPANIES = 20
+MAX_SEARCH = 200
 
 
 @frozen
 class Question:
-    """A visitor's question about one company.
+    """A visitor's question about one or several companies.
 
     Attributes:
-        series_ids: the series chosen, in the order of the form.
+        companies: their ids, the page's company first.
+        series: the series, each as the text that `row_text` returns, or as a series id of the first company.
         rule: one of `RULES`.
         last: the number of years, quarters or months.
-        start, end: the fiscal years of a range, as typed; empty: the catalogue's own.
+        start, end: the fiscal years of a range, as typed; empty: the first and last of the catalogues.
+        value_version: one of `VERSIONS`.
         search: the words of the search box.
+        view, scale: how the page shows the values: of `VIEWS` and `SCALES`.
     """
 
-    series_ids: tuple[str, ...] = ()
+    companies: tuple[str, ...]
+    series: tuple[str, ...] = ()
     rule: str = "annual"
     last: str = "5"
     start: str = ""
     end: str = ""
-    value_version: ValueVersion = "original"
+    value_version: str = "original"
     search: str = ""
+    view: str = "values"
+    scale: str = "linear"
 
     @classmethod
-    def of(cls, form: Mapping[str, Sequence[str]]) -> "Question":
-        """Return the question of a form's fields.
+    def of(cls, entity_id: str, form: Mapping[str, Sequence[str]]) -> "Question":
+        """Return the question of a form's fields, or of a URL's.
 
         Raises:
-            SelectionError: there is no such value version.
+            SelectionError: a field has a value that it cannot have, or there are too many companies.
         """
 
         def text(name: str, default: str = "") -> str:
             return form.get(name, [default])[-1]
 
-        wanted = text("value_version", "original")
-        version = next((version for version in VERSIONS if version == wanted), None)
-        if version is None:
-            raise SelectionError(f"value_version must be one of {', '.join(VERSIONS)}, not {wanted!r}")
+        def one_of(name: str, known: Mapping[str, str]) -> str:
+            given = text(name, next(iter(known)))
+            if given not in known:
+                raise SelectionError(f"{name} must be one of {', '.join(known)}, not {given[:80]!r}")
+            return given
+
+        companies = tuple(dict.fromkeys([entity_id, *form.get("with", ())]))
+        if len(companies) > MAX_COMPANIES:
+            raise SelectionError(f"a question must have at most {MAX_COMPANIES} companies")
+        if len(search := text("search")) > MAX_SEARCH:
+            raise SelectionError(f"a search must have at most {MAX_SEARCH} characters")
         return cls(
+            companies,
             tuple(dict.fromkeys(form.get("series", ()))),
             text("rule", "annual"),
             text("last", "5"),
             text("start"),
             text("end"),
-            version,
-            text("search"),
+            one_of("value_version", VERSIONS),
+            search.strip(),
+            one_of("view", VIEWS),
+            one_of("scale", SCALES),
         )
 
     @property
-    def select(self) -> Select:
-        """The series chosen.
+    def versions(self) -> tuple[ValueVersion, ...]:
+        """The value versions to request."""
+        match self.value_version:
+            case "both":
+                return ("original", "latest_restated")
+            case "latest_restated":
+                return ("latest_restated",)
+        return ("original",)
+
+    def select(self, catalogue: Catalogue) -> Select:
+        """Return the Select of the series, given the catalogue of the first company.
 
         Raises:
-            SelectionError: no series is chosen.
+            SelectionError: no series is selected, or one is neither an id nor a row.
         """
-        if not self.series_ids:
-            raise SelectionError("no series is chosen: tick one or more in the tree")
-        return Select(series_ids=self.series_ids)
+        if not self.series:
+            raise SelectionError("no series is chosen: tick one or more in the list")
+        return Select.from_json(self._json(catalogue))
+
+    def _json(self, catalogue: Catalogue) -> str:
+        rows = [_row(text, catalogue) for text in self.series]
+        return json.dumps({"series": rows}, ensure_ascii=False)
+
+    def chosen(self, catalogue: Catalogue) -> dict[str, CatalogueSeries]:
+        """Return the selected series that a catalogue has, by the texts of their rows."""
+        found = {row_text(catalogue, each): each for each in catalogue} if self.series else {}
+        named = [row_text(catalogue, catalogue[text]) if text in catalogue else text for text in self.series]
+        return {text: found[text] for text in named if text in found}
+
+    def resolved(self, catalogues: Sequence[Catalogue]) -> PeriodSelection:
+        """Return the periods; of several companies the same ones for all of them.
+
+        Raises:
+            SelectionError: as for `periods`, or no company has such periods.
+        """
+        periods = self.periods
+        # A trailing window ends with the last value of one company.
+        if len(catalogues) == 1 or isinstance(periods, Trailing):
+            return periods
+        return periods.resolve(catalogues)
 
     @property
     def periods(self) -> PeriodSelection:
-        """The periods asked for.
+        """The rule for the periods.
 
         Raises:
             SelectionError: a number is missing or wrong, or there is no such rule.
@@ -97,25 +157,49 @@ class Question:
                 return FiscalRange()
         raise SelectionError(f"there is no period rule {self.rule!r}: choose one of {', '.join(RULES)}")
 
-    def python(self, entity_id: str) -> str:
-        """Return a program that asks the same and prints the same texts. It holds no token."""
-        periods = self._periods_code()
-        names = ", ".join(sorted(["Client", "Select", periods.partition("(")[0]]))
-        version = "" if self.value_version == "original" else f", value_version={self.value_version!r}"
-        # As Python writes them: ids come from a form, and nothing of it may become code.
-        ids = "".join(f"\n    {series_id!r}," for series_id in self.series_ids)
+    def python(self, catalogue: Catalogue) -> str:
+        """Return a program that requests the same and prints the same texts. It contains no token.
+
+        Args:
+            catalogue: of the first company.
+        """
+        rule = self._periods_code()
+        names = ", ".join(sorted(["Client", "Select", rule.partition("(")[0]]))
+        select = f"select = Select.from_json(\n    {self._json(catalogue)!r}\n)"
+        version = "" if self.versions[0] == "original" else f", value_version={self.versions[0]!r}"
+        if len(self.companies) == 1:
+            entity_id = self.companies[0]
+            body = "".join(
+                f"""
+        panel = await client.query({entity_id!r}, select, {rule}{_version(each)})
+        print("", *panel.periods, sep="\\t")
+        for series in panel:
+            print(series.series_id, *(value.text if value else "" for value in series.values), sep="\\t")"""
+                for each in self.versions
+            )
+        else:
+            # As Python writes them: ids come from a form, and nothing of it may become code.
+            entities = "".join(f"\n            {each!r}," for each in self.companies)
+            resolve = "" if self.rule == "trailing" else ".resolve(catalogues)"
+            read = (
+                "\n        catalogues = [await client.catalogue(each) for each in entities]"
+                if resolve
+                else ""
+            )
+            body = f"""
+        entities = [{entities}
+        ]{read}
+        periods = {rule}{resolve}
+        async with client.query_many(entities, select, periods{version}) as answers:
+            async for answer in answers:
+                print(answer.error or answer.panel)"""
         return f"""import asyncio
 from asyncfin import {names}
 
-select = Select(series_ids=[{ids}
-])
+{select}
 
 async def main():
-    async with Client.from_env() as client:
-        panel = await client.query({entity_id!r}, select, {periods}{version})
-    print("", *panel.periods, sep="\\t")
-    for series in panel:
-        print(series.series_id, *(value.text if value else "" for value in series.values), sep="\\t")
+    async with Client.from_env() as client:{body}
 
 asyncio.run(main())
 """
@@ -133,6 +217,35 @@ asyncio.run(main())
                 ends = ", ".join(f"{name}=({at.year}, {at.end_month})" for name, at in given)
                 return f"FiscalRange({ends})"
         raise AssertionError("every rule is written as code")
+
+
+def row_text(catalogue: Catalogue, series: CatalogueSeries) -> str:
+    """Return the text that selects a series in every publication: metric/group/path.
+
+    The series id follows where the catalogue has several series of that triple.
+    """
+    parts = [series.metric_id, series.reporting_group_id, format_path(series.scopes)]
+    if len(catalogue.by_triple[triple(series)]) > 1:
+        parts.append(series.series_id)
+    return "/".join(quote(each, safe="=|, ") for each in parts)
+
+
+def row_of(text: str) -> list[str] | None:
+    """Return the metric, group and path of such a text, and maybe the series id; None: it is not one."""
+    parts = [unquote(each) for each in text.split("/")]
+    return parts if len(parts) in (3, 4) else None
+
+
+def _row(text: str, catalogue: Catalogue) -> list[str]:
+    if text in catalogue:
+        text = row_text(catalogue, catalogue[text])
+    if (row := row_of(text)) is None:
+        raise SelectionError(f"series must be metric/group/path, not {text[:80]!r}")
+    return row
+
+
+def _version(value_version: str) -> str:
+    return "" if value_version == "original" else f", value_version={value_version!r}"
 
 
 def _whole(name: str, text: str) -> int:

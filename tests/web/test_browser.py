@@ -1,6 +1,9 @@
 """The explorer in a real Chromium: choose, look, compare, on a large screen and a small one."""
 
 import asyncio
+import csv
+import io
+import json
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -8,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, Select
+from asyncfin import Annual, Client, MemoryCache, Select
 from asyncfin.sandbox import Sandbox
 from asyncfin.web import explorer
 
@@ -34,7 +37,10 @@ QUIET = [
 @pytest.fixture
 async def explored() -> AsyncIterator[tuple[str, Client, tuple[str, ...]]]:
     """Serve the explorer of the demo companies on a free port of this machine."""
-    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+    async with (
+        Sandbox.demo() as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=3600) as client,
+    ):
         config = uvicorn.Config(
             explorer(client, sandbox.entities), host="127.0.0.1", port=0, log_level="warning"
         )
@@ -75,7 +81,7 @@ async def tab(explored: Any) -> AsyncIterator[Any]:
 
 
 async def choose(tab: Any, base_url: str, entity_id: str, words: str, count: int) -> list[str]:
-    """Open a company, search, tick the first series found, and return their ids."""
+    """Open a company, search, tick the first series found, and return the texts of their rows."""
     await tab.goto(f"{base_url}/")
     await tab.click(f'a[href$="{entity_id}"]')
     await tab.wait_for_selector(".tree")
@@ -83,24 +89,29 @@ async def choose(tab: Any, base_url: str, entity_id: str, words: str, count: int
         await tab.fill("#search", words)
     await tab.wait_for_selector("#series .note:has-text('match')")
     boxes = tab.locator(".tree input[type=checkbox]")
-    ids = [await boxes.nth(at).get_attribute("value") for at in range(count)]
+    texts = [await boxes.nth(at).get_attribute("value") for at in range(count)]
     for at in range(count):
         await boxes.nth(at).check()
     await tab.wait_for_selector("#cost strong")
-    return ids
+    return texts
+
+
+def selected(texts: list[str]) -> Select:
+    """Return the Select of series given as metric/group/path."""
+    return Select.from_json(json.dumps({"series": [text.split("/") for text in texts]}))
 
 
 async def test_four_series_are_found_chosen_and_shown_as_the_panel_has_them(explored: Any, tab: Any) -> None:
     """Company, search, four series, the table, and the lines of the chart by their colours."""
     base_url, client, entities = explored
-    ids = await choose(tab, base_url, entities[0], "annual company", 4)
+    texts = await choose(tab, base_url, entities[0], "annual company", 4)
     await tab.click("#ask")
     await tab.wait_for_selector(".chart canvas")
     rows = await tab.eval_on_selector_all(
         ".scroll tbody tr",
         "rows => rows.map(row => [...row.querySelectorAll('td')].map(cell => cell.innerText))",
     )
-    panel = await client.query(entities[0], Select(series_ids=ids), Annual(last=5))
+    panel = await client.query(entities[0], selected(texts), Annual(last=5))
     assert rows == [[value.text if value else "" for value in series.values] for series in panel]
     colours = await tab.evaluate(
         """() => {
@@ -116,15 +127,21 @@ async def test_four_series_are_found_chosen_and_shown_as_the_panel_has_them(expl
     )
     for line in ("0,114,178", "213,94,0", "0,158,115", "204,121,167"):
         assert colours.get(line, 0) > 100, f"no line of {line}"
-    assert await tab.locator("nav").count() == 1, "the page stands in itself"
+    assert await tab.locator("nav").count() == 1, "the page is nested in itself"
 
 
 async def test_the_page_works_by_keyboard_alone(explored: Any, tab: Any) -> None:
     """Tab, blank and Enter reach every step, and the focus can be seen."""
     base_url, _, entities = explored
     await tab.goto(f"{base_url}/company/{entities[0]}")
+    for _ in range(20):
+        await tab.keyboard.press("Tab")
+        if await tab.evaluate("document.activeElement.id === 'read'"):
+            break
+    await tab.keyboard.press("Enter")
     await tab.wait_for_selector(".tree")
-    await tab.focus("#search")
+    while not await tab.evaluate("document.activeElement.id === 'search'"):
+        await tab.keyboard.press("Tab")
     async with tab.expect_response("**/series"):
         await tab.keyboard.type("revenue annual company")
     await tab.wait_for_selector("#series .note:has-text('match')")
@@ -135,12 +152,14 @@ async def test_the_page_works_by_keyboard_alone(explored: Any, tab: Any) -> None
     assert await tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
     await tab.keyboard.press("Space")
     await tab.wait_for_selector("#cost strong")
-    for _ in range(60):
+    stops = 0
+    while not await tab.evaluate("document.activeElement.id === 'ask'"):
         await tab.keyboard.press("Tab")
-        if await tab.evaluate("document.activeElement.id === 'ask'"):
-            break
+        stops += 1
+    assert stops <= 8, "a list has more than one tab stop"
     await tab.keyboard.press("Enter")
     await tab.wait_for_selector(".scroll tbody td")
+    assert await tab.evaluate("document.activeElement.id") == "answer"
 
 
 async def test_a_small_screen_scrolls_tables_and_code_but_never_the_page(explored: Any, tab: Any) -> None:
@@ -152,6 +171,120 @@ async def test_a_small_screen_scrolls_tables_and_code_but_never_the_page(explore
     await tab.wait_for_selector(".chart canvas")
     assert await tab.evaluate("document.documentElement.scrollWidth") <= 360
     assert await tab.evaluate("document.querySelector('.chart canvas').getBoundingClientRect().right") <= 360
+
+
+async def compared(tab: Any, base_url: str, entities: tuple[str, ...], extra: str = "") -> str:
+    """Show the revenue of three companies from a URL, and return the URL."""
+    series = "Revenue%2Fannual.consolidated%2Fcompany%3Dconsolidated"
+    companies = "&".join(f"with={each}" for each in entities[1:])
+    url = f"{base_url}/company/{entities[0]}?{companies}&series={series}&rule=annual&last=4{extra}"
+    await tab.goto(url)
+    await tab.click("#ask")
+    await tab.wait_for_selector(".scroll tbody td")
+    return url
+
+
+async def cells(tab: Any) -> list[list[str]]:
+    return await tab.eval_on_selector_all(
+        ".scroll tbody tr",
+        "rows => rows.map(row => [...row.querySelectorAll('td')].map(cell => cell.innerText))",
+    )
+
+
+async def test_companies_are_compared_in_the_same_periods_and_the_url_restores_it(
+    explored: Any, tab: Any
+) -> None:
+    """Each value is that of the company; a reload shows the same without a request."""
+    base_url, client, entities = explored
+    await compared(tab, base_url, entities, "&view=growth&scale=log")
+    assert await tab.input_value("[name=view]") == "growth"
+    await tab.select_option("[name=view]", "values")
+    table = await cells(tab)
+    catalogues = [await client.catalogue(each) for each in entities]
+    periods = Annual(last=4).resolve(catalogues)
+    for row, catalogue in zip(table, catalogues, strict=True):
+        select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
+        panel = await client.query(catalogue, select, periods)
+        assert row == [value.text if value else "" for value in panel.one().values]
+    sent = client.stats().requests
+    await tab.reload()
+    await tab.wait_for_selector(".chart canvas")
+    assert await cells(tab) == table
+    assert await tab.locator("[name=with]:checked").count() == 2
+    assert client.stats().requests == sent
+
+
+async def test_growth_and_index_are_computed_from_the_values_of_the_page(explored: Any, tab: Any) -> None:
+    """Without a request; a value without one a year before has no growth."""
+    base_url, client, entities = explored
+    await compared(tab, base_url, entities)
+    values = [[float(cell.replace(",", "")) if cell else None for cell in row] for row in await cells(tab)]
+    sent = client.stats().requests
+    await tab.select_option("[name=view]", "growth")
+    growth = [
+        [
+            f"{(now / before - 1) * 100:+.1f}%" if now is not None and before else ""
+            for before, now in zip([None, *row], row, strict=False)
+        ]
+        for row in values
+    ]
+    assert await cells(tab) == growth
+    await tab.select_option("[name=view]", "index")
+    await tab.select_option("[name=scale]", "log")
+    for row, numbers in zip(await cells(tab), values, strict=True):
+        first = next(number for number in numbers if number is not None)
+        shown = [float(cell) for cell in row if cell and "K" not in cell]
+        expected = [number / first * 100 for number in numbers if number is not None]
+        assert shown == pytest.approx([each for each in expected if each < 1000], abs=0.06)
+    await tab.select_option("[name=view]", "values")
+    assert [
+        [float(cell.replace(",", "")) if cell else None for cell in row] for row in await cells(tab)
+    ] == values
+    assert client.stats().requests == sent
+
+
+async def test_the_downloaded_csv_has_the_numbers_of_the_table(explored: Any, tab: Any) -> None:
+    """Read back with a CSV reader; the PNG is one."""
+    base_url, _, entities = explored
+    await compared(tab, base_url, entities)
+    async with tab.expect_download() as download:
+        await tab.click("#csv")
+    path = await (await download.value).path()
+    head, *rows = csv.reader(io.StringIO(path.read_text()))
+    assert head[:5] == ["company", "series", "scopes", "version", "description"]
+    assert [row[0] for row in rows] == ["Apple", "NVIDIA", "Alphabet"]
+    shown = [[cell.replace(",", "") for cell in row] for row in await cells(tab)]
+    assert [row[5:] for row in rows] == shown
+    async with tab.expect_download() as download:
+        await tab.click("#png")
+    assert (await (await download.value).path()).read_bytes().startswith(b"\x89PNG")
+
+
+async def test_the_chart_follows_the_dark_mode(explored: Any, tab: Any) -> None:
+    """Neither page nor chart stays white."""
+    base_url, _, entities = explored
+    await compared(tab, base_url, entities)
+    await tab.emulate_media(color_scheme="dark")
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert await tab.evaluate(background) == "rgb(20, 24, 29)"
+    transparent = "getComputedStyle(document.querySelector('.chart')).backgroundColor"
+    assert await tab.evaluate(transparent) == "rgba(0, 0, 0, 0)"
+    swatch = "getComputedStyle(document.querySelector('.swatch')).backgroundColor"
+    assert await tab.evaluate(swatch) == "rgb(74, 168, 224)"
+
+
+async def test_the_first_page_links_to_the_last_questions(explored: Any, tab: Any) -> None:
+    """They are kept in this browser; showing them spends no request."""
+    base_url, client, entities = explored
+    url = await compared(tab, base_url, entities)
+    sent = client.stats().requests
+    await tab.goto(f"{base_url}/")
+    link = tab.locator("#recent a")
+    assert await link.inner_text() == "Apple, NVIDIA, Alphabet: Revenue"
+    await link.click()
+    await tab.wait_for_selector(".chart canvas")
+    assert await tab.evaluate("location.pathname") == url.removeprefix(base_url).partition("?")[0]
+    assert client.stats().requests == sent
 
 
 async def test_a_wrong_question_is_said_on_the_page(explored: Any, tab: Any) -> None:

@@ -6,16 +6,18 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 from attrs import evolve
 
 import asyncfin
-from asyncfin import Annual, Client, Select
+from asyncfin import Annual, Client, MemoryCache, Select
 from asyncfin.model.period import Period
 from asyncfin.sandbox import Sandbox, Status
 from asyncfin.web import explorer
@@ -49,9 +51,9 @@ async def test_the_tree_shows_every_series_and_the_search_those_with_every_word(
     found = await page.post("series", search="REVENUE americas annual")
     ids = re.findall(r'name="series" value="([^"]+)"', found.text)
     assert ids == [
-        "Revenue/Americas/annual",
-        "CostOfRevenue/Americas/annual",
-        "OperatingIncome/Americas/annual",
+        "Revenue/annual.segment/segment=Americas",
+        "CostOfRevenue/annual.segment/segment=Americas",
+        "OperatingIncome/annual.segment/segment=Americas",
     ]
 
 
@@ -75,7 +77,7 @@ async def test_what_is_too_long_to_mean_anything_is_refused(
 async def test_chosen_series_stay_chosen_whatever_is_searched_for(page: Page) -> None:
     """A search narrows what can be chosen next, not what has been."""
     answer = await page.post("series", search="europe", series=["Revenue/annual"])
-    assert re.search(r'value="Revenue/annual" checked', answer.text)
+    assert re.search(r'value="Revenue/annual.consolidated/company=consolidated" checked', answer.text)
     assert answer.text.count("checked") == 1
 
 
@@ -118,10 +120,12 @@ async def test_number_formats_have_charts_of_their_own(page: Page) -> None:
 
 
 async def test_a_quarter_without_a_value_is_a_gap_in_the_chart(page: Page) -> None:
-    """The panel does not list it, since no chosen series has a value in it; the catalogue does."""
+    """The panel does not list it, since no chosen series has a value in it; the table names it."""
     answer = await page.post("answer", series=["Revenue/quarterly"], rule="trailing", last="24")
     (chart,) = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
-    assert "2026-Q2" not in answer.text.partition("<table>")[2]
+    assert "1 gap, where no series has a value: 2026-Q2" in answer.text
+    head, row = texts(answer.text)
+    assert row[[cell.split()[0] for cell in head].index("2026-Q2")] == ""
     (quarters,) = [line["numbers"] for line in chart["lines"] if line["label"].endswith("3 months")]
     assert Period(2026, 6, 3) in (await page.client.catalogue(page.entities[0])).periods
     at = chart["ends"].index(2026 * 12 + 6)
@@ -186,6 +190,158 @@ async def test_the_python_of_every_rule_is_the_question(page: Page, code: dict[s
     python = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
     compile(python, "pasted", "exec")
     assert ("value_version='latest_restated'" in python) == ("value_version" in code)
+
+
+ROW = "Revenue/annual.consolidated/company=consolidated"
+
+
+def url(entities: tuple[str, ...], **fields: str) -> str:
+    """Return the path and query of a question about companies."""
+    first, *others = entities
+    query = {"with": others, "series": ROW, "rule": "annual", "last": "3", **fields}
+    return f"/company/{first}?{urlencode(query, doseq=True)}"
+
+
+@asynccontextmanager
+async def caching(max_age: float) -> AsyncIterator[Page]:
+    """Give the explorer over a client with a cache."""
+    async with (
+        Sandbox.demo() as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=max_age) as client,
+    ):
+        cached = Page(explorer(client, sandbox.entities), client, sandbox.entities)
+        with client.observed(cached.note):
+            yield cached
+
+
+@pytest.mark.parametrize("companies", [1, 3])
+async def test_a_url_shows_its_values_if_all_of_them_are_cached(companies: int) -> None:
+    """It spends no request in any case: what is not cached has a button that says what it costs."""
+    async with caching(max_age=3600) as page:
+        entities = page.entities[:companies]
+        cold = await page.http.get(url(entities))
+        assert page.spent == 0
+        assert "<table" not in cold.text
+        assert "must be read" in cold.text
+        for each in entities:
+            await page.client.catalogue(each)
+        spent = page.spent
+        planned = await page.http.get(url(entities))
+        assert "<table" not in planned.text
+        assert f"{companies} series will take <strong>{companies} request" in planned.text
+        answer = await page.post("answer", entities[0], **{"with": entities[1:], "series": ROW, "last": "3"})
+        assert page.spent == spent + companies
+        warm = await page.http.get(url(entities))
+        assert texts(warm.text) == texts(answer.text)
+        assert len(texts(warm.text)) == 1 + companies
+        assert page.spent == spent + companies
+    for field in (
+        'value="3"',
+        f'value="{ROW}" checked',
+        *(f'value="{each}" checked' for each in entities[1:]),
+    ):
+        assert field in warm.text
+
+
+async def test_a_url_does_not_show_values_that_are_too_old() -> None:
+    """The client's `max_age` decides; nothing is requested to confirm them."""
+    async with caching(max_age=0) as page:
+        await page.post("answer", series=ROW, last="3")
+        spent = page.spent
+        assert "<table" not in (await page.http.get(url(page.entities[:1]))).text
+        assert page.spent == spent
+
+
+async def test_only_a_link_of_the_page_itself_reads_the_catalogue_at_once(page: Page) -> None:
+    """A foreign page can open a company's page, which must not request anything by itself."""
+    path = f"/company/{page.entities[0]}"
+    for site in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "none"}):
+        html = (await page.http.get(path, headers=site)).text
+        assert 'hx-trigger="load"' not in html
+        assert "Read the catalogue" in html
+    own = await page.http.get(path, headers={"Sec-Fetch-Site": "same-origin"})
+    assert 'hx-trigger="load"' in own.text
+    assert page.spent == 0
+
+
+async def test_with_an_example_the_page_opens_on_it(page: Page) -> None:
+    """The list of companies is one link away."""
+    example = url(page.entities)
+    app = explorer(page.client, page.entities, example=example)
+    opened = Page(app, page.client, page.entities)
+    first = await opened.http.get("/")
+    assert (first.status_code, first.headers["location"]) == (307, example)
+    assert 'href="/?companies"' in (await opened.http.get(example)).text
+    assert page.entities[2] in (await opened.http.get("/?companies")).text
+
+
+async def test_a_company_without_the_series_is_named(page: Page) -> None:
+    """The others are shown."""
+    row = "Revenue/annual.segment/segment=Americas"
+    answer = await page.post("answer", **{"with": page.entities[1], "series": [row, ROW], "last": "2"})
+    assert answer.status_code == 200
+    assert "NVIDIA does not have" in answer.text
+    assert len(texts(answer.text)) == 4
+
+
+async def test_both_versions_are_shown_side_by_side(page: Page) -> None:
+    """A row for each version, and each has the values of its version."""
+    answer = await page.post("answer", series=ROW, rule="annual", last="4", value_version="both")
+    _, *rows = texts(answer.text)
+    select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
+    for row, version in zip(rows, ("original", "latest_restated"), strict=True):
+        panel = await page.client.query(page.entities[0], select, Annual(last=4), value_version=version)
+        assert row[1:] == [value.text if value else "" for value in panel.one().values]
+    assert "as last restated" in rows[1][0]
+
+
+async def test_descriptions_are_shown_in_table_and_chart(page: Page) -> None:
+    """Only they state the unit."""
+    answer = await page.post("answer", series=ROW, rule="annual", last="2")
+    assert answer.text.partition("<table")[0].count("Unit: USD.") >= 2  # caption and data of the chart
+    assert "Unit: USD." in texts(answer.text)[1][0]
+
+
+async def test_the_python_selects_by_metric_group_and_path(page: Page) -> None:
+    """Series ids belong to one publication, so they are not in it."""
+    answer = await page.post("answer", series="Revenue/annual", rule="annual", last="2")
+    code = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
+    assert "Revenue/annual" not in code.replace("Revenue/annual.", "")
+    select = Select.from_json(re.search(r"from_json\(\s*'(.*)'", code)[1])  # type: ignore[index]
+    (series,) = (await page.client.catalogue(page.entities[0])).select(select)
+    assert series.series_id == "Revenue/annual"
+
+
+async def test_consolidated_series_are_listed_first(page: Page) -> None:
+    """Metrics that have many series go before those that have one; ids are hidden."""
+    listed = (await page.post("series")).text
+    labels = re.findall(r'name="series" value="([^"]*)"> <bdi>([^<]*)</bdi>', listed)
+    assert labels[0] == (ROW, "Revenue")
+    assert "consolidated" in labels[68][0]
+    assert "segment" not in "".join(value for value, _ in labels[:69])
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("view=pie", "view must be one of values, growth, index"),
+        ("value_version=newest", "value_version must be one of"),
+        ("&".join(f"with={number}" for number in range(30)), "at most 20 companies"),
+    ],
+)
+async def test_a_wrong_url_is_a_sentence(page: Page, query: str, said: str) -> None:
+    """As a page, with what to do."""
+    answer = await page.http.get(f"/company/{page.entities[0]}?{query}")
+    assert answer.status_code == 400
+    assert said in unescape(answer.text)
+
+
+async def test_a_url_with_another_company_is_not_found(page: Page) -> None:
+    """The page offers what its operator lists, in comparisons too."""
+    answer = await page.http.get(f"/company/{page.entities[0]}?with=O-{'f' * 32}")
+    assert answer.status_code == 404
+    assert (await page.post("answer", **{"with": "O-" + "f" * 32, "series": ROW})).status_code == 404
+    assert page.spent == 0
 
 
 FOREIGN: list[dict[str, str]] = [

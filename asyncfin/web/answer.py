@@ -1,0 +1,189 @@
+"""What the page shows of panels: the rows of the table, the lines of the charts, and notes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import field, frozen
+
+from asyncfin.errors import printable
+from asyncfin.model.period import Period
+from asyncfin.model.series import Series
+from asyncfin.table import comparison
+from asyncfin.table.notes import NOT_REQUESTED
+from asyncfin.table.panel import Panel
+
+# How much of a large answer a page shows; the rest is counted.
+MAX_ROWS = 200
+MAX_COLUMNS = 120
+MAX_LINES = 12
+_VERSIONS = {"original": "as first reported", "latest_restated": "as last restated"}
+
+
+@frozen
+class Cell:
+    """A cell: its text and number, or, without a value, its class."""
+
+    text: str = ""
+    number: float | None = None
+    kind: str = ""
+
+
+@frozen
+class Row:
+    """A series of a panel, with a cell for each period of the table."""
+
+    panel: Panel = field(repr=False)
+    series: Series = field(repr=False)
+    company: str
+    label: str
+    scopes: str
+    version: str
+    description: str
+    number_format: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.company, self.label, self.scopes, self.version)
+
+    def cells(self, periods: Sequence[Period]) -> list[Cell]:
+        values = dict(self.series.observations())
+        return [self._cell(values, period) for period in periods]
+
+    def _cell(self, values: Mapping[Period, object], period: Period) -> Cell:
+        value = values.get(period)
+        if value is None:
+            asked = comparison.sign(self.panel, period) != NOT_REQUESTED
+            return Cell(kind="gap" if asked else "unasked")
+        return Cell(value.text, value.number, "negative" if value.number < 0 else "")  # type: ignore[attr-defined]
+
+
+@frozen
+class Shown:
+    """All that the page shows of panels.
+
+    Attributes:
+        periods: the columns of the table, oldest first.
+        rows: those shown, with their cells.
+        charts: a chart for each number format.
+    """
+
+    periods: tuple[Period, ...]
+    rows: list[tuple[Row, list[Cell]]]
+    charts: list[dict[str, object]]
+    notes: list[str]
+    several: bool
+
+    @property
+    def durations(self) -> set[int]:
+        return {period.duration_months for period in self.periods}
+
+
+def shown(panels: Sequence[Panel]) -> Shown:
+    """Return what the page shows of panels of several companies or value versions."""
+    rows = [_row(panel, series) for panel in panels for series in panel]
+    every = comparison.periods_of(panels)
+    periods = every[-MAX_COLUMNS:]
+    charts, hidden = _charts(rows)
+    notes = [*filter(None, map(_gaps, panels)), *comparison.notes(panels, periods)]
+    notes += [
+        f"The service left out {len(panel.unlisted)} of these series of {panel.dataset.name};"
+        " they are shown without values."
+        for panel in panels
+        if panel.unlisted
+    ]
+    if hidden:
+        notes.append(f"{hidden} more lines are not drawn.")
+    if len(every) > len(periods):
+        notes.append(f"{len(every) - len(periods)} earlier periods are not shown.")
+    if len(rows) > MAX_ROWS:
+        notes.append(f"{len(rows) - MAX_ROWS:,} more series are not shown.")
+    several = len({row.company for row in rows}) > 1
+    table = [(row, row.cells(periods)) for row in rows[:MAX_ROWS]]
+    return Shown(periods, table, charts, notes, several)
+
+
+def _gaps(panel: Panel) -> str:
+    line = comparison.gaps(panel)
+    return f"{panel.dataset.name}: {line}" if line else ""
+
+
+def _row(panel: Panel, series: Series) -> Row:
+    catalogue = panel.catalogue
+    listed = catalogue[series.series_id]
+    texts = (
+        catalogue.name,
+        series.label,
+        " / ".join(catalogue.scope_names(series.scopes)),
+        _VERSIONS[panel.value_version],
+        "" if listed.description == series.label else listed.description,
+        series.number_format,
+    )
+    return Row(panel, series, *map(printable, texts))
+
+
+def _charts(rows: Sequence[Row]) -> tuple[list[dict[str, object]], int]:
+    """Return a chart for each number format, and how many lines are not drawn.
+
+    A chart has a line for each series and duration, by fiscal end. Amounts and ratios do not share a scale. A
+    gap is None. A fiscal end at which there is no period of a line's duration is "", which is not a gap.
+    """
+    periods = {row.panel.value_version + row.company: _with_gaps(row.panel) for row in rows}
+    every = set().union(*periods.values())
+    ends = sorted({period.fiscal_end for period in every})
+    # Of periods with the same end the longest gives its label: FY2021, not 2021-Q4.
+    labels = {period.fiscal_end: period.label for period in sorted(every, key=lambda p: p.duration_months)}
+    lines: list[tuple[Row, int, list[object]]] = []
+    for row in rows:
+        by_duration: dict[int, dict[int, float | None]] = {}
+        values = dict(row.series.observations())
+        for period in periods[row.panel.value_version + row.company]:
+            number = values[period].number if period in values else None
+            by_duration.setdefault(period.duration_months, {})[period.fiscal_end] = number
+        lines += [
+            (row, months, [line.get(end, "") for end in ends])
+            for months, line in by_duration.items()
+            if any(number is not None for number in line.values())
+        ]
+    drawn = lines[:MAX_LINES]
+    by_format: dict[str, list[tuple[Row, int, list[object]]]] = {}
+    for line in drawn:
+        by_format.setdefault(line[0].number_format, []).append(line)
+    axis = {"ends": ends, "labels": [labels[end] for end in ends]}
+    return [{**axis, **_named(several)} for several in by_format.values()], len(lines) - len(drawn)
+
+
+def _named(lines: Sequence[tuple[Row, int, list[object]]]) -> dict[str, object]:
+    """Return the title, the unit and the lines of a chart; a line's name is what distinguishes it."""
+    rows = [row for row, _, _ in lines]
+    kinds = list(zip(*(row.names for row in rows), strict=True))
+    differing = [at for at, names in enumerate(kinds) if len(set(names)) > 1] or [1]
+    common = [names[0] for at, names in enumerate(kinds) if at not in differing and names[0]]
+    durations = {months for _, months, _ in lines}
+    units = list(dict.fromkeys(row.description for row in rows if row.description))
+    return {
+        "title": ", ".join(common),
+        "units": units[:3],
+        "lines": [
+            {
+                "label": " / ".join(row.names[at] for at in differing)
+                + (f", {months} months" if len(durations) > 1 else ""),
+                "months": months,
+                "numbers": numbers,
+            }
+            for row, months, numbers in lines
+        ],
+    }
+
+
+def _with_gaps(panel: Panel) -> list[Period]:
+    """Return the panel's periods, and those that the catalogue has between them of the same durations.
+
+    A panel of a range lists only periods with a value, so a line would lead over a quarter without one.
+    """
+    durations = {period.duration_months for period in panel.periods}
+    ends = [period.fiscal_end for period in panel.periods]
+    between: Iterable[Period] = (
+        period
+        for period in panel.catalogue.periods
+        if period.duration_months in durations and min(ends) <= period.fiscal_end <= max(ends)
+    )
+    return sorted({*panel.periods, *between})

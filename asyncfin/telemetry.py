@@ -203,13 +203,13 @@ class OpenTelemetryObserver:
                 }
                 self._begin(event, "asyncfin.question", attributes)
             case QuestionFinished():
-                names = ("series", "periods", "requests", "cached", "restarts", "dataset_id")
-                self._end((QuestionStarted, event.serial), _figures(event, *names), event.failure)
+                figures = _figures(event, "series", "periods", "requests", "cached", "restarts", "dataset_id")
+                self._end((QuestionStarted, event.serial), figures, event.failure)
             case ExtractStarted():
                 self._begin(event, "asyncfin.extract", {"asyncfin.entities": event.entities})
             case ExtractFinished():
-                names = ("done", "unchanged", "failed", "requests")
-                self._end((ExtractStarted, event.serial), _figures(event, *names), event.failure)
+                figures = _figures(event, "done", "unchanged", "failed", "requests")
+                self._end((ExtractStarted, event.serial), figures, event.failure)
             case Waiting():
                 self._add_wait(event)
             case Retrying():

@@ -531,6 +531,15 @@ async def test_a_run_that_fails_or_is_cancelled_has_one_end(recorder: Recorder, 
     assert ends == ["CancelledError", "NotFoundError"]
 
 
+async def test_a_run_that_the_service_stops_names_the_refusal(recorder: Recorder, tmp_path: Path) -> None:
+    """`extract` returns a report, but the span says why the run ended."""
+    faults = [Status(status=401, code="unauthorized")]
+    async with service(recorder, faults=faults) as (_, client):
+        await extract(client, [BOTH.entity_id], Select(), FiscalRange(), to=tmp_path / "night")
+    (run,) = recorder.named("asyncfin.extract")
+    assert run.attributes["error.type"] == "AuthenticationError"
+
+
 class Bucket(TokenBucket):
     """A bucket whose state is read elsewhere, as that of a shared one."""
 

@@ -51,8 +51,11 @@ async def _take(page: Page, base_url: str) -> None:
     await page.wait_for_selector(".tree")
     await page.fill("#search", "revenue annual")
     await page.wait_for_selector("#series .note:has-text('match')")
-    for at in (0, 1, 2, 4):
+    for at in (0, 1):
         await page.locator(".tree input[type=checkbox]").nth(at).check()
+    await page.click(".compare summary")
+    for at in (0, 1):
+        await page.locator("#compared input").nth(at).check()
     await page.wait_for_selector("#cost strong")
     await page.screenshot(path=FOLDER / "explorer-question.png")
     await page.click("#ask")

@@ -1,0 +1,120 @@
+"""500 warm visits to the FastAPI example, beside a backend that builds each body at each visit."""
+
+import asyncio
+import io
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import Response
+
+from asyncfin import Annual, Client, MemoryCache, Select
+from asyncfin.sandbox import Sandbox
+from asyncfin.web import unless_gone
+
+VISITS = 500
+FORMATS = {"json": "application/json", "csv": "text/csv", "arrow": "application/vnd.apache.arrow.stream"}
+plain = FastAPI()
+
+
+@plain.get("/entities/{entity_id}/values")
+async def values(request: Request, entity_id: str, metric: list[str] = Query()) -> Response:  # noqa: B008
+    """Build the body at each visit, without tags."""
+    work = plain.state.client.query(entity_id, Select(metric_ids=metric), Annual(last=20))
+    panel = await unless_gone(request, work, 30)
+    match request.headers["accept"]:
+        case "application/json":
+            return Response(panel.to_json(), media_type="application/json")
+        case "text/csv":
+            rows = ([s.series_id, *(v.number if v else "" for v in s.values)] for s in panel)
+            return Response("\n".join(",".join(map(str, row)) for row in rows), media_type="text/csv")
+    table = panel.to_arrow()
+    sink = io.BytesIO()
+    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return Response(sink.getvalue(), media_type="application/vnd.apache.arrow.stream")
+
+
+async def visit(
+    app: Callable[..., Awaitable[None]], path: str, query: str, headers: Mapping[str, str]
+) -> tuple[int, str, int]:
+    """Return the status, the tag and the size of the body."""
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 50000),
+        "server": ("127.0.0.1", 80),
+    }
+    sent: list[Any] = []
+    forever = asyncio.get_running_loop().create_future()
+
+    async def receive() -> Any:
+        return await forever if sent or scope.get("begun") else _begin(scope)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    forever.cancel()
+    found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], found.get("etag", ""), sum(len(each.get("body", b"")) for each in sent[1:])
+
+
+def _begin(scope: dict[str, Any]) -> dict[str, Any]:
+    scope["begun"] = True
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def measured(name: str, app: Any, path: str, query: str, accept: str) -> str:
+    """Return the row of a backend and a format."""
+    tag, statuses, size = "", [], 0
+    await visit(app, path, query, {"host": "127.0.0.1", "accept": accept})
+    begin = time.process_time()
+    for _ in range(VISITS):
+        headers = {"host": "127.0.0.1", "accept": accept} | ({"if-none-match": tag} if tag else {})
+        status, tag, body = await visit(app, path, query, headers)
+        statuses.append(status)
+        size += body
+    cpu = (time.process_time() - begin) * 1000 / VISITS
+    share = statuses.count(304) / VISITS
+    return f"| {name} | {accept} | {share:.1%} | {size:,} | {cpu:.2f} |"
+
+
+async def _table() -> str:
+    async with Sandbox.demo() as sandbox:
+        os.environ |= {"ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token}
+        from examples import fastapi_app
+
+        entity_id = sandbox.entities[0]
+        async with (
+            Client.from_env(cache=MemoryCache(), max_age=3600) as plain.state.client,
+            fastapi_app.lifespan(fastapi_app.app),
+        ):
+            catalogue = await plain.state.client.catalogue(entity_id)
+            path = f"/entities/{entity_id}/values"
+            lines = ["| backend | format | 304 | bytes of bodies | CPU per visit, ms |", "| --- " * 5 + "|"]
+            for note, metrics in (
+                ("", sorted(catalogue.by_metric)),
+                (", 2 metrics", ["Revenue", "NetIncome"]),
+            ):
+                query = urlencode({"metric": metrics, "years": 20}, doseq=True)
+                for accept in FORMATS.values():
+                    for name, app in (("without `reply`", plain), ("the example", fastapi_app.app)):
+                        lines.append(await measured(name + note, app, path, query, accept))
+    return "\n".join(lines)
+
+
+def run() -> str:
+    """Return the table."""
+    return asyncio.run(_table())

@@ -54,12 +54,13 @@ def changes(
     if form:
         _write(table, form, to)
         return
-    heads = ("known from", "change", *map(_head, _SHOWN), "before", "now")
+    shown = _shown(table)
+    heads = ("known from", "change", *map(_head, shown), "before", "now")
     rows = [
         (
             f"{row['known_from']:%Y-%m-%d %H:%M}",
             row["change"],
-            *(row[name] for name in _SHOWN),
+            *(row[name] for name in shown),
             _number(row["before"]),
             "" if row["change"] == "vanished" else _number(row["number"]),
         )
@@ -107,8 +108,9 @@ def as_of(
     if form:
         _write(table, form, to)
         return
-    heads = (*map(_head, _SHOWN), "value")
-    rows = [(*(row[name] for name in _SHOWN), row["text"]) for row in table.slice(0, _MOST_ROWS).to_pylist()]
+    shown = _shown(table)
+    heads = (*map(_head, shown), "value")
+    rows = [(*(row[name] for name in shown), row["text"]) for row in table.slice(0, _MOST_ROWS).to_pylist()]
     entities = counted(len(table.column("entity_id").unique()), "entity", "entities")
     _print(heads, rows, len(table), f"{counted(len(table), 'row')} of {entities}")
 
@@ -138,6 +140,12 @@ def _write(table: "pyarrow.Table", form: str, to: Path | None) -> None:
         names = [name for name in table.column_names if name not in _NOT_IN_CSV]
         rows = table.select(names).to_pylist()
         print_csv(names, [[_plain(each) for each in row.values()] for row in rows], raw=form == "--csv-raw")
+
+
+def _shown(table: "pyarrow.Table") -> tuple[str, ...]:
+    """Return the columns that name a row: the requested version too where there are rows of both."""
+    both = len(table.column("asked_version").unique()) > 1
+    return (*_SHOWN, "asked_version") if both else _SHOWN
 
 
 def _plain(value: Any) -> Any:

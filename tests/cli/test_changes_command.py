@@ -80,6 +80,20 @@ def test_the_state_is_written_to_a_file(command: Command, night: str, tmp_path: 
     assert command("changes", night, "--to", str(file)).out == f"{file}: 34 rows\n"
 
 
+def test_rows_of_both_versions_are_distinguished(command: Command, tmp_path: Path) -> None:
+    """A column says which version was requested: two rows of one cell can differ."""
+    into = str(tmp_path / "both")
+    asked = ("--metric", "Revenue", "--annual", "--quiet", "--both", "--history")
+    assert command("extract", ENTITY, "--into", into, *asked).code == 0
+    for shown in (command("changes", into), command("as-of", into, "2999-01-01")):
+        lines = [line.split() for line in shown.out.splitlines()]
+        assert lines[0][-3:] in (["version", "before", "now"], ["asked", "version", "value"])
+        assert {word for line in lines[2:] for word in line if word in ("original", "latest_restated")} == {
+            "original",
+            "latest_restated",
+        }
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -95,6 +95,9 @@ def test_a_missing_extra_is_named_before_a_request(
     extra: str,
 ) -> None:
     """The line says what to install."""
+    # Other tests of this process have imported it.
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     before = len(service.log)
     result = command(*arguments)

@@ -244,6 +244,15 @@ async def test_too_few_requests_make_a_report_that_is_not_complete() -> None:
             assert not report.breaks
 
 
+@pytest.mark.parametrize("most", [3, 4, 5, 8])
+async def test_a_series_of_a_page_that_was_not_read_is_no_violation(most: int) -> None:
+    """The catalogue has three pages, and there are not enough requests for them."""
+    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        report = await check(client, sandbox.entities[0], max_requests=most)
+    assert not report.complete
+    assert not report.breaks, report
+
+
 async def test_an_allowance_that_ends_is_a_finding() -> None:
     """Ten requests are left: what they show is reported."""
     async with Sandbox(DATASET, allowance=10) as sandbox, Client(sandbox.base_url, sandbox.token) as client:

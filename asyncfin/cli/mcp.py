@@ -11,6 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from asyncfin.cache.memory import MemoryCache
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import Service, entity_group, require
@@ -57,7 +58,8 @@ async def mcp(
     if not (offered := names.offered(entity_ids, ids)):
         raise UsageError("no company is on offer: give entity ids, --ids FILE or --names FILE")
     token = None if http is None else _token()
-    async with service.client(max_age=max_age, stale_if_error=stale_if_error) as client:
+    options = {"max_age": max_age, "stale_if_error": stale_if_error}
+    async with service.client(otherwise=MemoryCache(), **options) as client:
         tools = server(client, offered, max_requests=max_requests)
         if http is None or token is None:
             await tools.run_stdio_async()

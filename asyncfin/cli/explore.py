@@ -15,7 +15,7 @@ from cyclopts.validators import Number
 from asyncfin.cache.memory import MemoryCache
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import Service, entity_group, require
+from asyncfin.cli.options import Service, Several, entity_group, require
 from asyncfin.cli.output import progress_console, screen
 from asyncfin.client import Client
 from asyncfin.model.select import Select
@@ -29,6 +29,7 @@ async def explore(
     ids: Annotated[Path | None, Parameter(group=entity_group)] = None,
     port: Annotated[int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))] = 8766,
     max_age: Annotated[float, Parameter(show_default=True, validator=Number(gte=0))] = 3600.0,
+    host: Several = (),
     root_path: str = "",
     names: Names = Names(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
@@ -46,8 +47,10 @@ async def explore(
         entity_ids: The companies on offer: ids, or names. [else all of --names]
         ids: A file of more companies, one a line.
         port: The port; 0 for a free one.
-        max_age: For how many seconds a URL shows values that were read before,
-            without a request.
+        max_age: For how many seconds a URL shows what was read before, without
+            a request.
+        host: A host name under which a proxy reaches this page. [else only this
+            machine's]
         root_path: The path under which a proxy passes on to this page, such
             as /explore.
     """
@@ -60,7 +63,8 @@ async def explore(
     offered = names.offered(entity_ids, ids)
     with listening(port) as listener:
         async with served(service, offered, max_age) as (client, companies, example):
-            app = explorer(client, companies, example=example)
+            hosts = ("127.0.0.1", "localhost", *host)
+            app = explorer(client, companies, hosts=hosts, example=example)
             server = uvicorn.Server(uvicorn.Config(app, log_level="warning", root_path=root_path))
             announcing = asyncio.ensure_future(announce(server, example))
             try:

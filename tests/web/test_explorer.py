@@ -45,7 +45,7 @@ async def test_the_page_itself_spends_no_request_and_names_the_companies(page: P
 
 
 async def test_the_tree_shows_every_series_and_the_search_those_with_every_word(page: Page) -> None:
-    """Words may stand in labels, ids and the names of scopes, in any case."""
+    """Words may occur in labels, ids and the names of scopes, in any case."""
     everything = await page.post("series")
     assert everything.text.count('name="series"') == 206
     found = await page.post("series", search="REVENUE americas annual")
@@ -96,7 +96,7 @@ async def test_the_cost_is_known_before_anything_is_spent_on_values(page: Page) 
 async def test_the_table_holds_the_texts_of_the_panel(
     page: Page, fields: dict, periods: Annual | None
 ) -> None:  # type: ignore[type-arg]
-    """What a visitor sees is what the library gives, and what it cost stands above it."""
+    """The page shows the texts of the panel, and above them what it cost."""
     answer = await page.post("answer", series=REVENUE, **fields)
     panel = await page.client.query(
         page.entities[0], Select(series_ids=REVENUE), periods or asyncfin.FiscalRange()
@@ -109,7 +109,7 @@ async def test_the_table_holds_the_texts_of_the_panel(
     assert "planned" in answer.text
 
 
-async def test_number_formats_have_charts_of_their_own(page: Page) -> None:
+async def test_each_number_format_has_a_separate_chart(page: Page) -> None:
     """A tax rate next to billions of revenue would be a flat line."""
     chosen = ["Revenue/annual", "EffectiveTaxRate/annual", "Cash/annual"]
     answer = await page.post("answer", series=chosen, rule="annual", last="2")
@@ -134,7 +134,7 @@ async def test_a_quarter_without_a_value_is_a_gap_in_the_chart(page: Page) -> No
 
 
 async def test_columns_of_several_durations_name_them(page: Page) -> None:
-    """A quarter, the nine months and the year that end together stand side by side."""
+    """A quarter, the nine months and the year that end together are next to each other."""
     answer = await page.post("answer", series=["Revenue/quarterly"], rule="trailing", last="12")
     heads = re.findall(r'<th scope="col">([^<]*)<br><small>([^<]*)</small>', answer.text)
     assert {(label[-2:], months) for label, months in heads} >= {("Q3", "3 months"), ("9M", "9 months")}
@@ -273,6 +273,22 @@ async def test_with_an_example_the_page_opens_on_it(page: Page) -> None:
     assert (first.status_code, first.headers["location"]) == (307, example)
     assert 'href="/?companies"' in (await opened.http.get(example)).text
     assert page.entities[2] in (await opened.http.get("/?companies")).text
+
+
+async def test_the_demo_opens_on_three_companies_without_a_request() -> None:
+    """The command reads them before it announces its address."""
+    from asyncfin.cli.explore import worked_example
+
+    async with (
+        Sandbox.demo() as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=3600) as client,
+    ):
+        example = await worked_example(client, sandbox)
+        sent = len(sandbox.log)
+        app = explorer(client, sandbox.entities, example=example)
+        answer = await Page(app, client, sandbox.entities).http.get("/", follow_redirects=True)
+        assert len(sandbox.log) == sent
+    assert [row[0].split()[0] for row in texts(answer.text)[1:]] == ["Apple", "NVIDIA", "Alphabet"]
 
 
 async def test_a_company_without_the_series_is_named(page: Page) -> None:
@@ -428,7 +444,7 @@ async def test_a_picture_or_link_of_a_foreign_page_cannot_spend_a_request(page: 
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8766", ""]
 )
 async def test_a_foreign_host_name_is_refused(page: Page, host: str) -> None:
-    """A name that somebody points at this machine does not make the page theirs."""
+    """A foreign name that points at this machine does not reach the page."""
     answer = await page.post("series", headers={**OWN, "Host": host})
     assert answer.status_code == 400
     assert page.spent == 0
@@ -444,7 +460,7 @@ async def test_other_companies_are_not_found(page: Page) -> None:
 
 
 async def test_every_response_forbids_inline_code_and_styles(page: Page) -> None:
-    """The policy has no unsafe word, and the page needs none: no script, style or handler stands in it."""
+    """The policy has no unsafe word, and the page has no inline script, style or handler."""
     answers = [
         await page.http.get("/"),
         await page.http.get(f"/company/{page.entities[0]}"),
@@ -545,7 +561,7 @@ async def test_names_can_be_given(page: Page) -> None:
 
 
 async def test_a_form_too_large_is_refused(page: Page) -> None:
-    """Nobody makes the process hold a body without end."""
+    """The process does not hold a body without end."""
     answer = await page.http.post(
         f"/company/{page.entities[0]}/cost", content=b"series=" + b"x" * 1_100_000, headers=OWN
     )

@@ -234,6 +234,7 @@ async def test_a_url_shows_its_values_if_all_of_them_are_cached(companies: int) 
         warm = await page.http.get(url(entities))
         assert texts(warm.text) == texts(answer.text)
         assert len(texts(warm.text)) == 1 + companies
+        assert 'class="unasked"' not in warm.text, "the companies' periods differ"
         assert page.spent == spent + companies
     for field in (
         'value="3"',

@@ -125,3 +125,11 @@ def test_the_picture_of_a_query_names_what_is_there() -> None:
         found = importlib.import_module(f"asyncfin.{module}")
         for part in name.split("."):
             found = getattr(found, part)
+
+
+def test_the_tests_that_contributing_names_for_each_room_are_there() -> None:
+    """A renamed test file would leave a room without its net."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Tests")[2].partition("## Conventions")[0]
+    named = set(re.findall(r"tests/[\w/]+(?:\.py)?", table))
+    assert len(named) > 60
+    assert not [name for name in named if not (ROOT / name).exists()]

@@ -245,6 +245,32 @@ async def test_ended_series_come_after_current_ones() -> None:
     assert [each["scopes"] for each in found.structured_content["series"]] == ["south", "north"]
 
 
+async def test_words_find_the_usual_labels_of_filings() -> None:
+    """Net earnings are "Net Income (Loss) Attributable to Parent", and services the product Service."""
+    path = ("Revenue", "Service"), ("ServicesCost", "whole"), ("NetIncomeLoss", "whole")
+    paths = (*path, ("NetIncomeLoss", "RetainedEarnings"), ("TaxesPaidNet", "whole"))
+    data = dataset({each: {"FY2024": 1} for each in paths})
+    group = data["publications"][0]["groups"][0]
+    parts = {"Service", "RetainedEarnings"}
+    for basis in ("consolidated", "product"):
+        rows = [
+            each
+            for each in group["series"]
+            if (each["scopes"][0]["scope_id"] in parts) == (basis == "product")
+        ]
+        added = {**group, "reporting_group_id": basis, "basis": basis, "series": rows}
+        data["publications"][0]["groups"].append(added)
+    del data["publications"][0]["groups"][0]
+    async with Sandbox(load(data)) as sandbox, assistant(sandbox) as call:
+        earnings = await call("find_series", entities=sandbox.entities, words="net earnings")
+        services = await call("find_series", entities=sandbox.entities, words="services")
+    found = [each.structured_content["series"][0] for each in (earnings, services)]
+    assert [(each["metric"], each["scopes"]) for each in found] == [
+        ("NetIncomeLoss", "whole"),
+        ("Revenue", "Service"),
+    ]
+
+
 async def test_cells_are_escaped_and_a_value_without_text_is_its_number(sandbox: Sandbox) -> None:
     """A tab in a text must not shift values to other periods, nor an empty text look like a gap."""
 

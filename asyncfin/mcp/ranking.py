@@ -45,6 +45,8 @@ _CANONICAL = {word: min(group) for group in _SAME for word in group}
 _FILLER = frozenset(
     re.findall(r"\w+", "a an and at by for from in of on per s the to total value values data")
 )
+# They say little in a label.
+_USUAL = frozenset({"loss", "attributable", "parent"})
 # Below this share of common letters two words only look alike.
 _ALIKE = 0.7
 
@@ -101,7 +103,9 @@ def stem(word: str) -> str:
 
 def _canonical(words: Iterable[str]) -> tuple[str, ...]:
     """Return words without what distinguishes them from words of the same meaning."""
-    return tuple(_CANONICAL.get(stem(word), stem(word)) for word in words)
+    stems = tuple(_CANONICAL.get(stem(word), stem(word)) for word in words)
+    # "Net Income (Loss) Attributable to Parent" is net income.
+    return tuple(each for each in stems if each not in _FILLER and each not in _USUAL) or stems
 
 
 @lru_cache(maxsize=100_000)
@@ -111,7 +115,7 @@ def _initials(text: str) -> str:
 
 @frozen
 class _Texts:
-    """The words of one series, by how they count."""
+    """The words of one series, by how they count; `exact` has its label, its metric and its scopes."""
 
     exact: frozenset[tuple[str, ...]]
     own: frozenset[str]
@@ -149,7 +153,7 @@ def _texts(catalogue: Catalogue, series: CatalogueSeries, scopes: Sequence[Scope
     aliases = [alias for each in scopes for alias in each.aliases]
     others = (group.reporting_group_id, group.cadence, series.basis, catalogue.name)
     return _Texts(
-        exact=frozenset({_canonical(words_of(series.label)), _canonical(words_of(metric))}),
+        exact=frozenset(_canonical(words_of(text)) for text in names),
         own=own,
         stems=frozenset(map(stem, own)),
         initials=(_initials(series.label), _initials(metric)),
@@ -175,9 +179,9 @@ def _has_ended(catalogue: Catalogue, scopes: Iterable[Scope]) -> bool:
 def rank(catalogues: Sequence[Catalogue], text: str) -> Ranking:
     """Return the metrics and scope paths that the words of a text mean.
 
-    All words must match. The order: exact label or metric id, also in words of the same meaning; whole
-    words; initials; stems; aliases and synonyms. Then consolidated before parts, current before ended, and
-    the fewest other words. Matches in descriptions, or within words, count only where there are no others.
+    All words must match. The order: exact label, metric id or scope, also in words of the same meaning;
+    whole words; initials; stems; aliases and synonyms. Then consolidated before parts, current before ended,
+    and the fewest other words. Matches in descriptions or within words count only where there are no others.
     """
     asked = words_of(text)
     candidates = list(_candidates(catalogues))
@@ -238,7 +242,7 @@ def _scored(candidates: Iterable[_Candidate], asked: Sequence[str]) -> Iterator[
 
 
 def _order(candidate: _Candidate, asked: Sequence[str]) -> tuple[int, int, int]:
-    label = set(_canonical(words_of(candidate.series.label))) - _FILLER
+    label = set(_canonical(words_of(candidate.series.label)))
     others = len(label.difference(_canonical(asked)))
     return _is_part(candidate.series), candidate.has_ended, others
 

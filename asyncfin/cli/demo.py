@@ -130,5 +130,5 @@ def print_next(console: Console) -> None:
         console.print('  python -m pip install -e ".[all]"   install the command `asyncfin`, then:')
     console.print(
         "  asyncfin sandbox        keep such a service running for your own programs\n"
-        "  asyncfin query --help   ask it, or the real service, for any series"
+        "  asyncfin query --help   query it, or the real service, for any series"
     )

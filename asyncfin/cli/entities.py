@@ -99,6 +99,8 @@ class Names:
                 f"; commands that read entity ids from a file, such as extract, take --ids {text}"
             )
         if not self._ids:
+            if self.names not in (None, Path()):
+                return f"{self.names} contains no names; {text!r} is not an entity id"
             return (
                 f"{text!r} is not an entity id (O- and 32 characters): write the id, or {_AS_IT_IS}{text} to"
                 " send it as it is; names are given in a file: --names FILE or ASYNCFIN_NAMES"

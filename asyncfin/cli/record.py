@@ -1,7 +1,7 @@
 """`asyncfin record`: entities' datasets as files that the sandbox serves."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,6 @@ from asyncfin.cli.options import Service
 from asyncfin.cli.output import replace_file
 from asyncfin.cli.session import connected
 from asyncfin.client import Client
-from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import FiscalRange, Period
 from asyncfin.model.select import Select
 from asyncfin.model.value import Value
@@ -70,15 +69,17 @@ async def _recorded(client: Client, entity_id: str) -> DatasetFile:
                 restated = await client.query(
                     catalogue, Select(), FiscalRange(), value_version="latest_restated"
                 )
+    # A value can be at a period that the catalogue does not list.
+    periods = sorted({*catalogue.periods, *original.periods, *restated.periods})
     publication = Publication(
         catalogue.entity_id,
         catalogue.name,
         catalogue.dataset_id,
         catalogue.created_timestamp.isoformat().replace("+00:00", "Z"),
-        tuple((each.year, each.end_month, each.duration_months) for each in catalogue.periods),
+        tuple((each.year, each.end_month, each.duration_months) for each in periods),
         _plain(catalogue.scope_groups),
         _plain(catalogue.groups),
-        {each.series_id: _rows(each.series_id, catalogue, original, restated) for each in original},
+        {each.series_id: _rows(each.series_id, periods, original, restated) for each in original},
     )
     return DatasetFile(catalogue.entity_id, catalogue.name, (publication,))
 
@@ -92,14 +93,14 @@ def _plain(objects: Any) -> Any:
     return objects if isinstance(objects, str | int | float) else _plain(msgspec.to_builtins(objects))
 
 
-def _rows(series_id: str, catalogue: Catalogue, original: Panel, restated: Panel) -> tuple[Any, ...]:
+def _rows(series_id: str, periods: Sequence[Period], original: Panel, restated: Panel) -> tuple[Any, ...]:
     """Return the rows of a series: the period's index, the original value, and the restated one."""
     versions = [dict(panel[series_id].observations()) for panel in (original, restated)]
-    return tuple(_row(index, at, *versions) for index, at in _valued(catalogue, versions))
+    return tuple(_row(index, at, *versions) for index, at in _valued(periods, versions))
 
 
-def _valued(catalogue: Catalogue, versions: list[dict[Period, Value]]) -> Iterator[tuple[int, Period]]:
-    for index, period in enumerate(catalogue.periods):
+def _valued(periods: Sequence[Period], versions: list[dict[Period, Value]]) -> Iterator[tuple[int, Period]]:
+    for index, period in enumerate(periods):
         if any(period in values for values in versions):
             yield index, period
 

@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from asyncfin import Client, FiscalRange, Panel, Select
+from asyncfin.cli.options import Service
+from asyncfin.cli.record import record
 from asyncfin.sandbox import Sandbox, load
 from asyncfin.sandbox.demo import demo_datasets
+from tests import handmade
+from tests.altered import altered
 from tests.cli.conftest import ENTITY, LONG_ENTITY, NOBODY, Command
 
 DEMO = {each.entity_id: each for each in demo_datasets()}
@@ -119,6 +123,28 @@ def test_a_text_that_the_display_pattern_does_not_give_is_recorded(
     assert asyncio.run(read(load(tmp_path / f"{entity_id}.json.gz"))) == original
     texts = [[value.text for _, value in rows] for ((_, rows),) in original[1]]
     assert texts == [["5 (a)", "6"], ["5 (a)", "7*"]]
+
+
+async def test_a_value_at_a_period_that_the_catalogue_does_not_list_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No value of a service is lost in its recording."""
+
+    def alter(operation: str, _: Any, body: dict[str, Any]) -> None:
+        if operation == "catalogue":
+            del body["periods"][1]
+
+    numbers = {label: float(at) for at, label in enumerate(("FY2022", "FY2023", "FY2024"))}
+    source = handmade.dataset({("Revenue", "all"): numbers})
+    async with Sandbox(source) as sandbox, altered(sandbox, alter) as base_url:
+        monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+        await record(handmade.ENTITY_ID, into=tmp_path, service=Service(base_url=base_url))
+    async with (
+        Sandbox(tmp_path / f"{handmade.ENTITY_ID}.json.gz") as recorded,
+        Client(recorded.base_url, recorded.token) as client,
+    ):
+        panel = await client.query(handmade.ENTITY_ID, Select(), FiscalRange())
+    assert {period.label: value.number for period, value in panel.one().observations()} == numbers
 
 
 _WITH_TEXTS: dict[str, Any] = {

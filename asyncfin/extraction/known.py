@@ -67,7 +67,8 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     of_first, of_latest = cells[: len(first)], cells[len(first) :]
     ends = [_ends(table) for table in (first, latest)]
     known = [compute.less_equal(end, reported.fiscal_end) for end in ends]  # null without a report period
-    # A restated value that came later, or in an unknown period, leaves the original one to decide.
+    # A restated value that was reported later leaves the original one to decide; one without a report period
+    # leaves the cell undecided.
     at = compute.index_in(of_first, value_set=of_latest)
     restated_known = known[1].take(at)
     is_later = compute.and_(compute.is_valid(at), compute.fill_null(compute.invert(restated_known), False))

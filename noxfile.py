@@ -1,4 +1,4 @@
-"""What can be run on this project: `nox -s demo`, `nox -s tests`, and what maintainers run beside them."""
+"""What can be run on this project: `nox -s demo`, `nox -s tests`, and what maintainers run in addition."""
 
 import os
 import re
@@ -25,7 +25,7 @@ nox.options.sessions = ["tests"]
 
 
 def install(session: nox.Session, *groups: str, extras: str = "all") -> None:
-    """Install the project with extras, if any, and dependency groups beside it."""
+    """Install the project with extras, if any, and dependency groups."""
     requirements = [requirement for group in groups for requirement in GROUPS[group]]
     session.install("-e", f".[{extras}]" if extras else ".", *requirements)
 
@@ -37,7 +37,7 @@ def counted(session: nox.Session, default: int) -> tuple[str, list[str]]:
 
 
 def environment(session: nox.Session, name: str, *requirements: str, interpreter: str = "python") -> str:
-    """Make a virtual environment beside the session's own, install into it, and return its Python."""
+    """Make another virtual environment in the session, install into it, and return its Python."""
     place = Path(session.create_tmp()).resolve() / name
     session.run(interpreter, "-m", "venv", "--clear", str(place), external=True)
     python = str(place / "bin" / "python")
@@ -204,7 +204,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def chaos(session: nox.Session) -> None:
-    """Ask a service that fails in every way; `nox -s chaos -- 20000` says how many requests."""
+    """Query a service that fails in every way; `nox -s chaos -- 20000` says how many requests."""
     install(session, "test")
     count, rest = counted(session, 5_000)
     session.run("python", "-m", "pytest", "tests/test_chaos.py", *rest, env={"ASYNCFIN_CHAOS": count})

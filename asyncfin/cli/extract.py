@@ -171,7 +171,7 @@ def extract(
             print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
         else:
             screen().print(names.add_names(str(cost)))
-        check_failed(cost.failed, cost.entities)
+        raise_failed(cost.failed, cost.entities)
     else:
         arguments |= {"wait": wait, "lock": not no_lock}
         arguments |= {"history": history or None, "prune": prune}
@@ -245,11 +245,11 @@ def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:
     if report.left and not report.unknown:
         print_error("asyncfin: ended by Ctrl-C; the same command goes on from there")
         raise KeyboardInterrupt
-    check_failed(report.failed, len(report.entities))
+    raise_failed(report.failed, len(report.entities))
     report.raise_for_unknown()
 
 
-def check_failed(failed: Sequence[EntityReport], entities: int) -> None:
+def raise_failed(failed: Sequence[EntityReport], entities: int) -> None:
     if failed:
         raise EntitiesFailedError([each.failure.error for each in failed if each.failure], entities)
 

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +9,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from asyncfin.cli.entities import COLUMNS, OptionalNames, listed, read_table
-from asyncfin.cli.exits import UsageError, prefix_errors
-from asyncfin.cli.options import Service, entity_group
+from asyncfin.cli.exits import UsageError
+from asyncfin.cli.options import Service, cached, entity_group
 from asyncfin.cli.output import print_csv, print_text, replace_file
 from asyncfin.cli.session import connected
 from asyncfin.cli.several import Each, check_failed, read_each
@@ -47,7 +46,7 @@ async def names(
     heads, rows = ([*COLUMNS], []) if into is None else _existing(into)
     known = {row["id"] for row in rows}
     if from_cache:
-        each = Each({found.entity_id: found for found in await cached(service)}, {}, None)
+        each = Each({found.entity_id: found for found in await cached_datasets(service)}, {}, None)
         asked: list[str] = []
     else:
         # Each id once, in the order given: a file of ids may repeat them.
@@ -73,16 +72,11 @@ async def names(
     check_failed(each.failed, each.ended, len(set(asked)), names)
 
 
-def cached(service: Service) -> Awaitable[Sequence[Dataset]]:
+def cached_datasets(service: Service) -> Awaitable[Sequence[Dataset]]:
     """Return what the cache knows of the service, as the account of the token sees it."""
-    from asyncfin.cache.file import FileCache
-
-    folder = os.environ.get("ASYNCFIN_CACHE")
-    if not folder:
+    if (cache := cached()) is None:
         raise UsageError("no cache is given: set ASYNCFIN_CACHE to its folder")
-    with prefix_errors("ASYNCFIN_CACHE"):
-        cache = FileCache(folder, account=os.environ.get("ASYNCFIN_ACCOUNT") or None)
-        return cache.datasets(*service.identity())
+    return cache.datasets(*service.identity())
 
 
 def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -29,7 +29,7 @@ from asyncfin.model.period import (
 )
 from asyncfin.model.select import Select
 from asyncfin.optional import library
-from asyncfin.pacing.bucket import Bucket, TokenBucket
+from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.pacing.file import FileBucket
 from asyncfin.pacing.redis import RedisBucket
 from asyncfin.wire.address import UnencryptedAddressError, checked_base_url
@@ -160,8 +160,8 @@ class Service:
         return token
 
 
-def paced(rate: float | None, daily_budget: float | None) -> Bucket:
-    """Return the bucket that ASYNCFIN_BUCKET shares with other processes, or one of the command's own."""
+def paced(rate: float | None, daily_budget: float | None) -> TokenBucket | FileBucket | RedisBucket:
+    """Return the bucket that ASYNCFIN_BUCKET shares with other processes, or a separate one."""
     place = os.environ.get("ASYNCFIN_BUCKET")
     if not place:
         return TokenBucket(rate, daily_budget=daily_budget)
@@ -208,7 +208,7 @@ class Selection:
     cadence: Annotated[Several, _option("cadence", "A reporting cadence, such as annual.")] = ()
     period_meaning: Annotated[Several, _option("period-meaning", "A period meaning.")] = ()
     series: Annotated[
-        Several, _option("series", "A series id, as `catalogue --csv` and answers have it.")
+        Several, _option("series", "A series id, as `catalogue --csv` and results contain it.")
     ] = ()
     label: Annotated[str | None, _option("label", "A part of the series' label, in any case.")] = None
 

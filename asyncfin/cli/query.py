@@ -1,4 +1,4 @@
-"""`asyncfin query`: one question to one entity or several, its answer in several forms, or only its plan."""
+"""`asyncfin query`: one question to one entity or several, its result in several forms, or only its plan."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -148,7 +148,7 @@ def print_missing(answers: Sequence[EntityAnswer], *, why_empty: bool) -> None:
 
 async def _read(client: Client, entities: Sequence[str], question: Question, shown: Progress) -> Answers:
     # A single entity is planned first, so that progress can say how many queries there will be, and what
-    # it does not have is an error. Of several, each answers with what it has.
+    # it does not have is an error. Of several, each result has what the entity has.
     if len(entities) > 1:
         return await read_several(client, entities, question)
     plan = await _plan(client, question)

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,6 @@ from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsJson, cached, paced
 from asyncfin.cli.output import print_json, screen
 from asyncfin.errors import ArgumentError, BucketUnavailableError
-from asyncfin.events import BucketStats
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.lock import STALE_SECONDS
 from asyncfin.extraction.prefix import Objects
@@ -104,8 +102,7 @@ async def bucket_status() -> BucketStatus:
             raise UsageError(f"{place} does not exist; the first process that sends a request creates it")
         bucket = paced(None, None)
         try:
-            inspect: Callable[[], Awaitable[BucketStats]] = bucket.inspect  # type: ignore[attr-defined]
-            stats = await inspect()
+            stats = await bucket.inspect()
         finally:
             await bucket.aclose()
     except (UsageError, BucketUnavailableError, OSError) as error:

@@ -413,7 +413,7 @@ class Probe:
             self._find("reading", "4.3 rules 5, 6", f"{first} is checked first")
 
     async def _check_empty(self) -> None:
-        """Ask for series in a period without their values, and for a pair that does not exist."""
+        """Request a pair that does not exist, and a series in a period in which it has no value."""
         existing = {(each.metric_id, each.scopes) for each in self._series.values()}
         metrics, paths = {each for each, _ in existing}, {each for _, each in existing}
         pair = next(((m, p) for m in metrics for p in paths if (m, p) not in existing), None)

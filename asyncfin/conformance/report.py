@@ -13,7 +13,7 @@ Kind: TypeAlias = Literal["break", "differs", "limit", "reading", "words", "extr
 # What each kind means, in the order of a report.
 KINDS: dict[Kind, str] = {
     "break": "violates the spec; asyncfin refuses such a response",
-    "differs": "violates the spec in what nobody computes with; asyncfin repairs it",
+    "differs": "violates the spec in a field of which nothing is computed; asyncfin repairs it",
     "limit": "a limit of the service or the account that the spec does not state",
     "reading": "how the service reads what the spec leaves open",
     "words": "values of a set that the spec does not close",

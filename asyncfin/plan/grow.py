@@ -81,12 +81,12 @@ class _Growth:
             for (metric, path), series in view.wanted.items()
             if view.matched[0][metric][path] <= MAX_PAGE_SIZE
         }
-        self._table = _Table(view.matched, counts)
+        self._table = _Counts(view.matched, counts)
         self._batch: list[Cell] | None = None
 
     def batch(self) -> list[Cell]:
         if self._batch is None:
-            self._batch = _Batch(self._table).cells()
+            self._batch = _GrowingBatch(self._table).cells()
         return self._batch
 
     def series(self) -> list[CatalogueSeries]:
@@ -107,7 +107,7 @@ class _Growth:
                 del self._unassigned[cell]
 
 
-class _Table:
+class _Counts:
     """How many series each cell matches, and how many of them are unassigned.
 
     `total` counts the unassigned series of each line. Every unassigned cell fits on a page by itself.
@@ -171,10 +171,10 @@ class _Table:
                 heappush(self._hubs[side], each)
 
 
-class _Batch:
+class _GrowingBatch:
     """A batch while it grows: the lines chosen so far, and the room left on its page."""
 
-    def __init__(self, table: _Table) -> None:
+    def __init__(self, table: _Counts) -> None:
         self._table = table
         self._chosen: tuple[dict[int, None], dict[int, None]] = ({}, {})
         # What a line that is not chosen would add, and the same as a heap of (waste, -gain, side, line).

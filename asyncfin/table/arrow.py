@@ -43,7 +43,7 @@ def long_table(grid: Grid, columns: Sequence[Column], about: dict[str, Any]) -> 
         about: what the schema's metadata says of the question.
     """
     pa = library("pyarrow", "arrow")
-    rows = _Rows(grid)
+    rows = _Observations(grid)
     # Two kinds of columns: those that are known without decoding a value, and the fields of values,
     # which are decoded together, each value once.
     of_values = [column for column in columns if isinstance(column.origin, OfValue)]
@@ -56,7 +56,7 @@ def long_table(grid: Grid, columns: Sequence[Column], about: dict[str, Any]) -> 
     return pa.Table.from_arrays([arrays[column.name] for column in columns], schema=schema)
 
 
-class _Rows:
+class _Observations:
     """The observations of a grid, as the series, the period and the number of each.
 
     They are read block by block; `_order` has the index of each row in what was read.

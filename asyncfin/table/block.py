@@ -27,8 +27,8 @@ from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.values import (
     ArraysDecoder,
     Numbers,
+    PageRows,
     PlannedPage,
-    Rows,
     arrays_of,
     decode_arrays,
     decode_entries,
@@ -162,7 +162,7 @@ class Block:
     text: PageText
 
 
-def block_of(axis: Axis, page: PlannedPage, rows: Rows, text: PageText) -> Block:
+def block_of(axis: Axis, page: PlannedPage, rows: PageRows, text: PageText) -> Block:
     """Return the block of some series of a page, whose text is given so that blocks of a page share it."""
     numbers = rows.numbers if axis.rank is None else _ranked(axis.rank, rows.numbers)
     return Block(

@@ -91,7 +91,7 @@ def _wanted(rows: Iterable[Row], periods: Iterable[Period]) -> Wanted:
 
 
 @frozen
-class Names:
+class SeriesNames:
     """The names of some series.
 
     Attributes:
@@ -109,7 +109,7 @@ class Names:
         """The label that all series share; empty where the rows show it."""
         return "" if "series" in self.heads else self.shared.get("series", "")
 
-    def within(self, rows: Sequence[Row]) -> tuple[str, "Names"]:
+    def within(self, rows: Sequence[Row]) -> tuple[str, "SeriesNames"]:
         """Return the caption of a table of these series, and the names that distinguish them within it.
 
         The caption holds the texts that these series share but others do not.
@@ -121,10 +121,10 @@ class Names:
             del shared["series" if "series" in shared else next(iter(shared))]
         heads = tuple(head for head in columns if head not in shared)
         texts = zip(*(columns[head] for head in heads), strict=True)
-        return ", ".join(shared.values()), Names(shared, heads, dict(zip(rows, texts, strict=True)))
+        return ", ".join(shared.values()), SeriesNames(shared, heads, dict(zip(rows, texts, strict=True)))
 
 
-def names_of(rows: Sequence[Row], *, group_names: bool = False, always: Collection[str] = ()) -> Names:
+def names_of(rows: Sequence[Row], *, group_names: bool = False, always: Collection[str] = ()) -> SeriesNames:
     """Return the names of series: those of entity, publication, version, label, scopes and group that differ.
 
     Args:
@@ -153,7 +153,9 @@ def names_of(rows: Sequence[Row], *, group_names: bool = False, always: Collecti
         differing["series id"] = [row.series.series_id for row in rows]
     # A single series needs a name in its row too.
     columns = differing or {"series": columns["series"]}
-    return Names(shared, tuple(columns), dict(zip(rows, zip(*columns.values(), strict=True), strict=True)))
+    return SeriesNames(
+        shared, tuple(columns), dict(zip(rows, zip(*columns.values(), strict=True), strict=True))
+    )
 
 
 def _publications(rows: Sequence[Row]) -> list[str]:
@@ -239,14 +241,14 @@ class Excerpt:
         sections = self.sections[:most]
         return evolve(self, sections=sections, cut=self.cut + len(_series(self.sections) - _series(sections)))
 
-    def names(self) -> Names:
+    def names(self) -> SeriesNames:
         """Return the names of all series that are shown, in the same columns for every section."""
         # Of several entities, each row names its own, even if one entity has all rows.
         several = len({grid.catalogue.entity_id for grid in self.grids}) > 1
         rows = list(dict.fromkeys(row for section in self.sections for row in section.rows))
         return names_of(rows, always=("entity",) if several else ())
 
-    def tables(self) -> Iterator[tuple[Section, str, Names]]:
+    def tables(self) -> Iterator[tuple[Section, str, SeriesNames]]:
         """Yield each section with the caption of its table, and the names of its series within the table."""
         names = self.names()
         for section in self.sections:

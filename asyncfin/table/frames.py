@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     import pyarrow
 
 Layout: TypeAlias = Literal["long", "wide"]
-Names: TypeAlias = Iterable[str] | None
+ColumnNames: TypeAlias = Iterable[str] | None
 
 
 _check_layout = checks.one_of("long", "wide")
 
 
-def column_names(names: Names) -> tuple[str, ...] | None:
+def column_names(names: ColumnNames) -> tuple[str, ...] | None:
     """Return the names of columns; a str is one name."""
     return (names,) if isinstance(names, str) else None if names is None else tuple(names)
 
 
 def to_arrow(
-    grid: Grid, layout: Layout, names: Names, about: dict[str, Any], labels: bool = False
+    grid: Grid, layout: Layout, names: ColumnNames, about: dict[str, Any], labels: bool = False
 ) -> "pyarrow.Table":
     """Return the table of a layout. `about` goes into its metadata."""
     from asyncfin.table import wide
@@ -54,7 +54,7 @@ def to_arrow(
 
 
 def concat(
-    grids: Sequence[Grid], layout: Layout, names: Names, abouts: list[dict[str, Any]], labels: bool
+    grids: Sequence[Grid], layout: Layout, names: ColumnNames, abouts: list[dict[str, Any]], labels: bool
 ) -> "pyarrow.Table":
     """Return the tables of several panels as one."""
     from asyncfin.table import wide
@@ -78,7 +78,7 @@ def concat(
 
 
 def to_pandas(
-    grid: Grid, layout: Layout, names: Names, about: dict[str, Any], labels: bool
+    grid: Grid, layout: Layout, names: ColumnNames, about: dict[str, Any], labels: bool
 ) -> "pandas.DataFrame":
     """Return a DataFrame of pandas; the wide one is indexed by period, or by its label."""
     from asyncfin.table.columns import PERIOD_FIELDS
@@ -107,7 +107,7 @@ def _attribute(grid: Grid) -> str:
 
 
 def to_polars(
-    grid: Grid, layout: Layout, names: Names, about: dict[str, Any], labels: bool
+    grid: Grid, layout: Layout, names: ColumnNames, about: dict[str, Any], labels: bool
 ) -> "polars.DataFrame":
     """Return a DataFrame of polars."""
     from_arrow = library("polars", "polars").from_arrow

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from asyncfin.html import Table, document
-from asyncfin.table.excerpt import Names, Section, excerpt
+from asyncfin.table.excerpt import Section, SeriesNames, excerpt
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import NOT_REQUESTED
 
@@ -24,7 +24,7 @@ def panel_html(grid: Grid, lines: Sequence[str]) -> str:
     )
 
 
-def _table(section: Section, caption: str, names: Names) -> Table:
+def _table(section: Section, caption: str, names: SeriesNames) -> Table:
     rows = []
     for row in section.rows:
         values = row.values()

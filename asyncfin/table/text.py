@@ -8,7 +8,7 @@ from unicodedata import combining, east_asian_width
 
 from asyncfin.errors import printable
 from asyncfin.model.value import Value
-from asyncfin.table.excerpt import Excerpt, Names, Section
+from asyncfin.table.excerpt import Excerpt, Section, SeriesNames
 from asyncfin.table.notes import sign
 
 _COLUMN_GAP = "  "
@@ -55,13 +55,13 @@ class _Columns:
     """The texts of a section: columns that name the series, and a column for each period."""
 
     def __init__(
-        self, section: Section, caption: str, names: Names, width: int, text: Text, clip: bool
+        self, section: Section, caption: str, names: SeriesNames, width: int, text: Text, clip: bool
     ) -> None:
         self._caption, self._width, self._clip = caption, width, clip
         texts = (names.texts[row] for row in section.rows)
         self._left = [list(map(printable, column)) for column in zip(names.heads, *texts, strict=True)]
         # 1. The names get a share of the width, 2. the periods take what they need of the rest, and 3. the
-        #    names get what is left over. Names can be shortened or wrapped; figures can't.
+        #    names get what is left over. SeriesNames can be shortened or wrapped; figures can't.
         widest = [max(map(cells, column)) for column in self._left]
         share = width // (3 if clip else 2)
         self._left_widths = _shrunk(widest, share)

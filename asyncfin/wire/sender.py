@@ -49,7 +49,7 @@ _serials = count(1)
 
 
 @define
-class _Progress:
+class _Sending:
     """The state of one request, from which its errors, its response and its events are completed.
 
     It is the errors' `Origin`, hence `at` and `request_id`.
@@ -150,7 +150,7 @@ class Sender:
             RuntimeError: the client is closed, at once also if that happens while the request waits; or
                 it belongs to another event loop that is not closed.
         """
-        progress = _Progress(self._transport.clock)
+        progress = _Sending(self._transport.clock)
         # Completes an error raised within: of which request it is, at which attempt, and when.
         completing = partial(error_context, request.operation, request.entity_id, progress)
         error: ServiceError | TransportError | None = None
@@ -211,7 +211,7 @@ class Sender:
         raise RuntimeError(CLOSED)
 
     async def _attempt(
-        self, request: Request, progress: _Progress, on_attempt: Callable[[], None]
+        self, request: Request, progress: _Sending, on_attempt: Callable[[], None]
     ) -> Response:
         """Wait until the request may be sent, send it once, and return its response.
 
@@ -264,7 +264,7 @@ class Sender:
         raise error
 
     @asynccontextmanager
-    async def _permission(self, request: Request, progress: _Progress) -> AsyncIterator[Secret]:
+    async def _permission(self, request: Request, progress: _Sending) -> AsyncIterator[Secret]:
         """Wait for a token, a slot and the bucket's grant; yield the token while the slot is held."""
         async with AsyncExitStack() as held:  # the wait ends where sending begins, and the slot stays held
             with self._waiting(request) as wait:
@@ -291,7 +291,7 @@ class Sender:
             yield token
 
     async def _report_failure(
-        self, request: Request, progress: _Progress, error: ServiceError | TransportError, wait: float | None
+        self, request: Request, progress: _Sending, error: ServiceError | TransportError, wait: float | None
     ) -> None:
         """Report a failed attempt to the bucket.
 
@@ -313,7 +313,7 @@ class Sender:
             raise unavailable from error
 
     async def _exhaust(
-        self, request: Request, progress: _Progress, error: RateLimitedError
+        self, request: Request, progress: _Sending, error: RateLimitedError
     ) -> AllowanceExhaustedError:
         """Record that the allowance is used up, and return the error that says so."""
         seconds = progress.retry_after
@@ -353,7 +353,7 @@ class Sender:
             self.announce(event)
 
     def _announce_retry(
-        self, request: Request, progress: _Progress, error: ServiceError | TransportError, wait: float
+        self, request: Request, progress: _Sending, error: ServiceError | TransportError, wait: float
     ) -> None:
         self.announce(
             Retrying(

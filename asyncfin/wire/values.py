@@ -211,7 +211,7 @@ class Numbers(NamedTuple):
     numbers: "array[float]"
 
 
-class Rows(NamedTuple):
+class PageRows(NamedTuple):
     """Some series of a page: their indices there, and their numbers."""
 
     indices: Sequence[int]
@@ -234,8 +234,8 @@ class PlannedPage(Dataset):
 
     periods: tuple[Period, ...]
     heads: Sequence[SeriesHead]
-    wanted: Rows
-    foreign: Rows
+    wanted: PageRows
+    foreign: PageRows
     body: bytes
     next_cursor: str | None = None
     deviations: tuple[Deviation, ...] = ()
@@ -291,8 +291,8 @@ async def read_planned_page(
         page.created_timestamp,
         page.periods,
         page.raw_series,
-        Rows(indices, _concatenated(slices)),
-        Rows([*foreign], _concatenated(foreign.values())),
+        PageRows(indices, _concatenated(slices)),
+        PageRows([*foreign], _concatenated(foreign.values())),
         body,
         page.next_cursor,
         page._head_deviations,
@@ -374,8 +374,8 @@ async def _scanned(
             utc_timestamp(found.created_timestamp),
             periods,
             found.series,
-            Rows(indices, numbers),
-            Rows(others, foreign),
+            PageRows(indices, numbers),
+            PageRows(others, foreign),
             body,
             next_cursor(found, counts),
             deviations_of(counts),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from datetime import datetime
@@ -12,7 +13,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from attrs import Factory, define
 
 from asyncfin import checks
-from asyncfin.cache.record import EntityRecord, Rule
+from asyncfin.cache.record import EntityRecord, Pointer, Rule
 from asyncfin.cache.store import CacheStats
 from asyncfin.errors import printable
 from asyncfin.model.catalogue import Catalogue
@@ -161,6 +162,33 @@ def distinct(blocks: Iterable[Block], known: set[str]) -> tuple[Block, ...]:
             found.append(rest)
         known.update(block.series_ids)
     return tuple(found)
+
+
+class Recorder(ABC):
+    """Applies what a response has just shown to the record of an entity.
+
+    Args:
+        clock: gives the wall time, aware UTC.
+    """
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+
+    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord | None:
+        now = self._clock()
+        return await self._change(entity_id, lambda known: known.confirm(pointer, now))
+
+    async def replace(self, entity_id: str, dataset_id: str) -> None:
+        now = self._clock()
+        await self._change(entity_id, lambda known: known.replace(dataset_id, now))
+
+    async def refuse(self, entity_id: str) -> None:
+        now = self._clock()
+        await self._change(entity_id, lambda known: known.refuse(now))
+
+    @abstractmethod
+    async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:
+        """Apply a rule to the record of an entity, and return it; None: it cannot be read."""
 
 
 class _Clearable(Protocol):

@@ -11,8 +11,8 @@ from hashlib import blake2b
 from typing import Any
 
 from asyncfin import checks
-from asyncfin.cache.base import CATALOGUE, Memory, MiB, ProcessCache, check_entity_id_or_none
-from asyncfin.cache.record import EntityRecord, Pointer
+from asyncfin.cache.base import CATALOGUE, Memory, MiB, ProcessCache, Recorder, check_entity_id_or_none
+from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.store import Partition, partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
@@ -94,28 +94,19 @@ class MemoryCache(ProcessCache["_MemoryPartition"]):
         self._memory.clear(None)
 
 
-class _MemoryPartition:
+class _MemoryPartition(Recorder):
     def __init__(self, cache: MemoryCache, memory: Memory, key: bytes, clock: Callable[[], datetime]) -> None:
+        super().__init__(clock)
         self._cache = cache
         self._memory = memory
         self._key = key
-        self._clock = clock
 
     async def record(self, entity_id: str) -> EntityRecord:
         now = self._clock()
-        return self._memory.change((self._key, entity_id), lambda known: known.clipped(now))
+        return await self._change(entity_id, lambda known: known.clipped(now))
 
-    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord:
-        now = self._clock()
-        return self._memory.change((self._key, entity_id), lambda known: known.confirm(pointer, now))
-
-    async def replace(self, entity_id: str, dataset_id: str) -> None:
-        now = self._clock()
-        self._memory.change((self._key, entity_id), lambda known: known.replace(dataset_id, now))
-
-    async def refuse(self, entity_id: str) -> None:
-        now = self._clock()
-        self._memory.change((self._key, entity_id), lambda known: known.refuse(now))
+    async def _change(self, entity_id: str, rule: Rule) -> EntityRecord:
+        return self._memory.change((self._key, entity_id), rule)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         return self._memory.catalogue((self._key, entity_id, publication_id(dataset_id), CATALOGUE))

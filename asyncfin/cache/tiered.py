@@ -10,9 +10,9 @@ from typing import Protocol, TypeVar
 
 from attrs import frozen
 
-from asyncfin.cache.base import CATALOGUE, Key, Memory, distinct
+from asyncfin.cache.base import CATALOGUE, Key, Memory, Recorder, distinct
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
-from asyncfin.cache.record import EntityRecord, Pointer, Rule
+from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block, compressed
 
@@ -79,7 +79,7 @@ class Rows(Protocol):
         ...
 
 
-class TieredPartition:
+class TieredPartition(Recorder):
     """The partition of one account.
 
     Args:
@@ -98,11 +98,11 @@ class TieredPartition:
         counted: Callable[[int, int], None],
         clock: Callable[[], datetime],
     ) -> None:
+        super().__init__(clock)
         self._digest = digest
         self._memory = memory
         self._rows = rows
         self._counted = counted
-        self._clock = clock
         self._stored: dict[str, Stored] = {}  # records as they were last read or stored
         self._unstored: dict[str, EntityRecord] = {}  # what responses have shown that is not stored yet
         # The series in memory that could not be stored; of a catalogue there are none.
@@ -120,18 +120,6 @@ class TieredPartition:
         if stored.record.clipped(now).merged(unstored, now) != stored.record:
             stored = await self._store(entity_id, unstored, now) or stored
         return self._known(entity_id, stored, now)
-
-    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord | None:
-        now = self._clock()
-        return await self._change(entity_id, lambda known: known.confirm(pointer, now))
-
-    async def replace(self, entity_id: str, dataset_id: str) -> None:
-        now = self._clock()
-        await self._change(entity_id, lambda known: known.replace(dataset_id, now))
-
-    async def refuse(self, entity_id: str) -> None:
-        now = self._clock()
-        await self._change(entity_id, lambda known: known.refuse(now))
 
     async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:
         # Noted first: it applies while it is being stored, and if that fails.

@@ -10,11 +10,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from attrs import field, frozen
 
-from asyncfin.cache.record import EntityRecord, Pointer, Rule
+from asyncfin.cache.base import Recorder
+from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.store import Partition
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
@@ -231,43 +232,22 @@ class PendingSeries:
                 self._pending[publication] = rest
 
 
-class Records(Protocol):
-    """What is known of entities; a cache's part has the same methods, which `Partition` describes."""
-
-    async def record(self, entity_id: str) -> EntityRecord | None: ...
-    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord | None: ...
-    async def replace(self, entity_id: str, dataset_id: str) -> None: ...
-    async def refuse(self, entity_id: str) -> None: ...
-
-
-class ClientRecords:
-    """The records of a client without a cache.
+class ClientRecords(Recorder):
+    """The records of a client without a cache, as `Partition` describes them.
 
     Args:
         clock: gives the wall time, aware UTC.
     """
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
-        self._clock = clock
+        super().__init__(clock)
         self._records: LeastRecentlyUsed[str, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS, lambda record: 1)
 
     async def record(self, entity_id: str) -> EntityRecord:
         now = self._clock()
-        return self._change(entity_id, lambda known: known.clipped(now))
+        return await self._change(entity_id, lambda known: known.clipped(now))
 
-    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord:
-        now = self._clock()
-        return self._change(entity_id, lambda known: known.confirm(pointer, now))
-
-    async def replace(self, entity_id: str, dataset_id: str) -> None:
-        now = self._clock()
-        self._change(entity_id, lambda known: known.replace(dataset_id, now))
-
-    async def refuse(self, entity_id: str) -> None:
-        now = self._clock()
-        self._change(entity_id, lambda known: known.refuse(now))
-
-    def _change(self, entity_id: str, rule: Rule) -> EntityRecord:
+    async def _change(self, entity_id: str, rule: Rule) -> EntityRecord:
         known = self._records.get(entity_id) or EntityRecord()
         if (record := rule(known)) is not known:
             self._records.put(entity_id, record)
@@ -301,7 +281,7 @@ class Publications:
     ) -> None:
         self.clock = clock
         self.cache = cache
-        self.records: Records = ClientRecords(clock) if cache is None else cache
+        self.records: Partition | ClientRecords = ClientRecords(clock) if cache is None else cache
         self.max_age = max_age
         self.stale_if_error = stale_if_error
         self.catalogue_reads: SingleFlight[str, Known] = SingleFlight()

@@ -72,7 +72,7 @@ _seconds_or_none = checks.seconds.optional()
 
 # Listed a second time, since Python derives no TypedDict from a signature; a test compares the two.
 class ClientOptions(TypedDict, total=False):
-    """The keyword arguments of `Client`, for those who pass them on."""
+    """The keyword arguments of `Client`, for callers that pass them on."""
 
     bucket: Bucket | None
     retry: Retry

@@ -105,7 +105,7 @@ async def unless_silent(seconds: float) -> AsyncIterator[None]:
     """Cancel the block after `seconds` in which the event loop was running.
 
     A timer that fires more than 50 ms late has measured a busy loop, and the response may have been received
-    since: the block gets the same time once more, at most three times.
+    since: the block gets the same time again, at most three times.
 
     Raises:
         TimeoutError: the time is over; the text says so if the event loop was busy.

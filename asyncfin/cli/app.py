@@ -62,7 +62,7 @@ def application(*, listing: bool = False) -> App:
         help_format="plaintext",
         version=own_version,
         default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=False),
-        # Errors come back here, where each becomes an exit code and one line.
+        # Errors are raised here, and each becomes an exit code and one line.
         exit_on_error=False,
         print_error=False,
         result_action="return_value",

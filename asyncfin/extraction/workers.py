@@ -248,7 +248,7 @@ class Driver:
                 await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
                 done = {each for each in pending if each.done()}
                 pending -= done
-                # First what has come, then what has failed: it ends the run.
+                # First what was received, then what has failed: it ends the run.
                 ended = [each for each in done if not each.cancelled()]
                 for each in sorted(ended, key=lambda each: each.exception() is not None):
                     self._gather(each.result())

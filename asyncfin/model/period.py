@@ -117,7 +117,7 @@ class Period(Struct, metaclass=_Explained, frozen=True, order=True, gc=False):
             SelectionError: the text is not the label of a period.
         """
         period = _parsed(label) if isinstance(label, str) else None
-        # Labels are used as keys, so 2024-12-06M must not exist beside 2024-H2.
+        # Labels are used as keys, so 2024-H2 must have no second one, 2024-12-06M.
         if period is None or period.label != label:
             raise SelectionError(
                 "period must be a label such as FY2024, 2024-Q3, 2024-H1, 2024-9M or 2024-11-05M,"

@@ -34,8 +34,8 @@ class Value(Struct, frozen=True, gc=False):
     """One observation (spec 2.4). ``str(value)`` is its text.
 
     Attributes:
-        number: the value. A reported zero is 0. Whole numbers stay exact; one that a float can't stand
-            for (10**400, or 1e-400, which would read as zero) is refused as malformed.
+        number: the value. A reported zero is 0. Whole numbers stay exact; one that a float can't
+            represent (10**400, or 1e-400, which would read as zero) is refused as malformed.
         text: the value as the service formats it.
         number_format: its display pattern, not a scale: `number` is complete as it is.
         fill_type: how it was obtained; an open set of words.

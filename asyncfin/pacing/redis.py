@@ -455,7 +455,7 @@ class RedisLedger(SharedLedger):
             now: retry if it was away, for what the other processes have to know.
 
         Raises:
-            BucketUnavailableError: it is away, and there is no fallback.
+            BucketUnavailableError: it can't be reached, and there is no fallback.
         """
         loop = asyncio.get_running_loop()
         if self._away_since is not None and not now:

@@ -35,7 +35,7 @@ class Account:
         rate: data requests a second; None: no limit.
         burst: how many data requests may come at once.
         entities: ids of the entities it can see, one or several; None: all.
-        access: False when the account lacks access (403).
+        access: False: the account has no access (403).
     """
 
     name: str

@@ -226,7 +226,7 @@ class Sandbox:
                 ) from None
             reason = getattr(error, "strerror", None) or error
             raise SandboxError(f"cannot listen at {place} ({reason}): choose others") from None
-        # Nobody can connect to "all addresses", but this machine is one of those who reach them.
+        # "All addresses" is not an address to connect to; this machine reaches the service at loopback.
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self._host, self._host)  # noqa: S104
         host = f"[{host}]" if ":" in host else host
         self._listening_port = runner.addresses[0][1]

@@ -203,7 +203,7 @@ def compressed(blocks: Collection[Block]) -> tuple[Block, ...]:
     compressor = zstd.ZstdCompressor(LEVEL)  # one for all: making it takes a sixth of the time of a page
     texts = {
         text: PageText(tuple(text.frames(compressor)), compressed=True, head_deviations=text.head_deviations)
-        for text in dict.fromkeys(block.text for block in blocks)  # once for those who share it
+        for text in dict.fromkeys(block.text for block in blocks)  # once for all blocks that share it
         if not text.compressed
     }
     return tuple(

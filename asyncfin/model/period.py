@@ -29,22 +29,38 @@ def _as_label(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str
     return f'{name}.parse("{period.label}")' if period else ""
 
 
-class _Explained(StructMeta):
-    """As `checks.explained`, for a Struct, which has no `__init__`."""
+class _Checked(StructMeta):
+    """Checks what is constructed in Python; wrong arguments are explained as by `checks.explained`.
+
+    Not `__post_init__`: a decoder calls that too, once for each value, a tenth of the time of reading every
+    `Value`. Decoding checks by Meta.
+    """
 
     if not TYPE_CHECKING:
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             try:
-                return super().__call__(*args, **kwargs)
+                made = super().__call__(*args, **kwargs)
             except TypeError:
                 if (error := checks.misuse(self, args, kwargs, _as_label)) is None:
                     raise
+            else:
+                # Nearly always all is well, so first in one expression.
+                year, end_month, duration = made.year, made.end_month, made.duration_months
+                if not (
+                    type(year) is type(end_month) is type(duration) is int
+                    and 1 <= year <= 9_999
+                    and 1 <= end_month <= 12
+                    and 0 <= duration <= MAX_DURATION
+                ):
+                    for name, check in _CHECKS.items():
+                        check(name, getattr(made, name))
+                return made
             raise error
 
 
 # A Struct and not an attrs class: msgspec decodes it in C, once for each value of a response.
-class Period(Struct, metaclass=_Explained, frozen=True, order=True, gc=False):
+class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
     """A range of fiscal months (spec 2.1), ordered by year, end month and duration.
 
     Args:
@@ -64,18 +80,6 @@ class Period(Struct, metaclass=_Explained, frozen=True, order=True, gc=False):
     year: Annotated[int, Meta(ge=1, le=9_999)]
     end_month: Annotated[int, Meta(ge=1, le=12)]
     duration_months: Annotated[int, Meta(ge=0, le=MAX_DURATION)]
-
-    def __post_init__(self) -> None:
-        year, end_month, duration = self.year, self.end_month, self.duration_months
-        # Decoding has checked by Meta and still calls this, once for each value: so first in one expression.
-        if not (
-            type(year) is type(end_month) is type(duration) is int
-            and 1 <= year <= 9_999
-            and 1 <= end_month <= 12
-            and 0 <= duration <= MAX_DURATION
-        ):
-            for name, check in _CHECKS.items():
-                check(name, getattr(self, name))
 
     @property
     def fiscal_start(self) -> int:

@@ -143,9 +143,11 @@ class Stitch:
         deviations = merged((*page.deviations, *differences))
         text = await self._text(page.body if page.wanted.indices or page.foreign.indices else b"", deviations)
         # Nothing below waits, so that of two pages that are added at once the second sees the first.
-        wanted = [(index, page.heads[index].series_id) for index in page.wanted.indices]
-        if repeated := [each for each in wanted if self._has_received(each[1])]:
-            raise MalformedAnswerError(f"the series came before @ {series_path(*each)}" for each in repeated)
+        if repeated := [index for index in page.wanted.indices if self._received[places[index]]]:
+            raise MalformedAnswerError(
+                f"the series came before @ {series_path(index, page.heads[index].series_id)}"
+                for index in repeated
+            )
         # The same axis for all pages that list the same periods in the same order.
         if (axis := self._axes.get(page.periods)) is None:
             axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))

@@ -7,7 +7,7 @@ would be ten times as large.
 """
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -72,6 +72,11 @@ class Axis:
         order = sorted(range(len(keys)), key=keys.__getitem__)
         rank = {at: index for index, at in enumerate(order)}
         return cls(tuple(periods[at] for at in order), tuple(rank[at] for at in range(len(keys))))
+
+    def positions(self) -> dict[Period, int]:
+        """Return the index of each period in the page's own order."""
+        rank = range(len(self.periods)) if self.rank is None else self.rank
+        return {self.periods[index]: at for at, index in enumerate(rank)}
 
     def ordered(self, entries: list[T]) -> list[T]:
         """Return entries given in the page's own order, oldest period first."""
@@ -267,6 +272,14 @@ class Store:
         at = bisect_right(self._firsts, row) - 1
         return Stored(self, self.blocks[at], row - self._firsts[at])
 
+    def rows(self, series_ids: Iterable[str]) -> Iterator[tuple[Block, list[int]]]:
+        """Yield each block that holds some of these series, with their rows, ascending."""
+        # By the index: a few series of a panel that was cut from thousands are found without a look at all.
+        rows = sorted(row for each in series_ids if (row := self._rows.get(each)) is not None)
+        for block, (first, end) in zip(self.blocks, pairwise(self._firsts), strict=True):
+            if found := rows[bisect_left(rows, first) : bisect_left(rows, end)]:
+                yield block, [row - first for row in found]
+
     def entries(
         self, block: Block, rows: Sequence[int], decoder: ArraysDecoder[T]
     ) -> Iterable[list[T | None]]:
@@ -353,10 +366,10 @@ class Stored:
         start, end = self.block.starts[self.row : self.row + 2]
         return self.block.positions[start:end], self.block.numbers[start:end]
 
-    def values(self) -> tuple[Value | None, ...]:
-        """Return the values, by the axis.
+    def values(self) -> list[Value | None]:
+        """Return the entries of the `values` array, in the page's order.
 
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        return tuple(self.axis.ordered(self._store.values(self.block, self.row)))
+        return self._store.values(self.block, self.row)

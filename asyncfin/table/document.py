@@ -61,23 +61,29 @@ def panel_json(grid: Grid, before: Mapping[str, Any], after: Mapping[str, Any], 
     with grid.error_context():
         values = _encoded_values(grid)
     nothing = _encoded([None] * len(grid.periods))
-    series = []
+    series: list[bytes] = []
     for each in grid.series:
         head = msgspec.json.encode({name: getattr(each, name) for name in _SERIES_FIELDS})
-        series.append(b'%b,"values":%b}' % (head[:-1], values.get(each.series_id, nothing)))
-    parts = [
-        *(_field(name, to_json(value).encode()) for name, value in before.items()),
-        _field("series", b"[%b]" % b",".join(series)),
-        *(_field(name, to_json(value).encode()) for name, value in after.items()),
-    ]
-    text = b"{%b}" % b",".join(parts)
+        series += (b",", head[:-1], b',"values":', values.get(each.series_id, nothing), b"}")
+    # Joined once: each copy of a large panel's 50 MB takes 30 ms.
+    text = b"".join(
+        (
+            b"{",
+            *(b"%b," % _field(name, value) for name, value in before.items()),
+            b'"series":[',
+            *series[1:],
+            b"]",
+            *(b",%b" % _field(name, value) for name, value in after.items()),
+            b"}",
+        )
+    )
     if indent is not None and indent <= 0:  # to msgspec these mean a single line
         return to_json(json.loads(text), indent)
     return msgspec.json.format(text, indent=indent or 0).decode()
 
 
-def _field(name: str, value: bytes) -> bytes:
-    return b'"%b":%b' % (name.encode(), value)
+def _field(name: str, value: Any) -> bytes:
+    return b'"%b":%b' % (name.encode(), to_json(value).encode())
 
 
 def _encoded_values(grid: Grid) -> dict[str, bytes]:

@@ -1,9 +1,11 @@
 """A view of stored series: which series, at which periods. Cutting a panel makes a new view."""
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property
+from operator import itemgetter
+from typing import Any
 
 from attrs import field, frozen
 
@@ -41,8 +43,9 @@ class Grid:
     asked: tuple[Period, ...] = ()
     annual: bool = False
     whole: bool = True
-    # A cache. `evolve` makes another one for a cut, whose periods are others.
+    # Caches. `evolve` makes others for a cut, whose periods are others.
     _indices: dict[Axis, tuple[int, ...]] = field(init=False, factory=dict)
+    _getters: dict[Axis, Callable[[list[Any]], tuple[Any, ...]]] = field(init=False, factory=dict)
 
     @cached_property
     def by_id(self) -> dict[str, CatalogueSeries]:
@@ -132,15 +135,16 @@ class Grid:
         except MalformedAnswerError:
             with self.error_context():
                 raise
-        if stored.axis.periods == self.periods:
-            return values
-        # Most entries of a sparse series are None, and the positions of the others are known.
-        aligned: list[Value | None] = [None] * len(self.periods)
-        indices = self.indices(stored.axis)
-        for position in stored.observations()[0]:
-            if indices[position] >= 0:
-                aligned[indices[position]] = values[position]
-        return tuple(aligned)
+        return self._picks(stored.axis)([*values, None])[:-2]
+
+    def _picks(self, axis: Axis) -> Callable[[list[Value | None]], tuple[Value | None, ...]]:
+        """Return what picks an entry a period, and two more, from those of a page that None follows."""
+        # One C call a series: a loop over the periods of a sparse one took as long as decoding its values.
+        if axis not in self._getters:
+            positions = axis.positions()
+            # Two more, because an itemgetter of a single index returns no tuple.
+            self._getters[axis] = itemgetter(*(positions.get(each, -1) for each in self.periods), -1, -1)
+        return self._getters[axis]
 
     def aligned(self, axis: Axis, values: Iterable[Value | None]) -> list[Value | None]:
         """Return values given by an axis, one entry a period."""
@@ -151,11 +155,8 @@ class Grid:
         return aligned
 
     def rows(self) -> Iterator[tuple[Block, list[int]]]:
-        """Yield each block that holds series of the grid, with the rows of these series."""
-        for block in self.store.blocks:
-            rows = [row for row, series_id in enumerate(block.series_ids) if series_id in self.by_id]
-            if rows:
-                yield block, rows
+        """Return each block that holds series of the grid, with the rows of these series."""
+        return self.store.rows(self.by_id)
 
     def stored(self) -> Iterator[Stored]:
         """Yield the stored series, block by block."""

@@ -191,6 +191,8 @@ def _unescaped(text: bytes) -> bytes:
     """Return a text without the escapes that `_escapes` names; much faster than a search for them."""
     if occurs(_IN_URLS, b"%", text):
         text = _IN_URLS.sub(_character, text)
+    if b"\\" not in text:
+        return text
     if occurs(_IN_JSON, b"\\", text):
         text = _IN_JSON.sub(_character, text)
     return text.replace(b"\\", b"")

@@ -32,8 +32,7 @@ def _as_label(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str
 class _Checked(StructMeta):
     """Checks what is constructed in Python; wrong arguments are explained as by `checks.explained`.
 
-    Not `__post_init__`: a decoder calls that too, once for each value, a tenth of the time of reading every
-    `Value`. Decoding checks by Meta.
+    Not `__post_init__`: a decoder, which checks by Meta, would call that too, once for each value.
     """
 
     if not TYPE_CHECKING:

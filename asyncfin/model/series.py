@@ -122,6 +122,6 @@ class Series:
 
     def observations(self) -> Iterator[tuple[Period, Value]]:
         """Return the pairs (Period, Value) where there is a value, in the order of `periods`."""
-        # In C: a sparse series has many periods, and a loop over them took longer than decoding its values.
+        # In C: of a sparse series most periods have no value, and a company has thousands.
         pairs: Iterator[Any] = compress(zip(self.periods, self.values, strict=True), self.values)
         return pairs

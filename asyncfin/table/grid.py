@@ -139,7 +139,7 @@ class Grid:
 
     def _picks(self, axis: Axis) -> Callable[[list[Value | None]], tuple[Value | None, ...]]:
         """Return what picks an entry a period, and two more, from those of a page that None follows."""
-        # One C call a series: a loop over the periods of a sparse one took as long as decoding its values.
+        # One C call a series: of a sparse one most periods have no value, and a company has thousands.
         if axis not in self._getters:
             positions = axis.positions()
             # Two more, because an itemgetter of a single index returns no tuple.

@@ -389,6 +389,8 @@ class Judge:
         self.service = service
         # For each entity: (when an answer ended, since when its publication was current at the earliest).
         self.confirmed: dict[str, list[tuple[float, float]]] = {}
+        # When the 403s of each entity were raised.
+        self.denied: dict[str, list[float]] = {}
         self.right = self.errors = 0
 
     def problem(self, answer: Answer) -> str:
@@ -402,9 +404,12 @@ class Judge:
         }
         if answer.dataset_id is None:
             return self._problem_of_error(answer, entity, possible)
-        refusals = [at for at in entity.refused if at < answer.began]
-        if refusals and self._refused_throughout(entity, max(refusals), answer.ended):
-            return "values after a 403"
+        # A refusal binds every client once one has raised it, not while it is on its way.
+        known = [at for at in self.denied.get(answer.entity_id, ()) if at < answer.began]
+        if known:
+            sent = max(at for at in entity.refused if at <= max(known))
+            if self._refused_throughout(entity, sent, answer.ended):
+                return "values after a 403"
         for number, spans in possible.items():
             publication = publish_once(answer.entity_id, number)
             if spans and publication.dataset_id == answer.dataset_id:
@@ -433,6 +438,7 @@ class Judge:
     def _problem_of_error(self, answer: Answer, entity: Entity, possible: dict[int, Any]) -> str:
         self.errors += 1
         if answer.error == "PermissionDeniedError":
+            self.denied.setdefault(answer.entity_id, []).append(answer.ended)
             refused = any(answer.began <= at <= answer.ended for at in entity.refused)
             return "" if refused else "a 403 that was not sent during the question"
         if answer.error == "SelectionError":

@@ -279,3 +279,27 @@ def test_a_library_that_is_there_but_broken_says_so_itself(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="what_it_needs"):
         library("broken_library", "arrow")
+
+
+async def test_series_cut_from_a_panel_of_several_pages_are_written_as_they_are() -> None:
+    """JSON and tables of a few series, of later pages too, have exactly the values that the panel has."""
+    numbers = {f"m{at}.annual": {FY23: at, FY24: at + 0.5} for at in range(6)}
+    catalogue = catalogue_of(numbers, (FY23, FY24))
+    stitch = Stitched(catalogue, catalogue.series, EVER)
+    for names, periods in (
+        (("m0", "m1"), (FY23, FY24)),
+        (("m2", "m3", "m4"), (FY24, FY23)),
+        (("m5",), (FY23, FY24)),
+    ):
+        of_page = {f"{name}.annual": numbers[f"{name}.annual"] for name in names}
+        await stitch.add(encoded(page_json(periods, of_page)), home=frozenset(of_page), asked=EVER)
+    kept = {"m1.annual", "m3.annual", "m4.annual"}
+    cut = stitch.panel().where(lambda series: series.series_id in kept).during(FY24)
+    expected = {name: numbers[name][FY24] for name in sorted(kept)}
+    written = json.loads(cut.to_json())["series"]
+    assert {each["series_id"]: each["values"][0]["number"] for each in written} == expected
+    rows = cut.to_arrow(columns=["series_id", "period_label", "number"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
+        (name, "FY2024", number) for name, number in expected.items()
+    ]
+    assert {series.series_id: series["FY2024"].number for series in cut} == expected  # type: ignore[union-attr]

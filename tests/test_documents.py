@@ -33,7 +33,7 @@ PAGES = [
     str(path.relative_to(ROOT / "docs"))
     for folder in ("", "how")
     for path in sorted((ROOT / "docs" / folder).glob("*.md"))
-    if path.name not in ("index.md", "web.md") and "```{include}" not in path.read_text()
+    if path.name not in ("index.md",) and "```{include}" not in path.read_text()
 ]
 # Importing these needs an extra, or starts a program.
 APART = ("asyncfin.__main__",)

@@ -335,7 +335,7 @@ def test_a_trailing_window_is_the_last_months_up_to_the_anchor(
     for _ in range(months):
         window.add((year, month))
         year, month = (year, month - 1) if month > 1 else (year - 1, 12)
-    assert Trailing(months).reaches(period, anchor) == ((period.year, period.end_month) in window)
+    assert Trailing(months).contains(period, anchor) == ((period.year, period.end_month) in window)
 
 
 @pytest.mark.parametrize(

@@ -47,12 +47,9 @@ async def explore(
         entity_ids: The companies on offer: ids, or names. [else all of --names]
         ids: A file of more companies, one a line.
         port: The port; 0 for a free one.
-        max_age: For how many seconds a URL shows what was read before, without
-            a request.
-        host: A host name under which a proxy reaches this page. [else only this
-            machine's]
-        root_path: The path under which a proxy passes on to this page, such
-            as /explore.
+        max_age: For how many seconds a URL shows what was read, without a request.
+        host: A host name under which a proxy reaches this page. [else only this machine's]
+        root_path: The path under which a proxy passes on to this page, such as /explore.
     """
     for package in ("uvicorn", "starlette", "jinja2"):
         require(package, "web", "asyncfin explore")

@@ -354,7 +354,7 @@ class Probe:
         if not populated:
             return
         anchor = max(populated)
-        ours = {each for each in populated if Trailing(months).reaches(each, anchor)}
+        ours = {each for each in populated if Trailing(months).contains(each, anchor)}
         theirs = {period for row in read[0].values() for period in row}
         if theirs != ours:
             what = (

@@ -451,7 +451,7 @@ class Trailing:
 
     months: int = field(validator=_whole(1, 120_000).field)
 
-    def reaches(self, period: Period, anchor: Period) -> bool:
+    def contains(self, period: Period, anchor: Period) -> bool:
         """Return whether a period is in the window that ends at the anchor, whatever its duration."""
         return anchor.fiscal_end - self.months < period.fiscal_end <= anchor.fiscal_end
 

@@ -155,7 +155,7 @@ class Stitch:
         blocks = [block_of(axis, page, page.wanted, text)] if page.wanted.indices else []
         foreign = [block_of(axis, page, page.foreign, text)] if page.foreign.indices else []
         populated = frozenset(axis.periods[at] for block in blocks for at in set(block.positions))
-        if outside := populated - _within(asked, populated, None):
+        if outside := populated - _cut_to_window(asked, populated, None):
             raise MalformedAnswerError(
                 f"series {_first_at(blocks, period)} has a value at {period}, outside of"
                 f" {describe(asked)} @ $.series"
@@ -278,7 +278,7 @@ class Stitch:
         else:
             # Missing series were requested again over all periods: some may not be the question's.
             populated: set[Period] = set().union(*(arrival.populated for arrival in arrivals))
-            periods = _within(plan.periods, populated, self.anchor)
+            periods = _cut_to_window(plan.periods, populated, self.anchor)
         question = plan.question
         grid = Grid(
             plan.catalogue,
@@ -316,7 +316,7 @@ def _asked(plan: Plan, anchor: Period | None) -> tuple[Period, ...]:
     return listed[bisect_left(listed, first, key=end_of) : bisect_right(listed, last, key=end_of)]
 
 
-def _within(selection: Resolved | None, periods: Set[Period], anchor: Period | None) -> Set[Period]:
+def _cut_to_window(selection: Resolved | None, periods: Set[Period], anchor: Period | None) -> Set[Period]:
     """Return which of the periods a selection means; the window of a `Trailing` ends at the anchor."""
     match selection:
         case Exact(periods=exact):
@@ -324,7 +324,7 @@ def _within(selection: Resolved | None, periods: Set[Period], anchor: Period | N
         case FiscalRange(start=Period() as start, end=Period() as end):
             return {each for each in periods if start.fiscal_end <= each.fiscal_end <= end.fiscal_end}
         case Trailing() as trailing if anchor is not None:
-            return {each for each in periods if trailing.reaches(each, anchor)}
+            return {each for each in periods if trailing.contains(each, anchor)}
     return set()
 
 
@@ -332,7 +332,7 @@ def _within_what_was_asked(blocks: Iterable[Block], asked: Resolved) -> Iterator
     """Yield the sound blocks of foreign series; an unsound one fails no question."""
     for block in blocks:
         periods = frozenset(block.axis.periods[at] for at in set(block.positions))
-        if periods <= _within(asked, periods, None):
+        if periods <= _cut_to_window(asked, periods, None):
             yield block
 
 

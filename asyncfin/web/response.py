@@ -131,6 +131,8 @@ def _tag(panel: Panel, media_type: str) -> str:
         *(each.label for each in panel.gaps),
         "unlisted",
         *panel.unlisted,
+        "anchor",
+        panel.anchor.label if panel.anchor else "",
     ]
     digest = blake2b(digest_size=16)
     for each in parts:

@@ -11,6 +11,8 @@ import base64
 import json
 import random
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -451,3 +453,26 @@ class Judge:
         if answer.error in ("DatasetChangedError", "ServerFailureError", "ConnectionFailedError"):
             return ""  # it changed, or failed, too often
         return f"an unexpected {answer.error}"
+
+
+@asynccontextmanager
+async def serving(service: Service) -> AsyncIterator[str]:
+    """Serve over loopback, and give the base URL."""
+    runner = web.AppRunner(service.app(), access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def change(service: Service, rng: random.Random) -> None:
+    """Publish forwards, backwards or back again, or refuse an entity, or stop refusing it."""
+    entity = service.entities[rng.choice(list(service.entities))]
+    if rng.random() < 0.3 or not entity.allowed:
+        service.allow(entity.entity_id, not entity.allowed)
+    else:
+        number = entity.current[-1][1]
+        service.publish(entity.entity_id, rng.choice([number + 1, number + 1, max(0, number - 1), 0]))

@@ -12,15 +12,12 @@ import os
 import random
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from aiohttp import web
-
 from asyncfin import Client, FileBucket, FileCache
-from tests.oracle import TOKEN, Judge, Service
+from tests.oracle import TOKEN, Judge, Service, change, serving
 from tests.oracle_client import QUICK, ask, question, read, written
 
 ROOT = Path(__file__).parents[1]
@@ -64,27 +61,6 @@ def memory() -> int:
     """Return the resident memory of this process in KiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
-
-
-@asynccontextmanager
-async def serving(service: Service) -> AsyncIterator[str]:
-    runner = web.AppRunner(service.app(), access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-
-
-def change(service: Service, rng: random.Random) -> None:
-    """Publish forwards, backwards or back again, or refuse an entity, or stop refusing it."""
-    entity = service.entities[rng.choice(list(service.entities))]
-    if rng.random() < 0.3 or not entity.allowed:
-        service.allow(entity.entity_id, not entity.allowed)
-    else:
-        number = entity.current[-1][1]
-        service.publish(entity.entity_id, rng.choice([number + 1, max(0, number - 1), 0]) % 12)
 
 
 async def soak(requests: int, seed: str) -> None:

@@ -8,44 +8,19 @@ import os
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from tests.cache.conftest import redis_url  # noqa: F401  a fixture
-from tests.oracle import Judge, Service
+from tests.oracle import Judge, Service, change, serving
 from tests.oracle_client import ask, cache_of, client_of, question, read
 
 COUNT = int(os.environ.get("ASYNCFIN_ORACLE", "240"))
 SEED = os.environ.get("ASYNCFIN_ORACLE_SEED", "1")
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.timeout(14_400)
-
-
-@asynccontextmanager
-async def serving(service: Service) -> AsyncIterator[str]:
-    """Serve over loopback, and give the base URL."""
-    runner = web.AppRunner(service.app(), access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-
-
-def change(service: Service, rng: random.Random) -> None:
-    """Publish forwards, backwards or back again, or refuse an entity, or stop refusing it."""
-    entity = service.entities[rng.choice(list(service.entities))]
-    if rng.random() < 0.3 or not entity.allowed:
-        service.allow(entity.entity_id, not entity.allowed)
-    else:
-        number = entity.current[-1][1]
-        service.publish(entity.entity_id, rng.choice([number + 1, number + 1, max(0, number - 1), 0]))
 
 
 @pytest.mark.parametrize("lists_empty", [True, False], ids=["empty series listed", "not listed"])

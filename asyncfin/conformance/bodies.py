@@ -49,7 +49,7 @@ OPEN_SETS = ("role", "basis", "cadence", "period_meaning", "number_format", "fil
 _NAMES = ("name", "label", "aliases")
 _IDS = ("series_id", "metric_id", "scope_id")
 _HARMLESS = re.compile(r"[A-Za-z0-9_ .#%,-]{1,40}")
-# A format such as 0.0 is no figure.
+# A format such as 0.0 is not a figure.
 _FIGURE = re.compile(r"[ .#%,0-]*[1-9][0-9 .#%,-]*")
 _MAX_WORDS = 20
 

@@ -51,7 +51,7 @@ async def child(base_url: str, folder: str, seed: str) -> None:
                 work.pop().cancel()
             for each in work:
                 print(written(await each), flush=True)
-            if rounds % 50 == 0:
+            if rounds % 50 == 1:
                 print(REPORTED, memory(), len(os.listdir("/proc/self/fd")), flush=True)
     await bucket.aclose()
     await cache.aclose()

@@ -110,7 +110,7 @@ async def soak(requests: int, seed: str) -> None:
     for number, found in enumerate(resources):
         sizes, descriptors = zip(*found, strict=True)
         quarter = max(1, len(sizes) // 4)
-        early, late = max(sizes[quarter : 2 * quarter]), max(sizes[-quarter:])
+        early, late = max(sizes[quarter : 2 * quarter] or sizes), max(sizes[-quarter:])
         print(f"process {number}: {early >> 10} -> {late >> 10} MiB, at most {max(descriptors)} descriptors")
         assert late < early * 1.15 + 8 * 1024, "memory grows"
         # The connections of both clients' pools are opened as they are needed.

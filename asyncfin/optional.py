@@ -12,9 +12,9 @@ def library(name: str, extra: str) -> Any:
         ImportError: the package is not installed; the message names the extra.
     """
     # A table takes hundreds of them, and the machinery of imports half a microsecond for each.
-    if module := sys.modules.get(name):
-        return module
     package = name.partition(".")[0]
+    if (module := sys.modules.get(name)) and sys.modules.get(package):
+        return module
     try:
         import_module(package)
     except ModuleNotFoundError as error:

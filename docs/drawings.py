@@ -83,7 +83,7 @@ def _exactness(panel: Panel, path: Path) -> None:
     window = Trailing(12)
     figure, axes = plt.subplots(figsize=(8, 4))
     for at, period in enumerate(periods):
-        inside = window.reaches(period, anchor)
+        inside = window.contains(period, anchor)
         axes.barh(
             at,
             period.duration_months,

@@ -70,9 +70,11 @@ async def test_every_panel_is_right_whatever_the_service_does(dialect: Dialect) 
     said = io.StringIO()
     root = logging.getLogger()
     listener = logging.StreamHandler(said)
-    level = root.level
+    ours = logging.getLogger("asyncfin")
+    levels = [(each, each.level) for each in (root, ours)]
     root.addHandler(listener)
-    root.setLevel(logging.DEBUG)
+    for logger, _ in levels:
+        logger.setLevel(logging.DEBUG)
     source = random.Random(0)
     bucket = TokenBucket(50.0, 8)
     publications: set[str] = set()
@@ -101,7 +103,8 @@ async def test_every_panel_is_right_whatever_the_service_does(dialect: Dialect) 
             token = sandbox.token
     finally:
         root.removeHandler(listener)
-        root.setLevel(level)
+        for logger, level in levels:
+            logger.setLevel(level)
     assert publications == {each.dataset_id for each in (*BOTH.publications, *STEADY.publications)}
     assert answered > REQUESTS / 20
     assert stats.refused > REQUESTS / 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -122,8 +123,12 @@ def server(
         raise SelectionError(f"max_requests must be a whole number of at least 1, not {max_requests!r}")
     names = dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
     tools = _Tools(client, names, max_requests)
+    handlers, level = logging.root.handlers[:], logging.root.level
     # Only errors: hosts show their users what a server writes to standard error.
     made = MCPServer("asyncfin", instructions=_INSTRUCTIONS, log_level="ERROR", lifespan=_sessions)
+    # The SDK has configured the root logger, which belongs to the application.
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
     for tool in (tools.list_entities, tools.find_series, tools.plan_cost, tools.query):
         made.add_tool(tool, annotations=_READ_ONLY)
     return made

@@ -69,7 +69,7 @@ def test_a_folder_that_cannot_be_emptied_is_an_error(
 def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_path: Path) -> None:
     """No folder, one that others can read, an entity without --clear."""
     for arguments, said in [
-        ([], "no cache is named: set ASYNCFIN_CACHE or give --cache"),
+        ([], "no cache is given: set ASYNCFIN_CACHE or give --cache"),
         ([ENTITY, "--cache", str(folder)], "an entity goes with --clear"),
         (["--cache", "s3://bucket/x"], "folder must be the path of a folder on this machine"),
         (["--cache", str(tmp_path / "mistyped")], "there is no such folder"),

@@ -126,23 +126,23 @@ async def test_listing_more_periods_than_asked_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("asked", "listed"),
     [
-        (EVER, {"a.annual", "b.annual"}),
-        (FiscalRange(2022, 2024), {"a.annual", "b.annual"}),
-        (Exact([FY24, FY23, FY22]), {"a.annual", "b.annual"}),
-        (FiscalRange(2023, 2024), set()),
-        (FiscalRange(2022, 2023), set()),
-        (Exact([FY24]), set()),
+        (EVER, ("a.annual", "b.annual")),
+        (FiscalRange(2022, 2024), ("a.annual", "b.annual")),
+        (Exact([FY24, FY23, FY22]), ("a.annual", "b.annual")),
+        (FiscalRange(2023, 2024), ()),
+        (FiscalRange(2022, 2023), ()),
+        (Exact([FY24]), ()),
     ],
     ids=repr,
 )
 async def test_a_response_over_all_periods_shows_which_series_are_listed(
-    asked: Resolved, listed: set[str]
+    asked: Resolved, listed: tuple[str, ...]
 ) -> None:
     """Foreign and empty series count too; a response over some of the periods shows nothing of the others."""
     answer = stitch(asked)
     await answer.add(page({"a.annual": {}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=asked)
     listing, catalogue = answer.stitch.listing, answer.stitch.plan.catalogue
-    assert {each.series_id for each in catalogue if listing.has_listed(each)} == listed
+    assert {each.series_id for each in catalogue if listing.has_listed(each)} == set(listed)
 
 
 async def test_a_series_that_is_listed_later_is_no_longer_unlisted() -> None:

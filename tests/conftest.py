@@ -1,6 +1,7 @@
 """What all tests share: the virtual clock."""
 
 import asyncio
+import logging
 import selectors
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -87,3 +88,12 @@ def pytest_asyncio_loop_factories(
     if item.get_closest_marker("virtual"):
         return {"virtual": VirtualTimeLoop}
     return {"real": asyncio.new_event_loop}
+
+
+@pytest.fixture(autouse=True)
+def _only_the_handlers_of_pytest() -> None:
+    """Remove log handlers that other libraries have added: their streams ended with an earlier test."""
+    for logger in (logging.root, logging.getLogger("asyncfin")):
+        for handler in logger.handlers[:]:
+            if not type(handler).__module__.startswith("_pytest"):
+                logger.removeHandler(handler)

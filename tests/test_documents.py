@@ -54,6 +54,8 @@ def test_a_python_block_runs_and_prints_the_text_below_it(
     monkeypatch.chdir(tmp_path)
     # In this process: a child would import the library and a frame library again for every block.
     exec(compile(code, "a block of the documents", "exec"), {"__name__": "__main__"})
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
     if output:
         assert capsys.readouterr().out == output
 

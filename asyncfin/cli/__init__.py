@@ -1,5 +1,6 @@
 """The command line: `asyncfin`. Each module here holds a command or two; `app.py` lists them."""
 
+import os
 import sys
 from importlib.util import find_spec
 
@@ -16,3 +17,9 @@ def main() -> int:
         return run(sys.argv[1:])
     except KeyboardInterrupt:
         return 130
+    finally:
+        # What the reader of standard error has not taken would fail at exit, with exit code 120.
+        try:
+            sys.stderr.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

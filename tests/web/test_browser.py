@@ -270,7 +270,8 @@ async def test_the_chart_follows_the_dark_mode(explored: Any, tab: Any) -> None:
     transparent = "getComputedStyle(document.querySelector('.chart')).backgroundColor"
     assert await tab.evaluate(transparent) == "rgba(0, 0, 0, 0)"
     swatch = "getComputedStyle(document.querySelector('.swatch')).backgroundColor"
-    assert await tab.evaluate(swatch) == "rgb(74, 168, 224)"
+    # The chart is drawn again by an event.
+    await tab.wait_for_function(f"{swatch} === 'rgb(74, 168, 224)'")
 
 
 async def test_the_first_page_links_to_the_last_questions(explored: Any, tab: Any) -> None:

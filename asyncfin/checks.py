@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from attrs import Attribute, evolve, frozen
 
-from asyncfin.errors import ArgumentError, SelectionError, bounded
+from asyncfin.errors import ArgumentError, SelectionError, shorten
 
 V = TypeVar("V")
 Arguments: TypeAlias = tuple[object, ...]
@@ -109,7 +109,7 @@ def text(wanted: str = "a text that is not empty") -> Check:
 
 def short_repr(value: object) -> str:
     """Return the text of a given value for an error."""
-    return bounded(repr(value), 200)
+    return shorten(repr(value), 200)
 
 
 def is_async(value: object) -> bool:

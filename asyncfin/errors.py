@@ -62,7 +62,7 @@ def printable(text: str) -> str:
     )
 
 
-def bounded(text: str, limit: int = MAX_TEXT) -> str:
+def shorten(text: str, limit: int = MAX_TEXT) -> str:
     """Return a text of at most `limit` characters; a longer one ends in an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
@@ -293,10 +293,10 @@ class ServiceError(AsyncfinError):
         **facts: Unpack[_Facts],
     ) -> None:
         # Ids and codes are bounded too: something in front of the service may send anything.
-        self.code = code and bounded(code)
-        self.message = bounded(message)
+        self.code = code and shorten(code)
+        self.message = shorten(message)
         if request_id := facts.get("request_id"):
-            facts["request_id"] = bounded(request_id)
+            facts["request_id"] = shorten(request_id)
         super().__init__(status, self.code, self.message, facts.get("request_id"), **facts)
         self.status = status
         self.answered = answered
@@ -322,7 +322,7 @@ class ServiceError(AsyncfinError):
         named = f" (request {self.request_id})" if self.request_id else ""
         doing = f" {self._doing()}" if self.operation else ""
         issues = _named_details(self._details)
-        shown = [bounded(each, _NAMED_DETAIL) for each in issues[:_NAMED_DETAILS]]
+        shown = [shorten(each, _NAMED_DETAIL) for each in issues[:_NAMED_DETAILS]]
         if more := len(issues) - len(shown):
             shown.append(f"and {more} more")
         details = f" [{'; '.join(shown)}]" if shown else ""
@@ -336,13 +336,13 @@ class _Bounded:
         self._room = room
 
     def mapping(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {bounded(name): self._copy(value) for name, value in self._entries(given.items())}
+        return {shorten(name): self._copy(value) for name, value in self._entries(given.items())}
 
     def _copy(self, value: Any) -> Any:
         match value:
             case str():
                 self._room -= min(len(value), MAX_TEXT)
-                return bounded(value)
+                return shorten(value)
             case Mapping():
                 return self.mapping(value)
             case list() | tuple():
@@ -442,11 +442,11 @@ class MalformedAnswerError(AsyncfinError):
 
     def __init__(self, problems: str | Iterable[str], *, omitted: int = 0, **facts: Unpack[_Facts]) -> None:
         lines = iter((problems,) if isinstance(problems, str) else problems)
-        self.problems = tuple(bounded(each) for each in islice(lines, MAX_ITEMS))
+        self.problems = tuple(shorten(each) for each in islice(lines, MAX_ITEMS))
         self.omitted = omitted + sum(1 for _ in lines)
         # Bounded as a whole, but how many more there were stays at its end.
         more = f" (and {self.omitted:,} more)" if self.omitted else ""
-        super().__init__(bounded("; ".join(self.problems), MAX_TEXT - len(more)) + more, **facts)
+        super().__init__(shorten("; ".join(self.problems), MAX_TEXT - len(more)) + more, **facts)
 
 
 class IncompleteResultError(AsyncfinError):

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from attrs import frozen
 
-from asyncfin.errors import ArgumentError, bounded
+from asyncfin.errors import ArgumentError, shorten
 from asyncfin.extraction.folder import file_name
 from asyncfin.optional import library
 from asyncfin.tasks import wait_for_all
@@ -342,4 +342,4 @@ class _Ranges(RawIOBase):
 
 def _first_line(error: Exception) -> str:
     """Return what a store's error says, without the parameters of addresses: they may be signed."""
-    return bounded(re.sub(r"\?\S+", "?...", str(error).partition("\n")[0]), 300)
+    return shorten(re.sub(r"\?\S+", "?...", str(error).partition("\n")[0]), 300)

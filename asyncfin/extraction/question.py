@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from attrs import asdict, frozen
 
 from asyncfin import checks
-from asyncfin.errors import SelectionError, bounded
+from asyncfin.errors import SelectionError, shorten
 from asyncfin.model.period import Exact, Period, PeriodSelection, describe, resolve
 from asyncfin.model.query import VALUE_VERSIONS, ValueVersion
 from asyncfin.model.select import Select, check_select
@@ -132,4 +132,4 @@ def _changed_meaning(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    return bounded(json.dumps(value, ensure_ascii=False), 200)
+    return shorten(json.dumps(value, ensure_ascii=False), 200)

@@ -14,7 +14,7 @@ from asyncfin.errors import (
     AuthenticationError,
     BucketUnavailableError,
     SelectionError,
-    bounded,
+    shorten,
 )
 from asyncfin.model.words import counted, lasting, listed
 from asyncfin.plan.question import Missing
@@ -41,7 +41,7 @@ class Failure:
     def of(cls, error: Exception) -> Failure:
         """Return what is kept of an error."""
         known = {name: getattr(error, name, None) for name in ("status", "code", "request_id")}
-        return cls(type(error).__name__, bounded(str(error)), **known)
+        return cls(type(error).__name__, shorten(str(error)), **known)
 
 
 @frozen

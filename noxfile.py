@@ -110,7 +110,7 @@ def pyright(session: nox.Session) -> None:
 def contract(session: nox.Session) -> None:
     """Let schemathesis judge the sandbox by its own OpenAPI document."""
     install(session, "contract", extras="")
-    session.run("python", "tests/contract_openapi.py", *session.posargs)
+    session.run("python", "-m", "tests.contract_openapi", *session.posargs)
 
 
 @nox.session
@@ -169,7 +169,7 @@ def next(session: nox.Session) -> None:
     """Run the tests of what depends most on aiohttp and pandas with their newest pre-releases."""
     install(session, "test")
     session.install("--pre", "--upgrade", "aiohttp", "pandas")
-    paths = ["tests/test_transport.py", "tests/test_cancellation.py", "tests/test_frames.py"]
+    paths = ["tests/wire/test_transport.py", "tests/read/test_cancellation.py", "tests/table/test_frames.py"]
     session.run("python", "-X", "dev", "-m", "pytest", *(session.posargs or paths))
 
 
@@ -197,9 +197,7 @@ def fuzz(session: nox.Session) -> None:
     """Mutate responses; only AsyncfinError may come out. `nox -s fuzz -- 100000` says how many."""
     install(session, "test")
     count, rest = counted(session, 10_000)
-    session.run(
-        "python", "-m", "pytest", "tests/properties/test_fuzz.py", *rest, env={"ASYNCFIN_FUZZ": count}
-    )
+    session.run("python", "-m", "pytest", "tests/wire/test_fuzz.py", *rest, env={"ASYNCFIN_FUZZ": count})
 
 
 @nox.session
@@ -207,7 +205,7 @@ def chaos(session: nox.Session) -> None:
     """Query a service that fails in every way; `nox -s chaos -- 20000` says how many requests."""
     install(session, "test")
     count, rest = counted(session, 5_000)
-    session.run("python", "-m", "pytest", "tests/test_chaos.py", *rest, env={"ASYNCFIN_CHAOS": count})
+    session.run("python", "-m", "pytest", "tests/client/test_chaos.py", *rest, env={"ASYNCFIN_CHAOS": count})
     session.run("python", "-m", "tests.soak", count)
 
 

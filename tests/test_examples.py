@@ -17,8 +17,8 @@ from asyncfin import Annual, Client, Select
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.extraction.test_feed import rows
+from tests.extraction.test_history_properties import IDS, Run, in_folder
 from tests.generate import generate
-from tests.properties.test_history_properties import IDS, Run, in_folder
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

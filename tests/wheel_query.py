@@ -1,4 +1,4 @@
-"""One query against the sandbox with the bare wheel, no extra installed. Run by `nox -s wheel`."""
+"""One query against the sandbox with the bare wheel, no extra installed. Run by `nox -s release`."""
 
 import asyncio
 import subprocess

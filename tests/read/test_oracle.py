@@ -19,7 +19,7 @@ from tests.oracle_client import ask, cache_of, client_of, question, read
 
 COUNT = int(os.environ.get("ASYNCFIN_ORACLE", "240"))
 SEED = os.environ.get("ASYNCFIN_ORACLE_SEED", "1")
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(14_400)
 
 

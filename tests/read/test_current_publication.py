@@ -27,7 +27,7 @@ from asyncfin import (
 from asyncfin.sandbox import Sandbox, Slow, Status
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.generate import generate
-from tests.properties.test_answers import content
+from tests.read.test_answers import content
 from tests.shared_buckets import redis_server
 
 BOTH = generate(7, series=60, publications=2)

@@ -1,6 +1,6 @@
 """Buckets that processes share, over a file and over a real Redis server, in virtual time.
 
-The processes here are buckets of one loop that share a state; tests/test_bucket_processes.py has real ones.
+The processes here are buckets of one loop that share a state; test_bucket_processes.py has real ones.
 """
 
 import asyncio

@@ -43,7 +43,7 @@ from asyncfin.plan.question import Question
 from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.generate import generate
-from tests.properties.test_answers import DATASETS, DIALECTS, content, expected, period_selections, run, texts
+from tests.read.test_answers import DATASETS, DIALECTS, content, expected, period_selections, run, texts
 
 BOTH = generate(7, series=150, publications=2)
 OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
@@ -656,7 +656,7 @@ async def test_a_broken_neighbour_fails_no_question_and_is_not_kept() -> None:
 
 def test_batches_are_filled_up_within_the_caps_and_always_alike() -> None:
     """At most 100 series, 50 metrics and 50 paths; what is already cached does not count."""
-    from tests.test_plan import catalogue as catalogue_of
+    from tests.plan.test_plan import catalogue as catalogue_of
 
     triples = [(f"M{m}", f"p{p}", f"g{g}") for m in range(60) for p in range(4) for g in range(2)]
     known = catalogue_of(*triples)
@@ -675,7 +675,7 @@ def test_batches_are_filled_up_within_the_caps_and_always_alike() -> None:
 
 def test_metrics_that_lack_all_their_series_fill_a_page_first() -> None:
     """Those that lack a part come after them, though they stand before them in the catalogue."""
-    from tests.test_plan import catalogue as catalogue_of
+    from tests.plan.test_plan import catalogue as catalogue_of
 
     metrics = [f"M{at}" for at in range(120)]
     known = catalogue_of(*((metric, "p", group) for metric in metrics for group in ("g0", "g1")))

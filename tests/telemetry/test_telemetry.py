@@ -64,7 +64,7 @@ READ = Request("dataset", "GET", PATH, entity_id=ENTITY)
 LIMITS = Request("limits", "GET", "/v1/limits")
 BOTH = generate(7, series=150, publications=2)
 OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
-REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "events.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "events.md"
 
 
 class Recorder:

@@ -13,7 +13,7 @@ from asyncfin.model.period import PeriodSelection
 from asyncfin.sandbox import Dialect, Drop, Fault, Hang, Sandbox, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.generate import generate
-from tests.properties.test_answers import content, expected, series_ids, texts
+from tests.read.test_answers import content, expected, series_ids, texts
 
 pytestmark = [pytest.mark.virtual, pytest.mark.timeout(7200)]
 

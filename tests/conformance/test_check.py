@@ -24,7 +24,7 @@ from asyncfin import (
 from asyncfin.sandbox import Dialect, Drop, Sandbox, Status
 from tests.altered import altered
 from tests.generate import generate, generate_table
-from tests.test_tolerance import HARMLESS, REFUSED, REPAIRED, At
+from tests.wire.test_tolerance import HARMLESS, REFUSED, REPAIRED, At
 
 pytestmark = pytest.mark.virtual
 DATASET = generate(3, series=130, publications=1)

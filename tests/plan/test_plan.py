@@ -23,7 +23,7 @@ from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Plan, plan
 from asyncfin.plan.question import Question
 
-REAL = Path(__file__).parents[2] / "shared" / "data"
+REAL = Path(__file__).parents[3] / "shared" / "data"
 YEARS = tuple(Period(year, 12, 12) for year in (2022, 2023, 2024))
 ANNUAL = Exact(YEARS)
 
@@ -251,7 +251,7 @@ def test_all_series_of_real_companies_take_hardly_more_requests_than_they_must()
 
 
 SCRIPT = """
-from tests.test_plan import catalogue, planned
+from tests.plan.test_plan import catalogue, planned
 known = catalogue(*((f"M{m}", f"p{p}", f"g{m % 3}") for m in range(70) for p in range(70) if m * p % 11 == 1))
 wanted = tuple(series.series_id for series in known.series)[::3]
 for batch in planned(known, wanted).batches:

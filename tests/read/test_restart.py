@@ -6,7 +6,7 @@ from asyncfin import Annual, Client, DatasetChangedError, FiscalRange, Panel, Se
 from asyncfin.sandbox import Dialect, Sandbox, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.generate import generate
-from tests.properties.test_answers import content, expected, texts
+from tests.read.test_answers import content, expected, texts
 
 pytestmark = pytest.mark.virtual
 

@@ -27,7 +27,7 @@ from asyncfin.cache import database
 from asyncfin.sandbox import DatasetFile, Sandbox, Status
 from asyncfin.typing import ValueVersion
 from tests.generate import generate
-from tests.properties.test_answers import content
+from tests.read.test_answers import content
 from tests.shared_buckets import redis_server
 
 DATASET = generate(23, series=400, publications=1)

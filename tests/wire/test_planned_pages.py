@@ -18,7 +18,7 @@ from asyncfin.table.panel import Panel
 from asyncfin.tasks import decoding_lock
 from asyncfin.wire.values import PlannedPage, RawSeries, read_planned_page
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, value
-from tests.properties.test_codec_properties import documents, eager
+from tests.wire.test_codec_properties import documents, eager
 
 FY22, FY23, FY24 = Period(2022, 12, 12), Period(2023, 12, 12), Period(2024, 12, 12)
 FOREIGN = "foreign.annual"

@@ -23,7 +23,7 @@ httpx = pytest.importorskip("httpx2")
 
 from asyncfin.mcp import MAX_CHARACTERS, http_app, server  # noqa: E402
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 NAMES = ("Apple", "NVIDIA", "Alphabet")
 TOKEN = "a-token-of-the-assistant"
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")

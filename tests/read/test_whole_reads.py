@@ -36,7 +36,7 @@ from asyncfin.wire.values import PlannedPage
 from tests.answers import catalogue_of
 from tests.generate import generate
 from tests.handmade import ENTITY_ID, FIRST, SECOND, dataset
-from tests.properties.test_answers import content
+from tests.read.test_answers import content
 
 pytestmark = pytest.mark.virtual
 

@@ -1,5 +1,9 @@
 """What can be observed of a client and a bucket: frozen events, the observer that gets them, and statistics.
 
+Every event has the `operation`, of a request that is the endpoint, such as ``"query"``; and the `entity_id`,
+which is None for usage, limits and runs of `extract`. What begins and ends has a `serial`, which is unique
+within the process and the same in both events. Attempts are numbered within their request, from 1.
+
 No event contains a header, a body or a token. Each request makes several events, so they are msgspec Structs,
 the cheapest class to create.
 """
@@ -14,7 +18,31 @@ import msgspec
 from attrs import field, frozen
 
 
-class QuestionStarted(msgspec.Struct, frozen=True):
+class _Question(msgspec.Struct, frozen=True):
+    operation: str
+    entity_id: str
+    serial: int
+    lane: str
+
+
+class _Run(msgspec.Struct, frozen=True):
+    operation: str
+    entity_id: None
+    serial: int
+    entities: int
+
+
+class _Request(msgspec.Struct, frozen=True):
+    operation: str
+    entity_id: str | None
+
+
+class _Attempt(_Request, frozen=True):
+    serial: int
+    attempt: int
+
+
+class QuestionStarted(_Question, frozen=True):
     """A question is asked. Exactly one `QuestionFinished` of the same `serial` follows, however it ends.
 
     A call of `query`, `run` or `read_entity` is a question, and so are a `stream` and each entity of
@@ -22,25 +50,14 @@ class QuestionStarted(msgspec.Struct, frozen=True):
 
     Attributes:
         operation: ``"query"``, ``"stream"``, ``"read_entity"`` or ``"extract"``.
-        entity_id: the entity.
-        serial: the number of the question, unique within the process.
         lane: the client's lane.
     """
 
-    operation: str
-    entity_id: str
-    serial: int
-    lane: str
 
-
-class QuestionFinished(msgspec.Struct, frozen=True):
+class QuestionFinished(_Question, frozen=True):
     """A question has its result, has failed, or was cancelled.
 
     Attributes:
-        operation: as in its `QuestionStarted`.
-        entity_id: the entity.
-        serial: the number of the question.
-        lane: the client's lane.
         series: how many series the result contains, once for each value version; of a stream, those that
             were received before it ended. None: no result.
         periods: how many periods it has. None: no result.
@@ -53,10 +70,6 @@ class QuestionFinished(msgspec.Struct, frozen=True):
         seconds: how long it took.
     """
 
-    operation: str
-    entity_id: str
-    serial: int
-    lane: str
     series: int | None
     periods: int | None
     requests: int
@@ -67,32 +80,21 @@ class QuestionFinished(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class ExtractStarted(msgspec.Struct, frozen=True):
+class ExtractStarted(_Run, frozen=True):
     """A run of `extract` begins. Exactly one `ExtractFinished` of the same `serial` follows.
 
     With an executor, each chunk is a run of its worker's client.
 
     Attributes:
         operation: ``"extract"``.
-        entity_id: None.
-        serial: the number of the run, unique within the process.
         entities: how many entities it is for.
     """
 
-    operation: str
-    entity_id: None
-    serial: int
-    entities: int
 
-
-class ExtractFinished(msgspec.Struct, frozen=True):
+class ExtractFinished(_Run, frozen=True):
     """A run of `extract` has ended. The entities that it has not reached are in no count but `entities`.
 
     Attributes:
-        operation: ``"extract"``.
-        entity_id: None.
-        serial: the number of the run.
-        entities: how many entities it was for.
         done: how many files it has written.
         unchanged: how many files were of the current publication already.
         failed: how many entities have failed.
@@ -101,10 +103,6 @@ class ExtractFinished(msgspec.Struct, frozen=True):
         seconds: how long it took.
     """
 
-    operation: str
-    entity_id: None
-    serial: int
-    entities: int
     done: int
     unchanged: int
     failed: int
@@ -113,77 +111,51 @@ class ExtractFinished(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class RequestStarted(msgspec.Struct, frozen=True):
+class RequestStarted(_Attempt, frozen=True):
     """An attempt is sent. Exactly one `RequestAnswered` or `RequestFailed` of the same `serial` follows.
 
     Attributes:
-        operation: the endpoint, such as ``"query"``.
-        entity_id: the entity; None for usage and limits.
-        serial: the number of the attempt, unique within the process.
-        attempt: its number within the request, from 1.
         method: the HTTP method.
         url: the whole URL.
     """
 
-    operation: str
-    entity_id: str | None
-    serial: int
-    attempt: int
     method: str
     url: str
 
 
-class RequestAnswered(msgspec.Struct, frozen=True):
+class RequestAnswered(_Attempt, frozen=True):
     """A complete response was received, of any status.
 
     Attributes:
-        operation: the endpoint, such as ``"query"``.
-        entity_id: the entity; None for usage and limits.
-        serial: the number of the attempt, as in its `RequestStarted`.
-        attempt: its number within the request, from 1.
         status: the HTTP status.
         received: bytes of the body, after decompression.
         seconds: from sending to the complete response.
         request_id: the service's id of the request, where the response is an error that names one.
     """
 
-    operation: str
-    entity_id: str | None
-    serial: int
-    attempt: int
     status: int
     received: int
     seconds: float
     request_id: str | None
 
 
-class RequestFailed(msgspec.Struct, frozen=True):
+class RequestFailed(_Attempt, frozen=True):
     """No complete response was received.
 
     Attributes:
-        operation: the endpoint, such as ``"query"``.
-        entity_id: the entity; None for usage and limits.
-        serial: the number of the attempt, as in its `RequestStarted`.
-        attempt: its number within the request, from 1.
         failure: the name of the error's class, such as ``"RequestTimeoutError"``; ``"CancelledError"``
             if the caller was cancelled.
         seconds: from sending to the failure.
     """
 
-    operation: str
-    entity_id: str | None
-    serial: int
-    attempt: int
     failure: str
     seconds: float
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class Waiting(_Request, frozen=True):
     """A request has been waiting for a second, and still is; again after 2, 4, 8, ... seconds.
 
     Attributes:
-        operation: the endpoint, such as ``"query"``.
-        entity_id: the entity; None for usage and limits.
         reason: what it waits for. ``"token"``: the token callable; ``"connection"``: one of the client's
             `max_in_flight` slots; ``"bucket"``: the bucket's rate, and earlier requests; ``"pause"``: the
             end of the bucket's pause after a 429; ``"retry"``: its next attempt.
@@ -191,80 +163,62 @@ class Waiting(msgspec.Struct, frozen=True):
         until: when the wait ends at the earliest, aware UTC; None if that is not known.
     """
 
-    operation: str
-    entity_id: str | None
     reason: str
     seconds: float
     until: datetime | None
 
 
-class Waited(msgspec.Struct, frozen=True):
+class Waited(_Request, frozen=True):
     """A wait of a request has ended.
 
     Attributes:
-        operation: the endpoint, such as ``"query"``.
-        entity_id: the entity; None for usage and limits.
         reason: ``"turn"``: for the token, a free connection and the bucket, including shared pauses;
             ``"retry"``: before its next attempt.
         seconds: how long it waited.
     """
 
-    operation: str
-    entity_id: str | None
     reason: str
     seconds: float
 
 
-class Retrying(msgspec.Struct, frozen=True):
+class Retrying(_Request, frozen=True):
     """An attempt failed, and the request will be retried.
 
     Attributes:
-        operation: the endpoint, such as ``"query"``.
-        entity_id: the entity; None for usage and limits.
-        attempt: the number of the attempt that failed, from 1.
+        attempt: the number of the attempt that failed.
         failure: the name of the error's class.
         wait: the seconds until the next attempt; after a 429, the length of the shared pause.
         request_id: the service's id of the failed request, if it gave one.
     """
 
-    operation: str
-    entity_id: str | None
     attempt: int
     failure: str
     wait: float
     request_id: str | None
 
 
-class Restarted(msgspec.Struct, frozen=True):
+class Restarted(_Request, frozen=True):
     """The dataset changed during a whole read, which starts over from the new catalogue.
 
     Attributes:
-        operation: the read, such as ``"query"``.
-        entity_id: the entity.
-        restart: the number of the restart within the read, from 1.
+        restart: its number within the read, from 1.
     """
 
-    operation: str
-    entity_id: str | None
     restart: int
 
 
-class Deviated(msgspec.Struct, frozen=True):
+class Deviated(_Request, frozen=True):
     """A response violated the spec where no number depends on it, and was repaired.
 
     One for each path and problem of a response when it is read; for the texts of values when they are
     decoded, if that happens on the event loop.
 
     Attributes:
-        operation: the endpoint, such as ``"query"``.
-        entity_id: the entity.
         path: the JSON path without indexes, such as ``$.series[*].label``.
         problem: as in `Deviation`.
         count: how often.
     """
 
-    operation: str
-    entity_id: str | None
     path: str
     problem: str
     count: int

@@ -47,6 +47,18 @@ def running_loop() -> asyncio.AbstractEventLoop:
     raise RuntimeError("asyncfin runs on asyncio only, and no asyncio event loop is running here")
 
 
+def check_closed(loop: asyncio.AbstractEventLoop, owned: str, kind: str) -> None:
+    """Refuse to take something away from an event loop that is not closed.
+
+    Raises:
+        RuntimeError: the loop is not closed.
+    """
+    if not loop.is_closed():
+        raise RuntimeError(
+            f"this {owned} belongs to another event loop, which is not closed: use one {kind} per loop"
+        )
+
+
 async def cancel_and_wait(tasks: "Collection[asyncio.Task[Any]]") -> None:
     """Cancel tasks and wait until all have ended, even if the caller is itself cancelled during the wait."""
     for task in tasks:

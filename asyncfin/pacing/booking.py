@@ -12,16 +12,15 @@ import os
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import ClassVar
 
 from asyncfin.clock import wall_time
 from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.pacing.bucket import Lanes, Waiter, check_weight
+from asyncfin.pacing.bucket import Bucket, Lanes, Parameters, Waiter, check_weight
 from asyncfin.pacing.ledger import Booking, State
 from asyncfin.pacing.pace import AdaptiveRate, allowance_error
-from asyncfin.tasks import cancel_and_wait
+from asyncfin.tasks import cancel_and_wait, check_closed
 
 # Waiters with a distant moment check the state this often, in seconds: other processes may have changed it.
 _LOOK = 0.5
@@ -91,21 +90,12 @@ class SharedLedger(ABC):
         return 0.0, 0.0
 
 
-class SharedBucket:
+class SharedBucket(Bucket):
     """The common part of `FileBucket` and `RedisBucket`."""
 
-    _kind: ClassVar[str]
-
-    def __init__(
-        self,
-        ledger: SharedLedger,
-        rate: float | None,
-        burst: float,
-        daily_budget: float | None,
-    ) -> None:
+    def __init__(self, ledger: SharedLedger, parameters: Parameters) -> None:
         self._ledger = ledger
-        self._learns = rate is None
-        self._rate, self._burst, self._daily_budget = rate, burst, daily_budget
+        self._given = parameters
         self._closed = False
         self._granted = 0
         self._refused = 0
@@ -124,23 +114,8 @@ class SharedBucket:
         self._moments: OrderedDict[float, float | None] = OrderedDict()
 
     async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
-        """Wait for permission to send, and return the loop time at which it was given.
-
-        Args:
-            weight: what the request counts, above 0 and at most the burst.
-            lane: ``"interactive"`` goes before ``"bulk"`` within this process; processes take turns.
-            counts: whether the request counts for the account's allowance (spec 8). False (usage and
-                limits): it is exempt from a used-up allowance and the daily budget, not from pace and pauses.
-
-        Raises:
-            ArgumentError: the lane is unknown, or the weight could never be granted.
-            AllowanceExhaustedError: the allowance or the budget is used up, also if that happens during
-                the wait.
-            BucketUnavailableError: the shared state can't be reached, and there is no fallback.
-            RuntimeError: the bucket is closed, or in use by another event loop, which is not closed.
-        """
         check_lane(lane)
-        check_weight(weight, self._burst if self._seen is None else self._seen.burst)
+        check_weight(weight, self._given.burst if self._seen is None else self._seen.burst)
         loop = self._bind()
         if self._driver is None and (reserved := self._ledger.try_reserve(weight, counts)) is not None:
             booking, self._seen = reserved
@@ -150,44 +125,22 @@ class SharedBucket:
                 raise _exhausted(booking.resume_at, self._seen)
             self._start(booking, weight)
         waiter = Waiter(weight, counts, loop.create_future())
-        queue = self._lanes.queues[lane]
-        queue.append(waiter)
-        if self._driver is None:
-            self._start()
-        try:
-            return await waiter.granted()
-        except BaseException:
-            self._withdraw(waiter, queue)
-            raise
+        return await self._lanes.wait(waiter, lane, self._serve, self._return)
 
     async def give_back(self, weight: float = 1) -> None:
-        """Undo a grant that counts and on which nothing was sent."""
         self._bind()
         self._granted -= 1
         now = self._seen.now if self._seen else 0.0
         self._seen = await self._ledger.give_back(weight, True, now)
 
     async def unspend(self, *, sent_at: float) -> None:
-        """Take a request that never reached the service off the day's spending; its grant stays used.
-
-        Args:
-            sent_at: what `acquire` returned for it.
-        """
         self._bind()
         self._seen = await self._ledger.unspend(1, self._moment(sent_at))
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
-        """Record a 429: pause all processes for `retry_after` seconds and lower the learned rate.
-
-        A refusal of a request that was granted before the last decrease, in whatever process, lowers nothing.
-
-        Args:
-            sent_at: what `acquire` returned for the request that was refused.
-            retry_after: seconds.
-        """
         loop = self._bind()
         self._refused += 1
-        if not self._learns:
+        if self._given.rate is not None:
             self._seen = await self._ledger.pause(retry_after)
             return
 
@@ -200,7 +153,6 @@ class SharedBucket:
             self._seen = await self._ledger.pause(retry_after)
 
     async def exhaust(self, seconds: float) -> None:
-        """Refuse every request that counts, waiting ones included, in all processes for `seconds`."""
         self._bind()
         state = self._seen = await self._ledger.exhaust(seconds)
         # With a stale state, the waiters are rejected when the fallback is asked for their grants.
@@ -208,7 +160,6 @@ class SharedBucket:
             self._reject_waiting(state.resume_at, state)
 
     async def aclose(self) -> None:
-        """Close files and connections; waiters get a RuntimeError, and the bucket can't be used again."""
         self._closed = True
         if self._driver is not None and self._loop is asyncio.get_running_loop():
             await cancel_and_wait([self._driver])
@@ -235,36 +186,32 @@ class SharedBucket:
         return self._stats(self._seen)
 
     def _stats(self, seen: State | None) -> BucketStats:
-        waiting: dict[str, int] = {lane: len(queue) for lane, queue in self._lanes.queues.items()}
         paused = 0.0 if seen is None else seen.paused_until - seen.now
         loop_time = self._loop.time() if self._loop is not None else 0.0
         debt, owed = self._ledger.unbooked(loop_time)
         return BucketStats(
-            rate=self._rate if seen is None else seen.rate,
-            burst=self._burst if seen is None else seen.burst,
-            learned=self._learns if seen is None else seen.learns,
+            rate=self._given.rate if seen is None else seen.rate,
+            burst=self._given.burst if seen is None else seen.burst,
+            learned=self._given.rate is None if seen is None else seen.learns,
             level=None if seen is None else seen.level - debt,
-            waiting=waiting,
+            waiting=self._lanes.waiting,
             granted=self._granted,
             refused=self._refused,
             paused_until=loop_time + paused if paused > 0 else None,
             exhausted_until=None if seen is None or seen.resume_at is None else wall_time(seen.resume_at),
             spent_today=None if seen is None else seen.spent + owed,
-            daily_budget=self._daily_budget if seen is None else seen.daily_budget,
+            daily_budget=self._given.daily_budget if seen is None else seen.daily_budget,
         )
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         if self._closed:
-            raise RuntimeError(f"this {self._kind} is closed")
+            raise RuntimeError(f"this {type(self).__name__} is closed")
         loop = asyncio.get_running_loop()
         if os.getpid() != self._pid:  # after a fork, the waiters are the parent's
             self._pid, self._loop = os.getpid(), None
         if loop is not self._loop:
-            if self._loop is not None and not self._loop.is_closed():
-                raise RuntimeError(
-                    f"this {self._kind} belongs to another event loop, which is not closed: "
-                    "use one bucket per loop"
-                )
+            if self._loop is not None:
+                check_closed(self._loop, type(self).__name__, "bucket")
             self._loop = loop
             self._begin()
         return loop
@@ -302,6 +249,10 @@ class SharedBucket:
                 return not learned.stale
         return False
 
+    def _serve(self) -> None:
+        if self._driver is None and not self._closed:
+            self._start()
+
     def _start(self, booking: Booking | None = None, weight: float = 1) -> None:
         self._driver = asyncio.get_running_loop().create_task(self._drive(booking, weight))
 
@@ -326,14 +277,16 @@ class SharedBucket:
                 weight = queue[0].weight
                 booking = await self._advance(booking, queue[0], queue)
         except asyncio.CancelledError:
-            error = RuntimeError(f"this {self._kind} is closed")
+            error = RuntimeError(f"this {type(self).__name__} is closed")
             raise
         except Exception as failed:  # noqa: BLE001  the waiters get it, whatever it is
             error = failed
         finally:
             self._driver = None
-            if error is not None:
-                self._fail_waiting(error)
+            if error is not None:  # no driver is left to serve the waiters
+                # A separate error each: one object raised in many tasks mixes tracebacks.
+                copied = isinstance(error, BucketUnavailableError)
+                self._lanes.reject(lambda _: type(error)(*error.args) if copied else error)
 
     async def _advance(self, booking: Booking | None, waiter: Waiter, queue: deque[Waiter]) -> Booking | None:
         """Take the head of the lanes one step further: to its grant, or to the moment that is returned."""
@@ -351,7 +304,7 @@ class SharedBucket:
             return booking
         self._hand_over(booking, state, waiter, queue)
         # Only a grant that was waited for may raise the rate: see `AdaptiveRate.granted`.
-        if waited and self._learns and state.rate is not None and not state.stale:
+        if waited and self._given.rate is None and state.rate is not None and not state.stale:
             await self._learn(_climb(waiter.weight))
         return None
 
@@ -371,34 +324,13 @@ class SharedBucket:
             self._lanes.pop(queue)
         waiter.outcome.set_result(self._note(booking, state))
 
-    def _withdraw(self, waiter: Waiter, queue: deque[Waiter]) -> None:
-        """Leave the queue, or return a grant that was given in the same turn of the loop."""
-        outcome = waiter.outcome
-        if waiter in queue:
-            queue.remove(waiter)
-        elif outcome.done() and not outcome.cancelled() and isinstance(at := outcome.result(), float):
-            self._granted -= 1
-            self._surplus.append((waiter.weight, waiter.counts, self._moment(at)))
-            if self._driver is None and not self._closed:
-                self._start()
+    def _return(self, weight: float, counts: bool, granted_at: float) -> None:
+        self._granted -= 1
+        self._surplus.append((weight, counts, self._moment(granted_at)))
 
     def _reject_waiting(self, resume_at: float, state: State) -> None:
         """Refuse the waiters that count."""
-        for queue in self._lanes.queues.values():
-            for waiter in [each for each in queue if each.counts]:
-                queue.remove(waiter)
-                if not waiter.outcome.done():
-                    waiter.outcome.set_result(_exhausted(resume_at, state))
-
-    def _fail_waiting(self, error: BaseException) -> None:
-        """Fail all waiters: no driver is left to serve them."""
-        for queue in self._lanes.queues.values():
-            for waiter in queue:
-                if not waiter.outcome.done():
-                    # A separate error each: one object raised in many tasks mixes tracebacks.
-                    copied = isinstance(error, BucketUnavailableError)
-                    waiter.outcome.set_result(type(error)(*error.args) if copied else error)
-            queue.clear()
+        self._lanes.reject(lambda waiter: _exhausted(resume_at, state) if waiter.counts else None)
 
 
 def _climb(weight: float) -> Callable[[AdaptiveRate, float], None]:

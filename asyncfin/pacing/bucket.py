@@ -10,16 +10,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from attrs import define
 
 from asyncfin import checks
 from asyncfin.clock import later, utc_now
-from asyncfin.errors import ArgumentError
+from asyncfin.errors import AllowanceExhaustedError, ArgumentError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.pace import GCRA, TUNING, AdaptiveRate, DailyBudget, Tuning
+from asyncfin.tasks import check_closed
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
 _EPSILON = 1e-9
@@ -28,6 +29,29 @@ _BULK_TURN = 9
 
 check_rate = checks.above(0).optional("to learn it")
 check_size = checks.at_least(1)
+_check_budget = check_size.optional()
+
+
+class Parameters(NamedTuple):
+    """What a bucket was given: weight per second, weight at once, and weight a day."""
+
+    rate: float | None
+    burst: float
+    daily_budget: float | None
+
+    @classmethod
+    def checked(cls, rate: float | None, burst: float, daily_budget: float | None) -> Self:
+        """Return them, or raise ArgumentError if one is not a number in its range."""
+        return cls(
+            check_rate("rate", rate),
+            check_size("burst", burst),
+            _check_budget("daily_budget", daily_budget),
+        )
+
+    def __str__(self) -> str:
+        rate = "None" if self.rate is None else f"{self.rate:g}"
+        budget = "" if self.daily_budget is None else f", daily_budget={self.daily_budget:g}"
+        return f"rate={rate}, burst={self.burst:g}{budget}"
 
 
 def check_weight(weight: float, burst: float) -> None:
@@ -51,19 +75,22 @@ class Bucket(Protocol):
         """Wait for permission to send one request, and return the loop time at which it was given.
 
         Args:
-            weight: what the request counts.
-            lane: ``"interactive"`` goes before ``"bulk"``.
+            weight: what the request counts, above 0 and at most the burst.
+            lane: ``"interactive"`` goes before ``"bulk"``, which gets every tenth grant while both wait.
             counts: whether the request counts for the account's allowance (spec 8). False (usage and
                 limits): it is exempt from a used-up allowance and the daily budget, not from pace and pauses.
 
         Raises:
+            ArgumentError: the lane is unknown, or the weight could never be granted.
             AllowanceExhaustedError: the allowance or the budget is used up, also if that happens during
                 the wait.
+            BucketUnavailableError: the state is shared and can't be reached, and there is no fallback.
+            RuntimeError: the bucket is closed, or in use by another event loop, which is not closed.
         """
         ...
 
     async def give_back(self, weight: float = 1) -> None:
-        """Undo a grant on which nothing was sent."""
+        """Undo a grant that counts and on which nothing was sent. A learned rate stays as it is."""
         ...
 
     async def unspend(self, *, sent_at: float) -> None:
@@ -75,7 +102,10 @@ class Bucket(Protocol):
         ...
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
-        """Record a 429: grant nothing for `retry_after` seconds.
+        """Record a 429: pause for `retry_after` seconds, in all processes, and lower a learned rate.
+
+        A refusal of a request that was granted before the last reduction is part of the same event, and
+        lowers nothing.
 
         Args:
             sent_at: what `acquire` returned for the request that was refused.
@@ -84,7 +114,7 @@ class Bucket(Protocol):
         ...
 
     async def exhaust(self, seconds: float) -> None:
-        """Refuse every request that counts, waiting ones included, for `seconds` from now."""
+        """Refuse every request that counts, waiting ones included, in all processes for `seconds`."""
         ...
 
     def stats(self) -> BucketStats:
@@ -92,7 +122,7 @@ class Bucket(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close files and connections."""
+        """Close files and connections. A shared bucket rejects its waiters, and can't be used again."""
         ...
 
 
@@ -107,18 +137,6 @@ class Waiter:
     counts: bool
     outcome: asyncio.Future[float | BaseException]
 
-    async def granted(self) -> float:
-        """Return the loop time of the grant.
-
-        Raises:
-            BaseException: the error that refuses it.
-        """
-        outcome = await self.outcome
-        # A result, not the future's exception: if it is never awaited, the loop would log that as an error.
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
 
 class Lanes:
     """The queues of a bucket: first come, first served within a lane, and the lanes take turns."""
@@ -128,6 +146,43 @@ class Lanes:
         self._bulk: deque[Waiter] = deque()
         self.queues: dict[Lane, deque[Waiter]] = {"interactive": self._interactive, "bulk": self._bulk}
         self._passed = 0  # grants to interactive while bulk waited
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """How many wait, by lane."""
+        return {lane: len(queue) for lane, queue in self.queues.items()}
+
+    async def wait(
+        self,
+        waiter: Waiter,
+        lane: Lane,
+        serve: Callable[[], None],
+        give_back: Callable[[float, bool, float], None],
+    ) -> float:
+        """Queue until there is a grant, and return its loop time.
+
+        Args:
+            serve: grants what can be granted now, or has it granted.
+            give_back: undoes a grant that was given in the turn of the loop that cancels the wait; it
+                gets the waiter's weight, whether it counts, and the time of the grant.
+        """
+        queue = self.queues[lane]
+        queue.append(waiter)
+        serve()
+        try:
+            outcome = await waiter.outcome
+        except BaseException:
+            given = waiter.outcome
+            if waiter in queue:
+                queue.remove(waiter)
+            elif given.done() and not given.cancelled() and isinstance(granted_at := given.result(), float):
+                give_back(waiter.weight, waiter.counts, granted_at)
+            serve()
+            raise
+        # A result, not the future's exception: if it is never awaited, the loop would log that as an error.
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def next(self) -> deque[Waiter] | None:
         """Return the queue whose head is next, or None if no request waits."""
@@ -144,13 +199,17 @@ class Lanes:
         queue.popleft()
         self._passed = self._passed + 1 if self._bulk and queue is self._interactive else 0
 
-    def clear(self) -> None:
-        """Drop all waiters."""
+    def reject(self, error_for: Callable[[Waiter], BaseException | None]) -> None:
+        """Fail the waiters for which there is an error."""
         for queue in self.queues.values():
-            queue.clear()
+            for waiter in tuple(queue):
+                if (error := error_for(waiter)) is not None:
+                    queue.remove(waiter)
+                    if not waiter.outcome.done():
+                        waiter.outcome.set_result(error)
 
 
-class TokenBucket:
+class TokenBucket(Bucket):
     """Paces the requests of any number of tasks and clients of one event loop.
 
     Over any period it grants at most ``burst + rate * seconds``. Every attempt of a request takes a grant.
@@ -178,11 +237,10 @@ class TokenBucket:
         tuning: Tuning = TUNING,
     ) -> None:
         self._tuning = tuning
-        self._gcra = GCRA(check_rate("rate", rate), check_size("burst", burst))
+        Parameters.checked(rate, burst, daily_budget)
+        self._gcra = GCRA(rate, burst)
         self._adaptive = AdaptiveRate(self._tuning) if rate is None else None
         self._clock = clock
-        if daily_budget is not None:
-            daily_budget = check_size("daily_budget", daily_budget)
         self._budget = DailyBudget(daily_budget)
         self._lanes = Lanes()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -191,9 +249,8 @@ class TokenBucket:
         self._refused = 0
 
     def __repr__(self) -> str:
-        rate = "None" if self._adaptive else f"{self._gcra.rate:g}"
-        budget = "" if self._budget.budget is None else f", daily_budget={self._budget.budget:g}"
-        return f"TokenBucket({rate}, {self.burst:g}{budget})"
+        given = Parameters(None if self._adaptive else self._gcra.rate, self.burst, self._budget.budget)
+        return f"TokenBucket({given})"
 
     @property
     def rate(self) -> float | None:
@@ -216,21 +273,6 @@ class TokenBucket:
         self._change(self.rate, check_size("burst", burst))
 
     async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
-        """Wait for permission to send, and return the loop time at which it was given.
-
-        Args:
-            weight: what the request counts, above 0 and at most the burst.
-            lane: ``"interactive"`` goes before ``"bulk"``, which gets every tenth grant while both
-                wait.
-            counts: whether the request counts for the account's allowance (spec 8). False (usage and
-                limits): it is exempt from a used-up allowance and the daily budget, not from pace and pauses.
-
-        Raises:
-            ArgumentError: the lane is unknown, or the weight could never be granted.
-            AllowanceExhaustedError: the allowance or the budget is used up, also if that happens during
-                the wait.
-            RuntimeError: the bucket is in use by another event loop, which is not closed.
-        """
         check_lane(lane)
         check_weight(weight, self._gcra.burst)
         loop = self._bind()
@@ -243,25 +285,12 @@ class TokenBucket:
             return now
         # It queues, also where the bucket holds enough: earlier requests go first.
         waiter = Waiter(weight, counts, loop.create_future())
-        queue = self._lanes.queues[lane]
-        queue.append(waiter)
-        self._serve()
-        try:
-            return await waiter.granted()
-        except BaseException:
-            self._withdraw(waiter, queue)
-            raise
+        return await self._lanes.wait(waiter, lane, self._serve, self._give_back)
 
     async def give_back(self, weight: float = 1) -> None:
-        """Undo a grant that counts and on which nothing was sent. A learned rate stays as it is."""
         self._give_back(weight, True, self._bind().time())
 
     async def unspend(self, *, sent_at: float) -> None:
-        """Take a request that never reached the service off the day's spending; its grant stays used.
-
-        Args:
-            sent_at: what `acquire` returned for it.
-        """
         self._budget.unspend(1, sent_at)
 
     def pause_until(self, loop_time: float) -> None:
@@ -277,15 +306,6 @@ class TokenBucket:
         self._serve()
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
-        """Record a 429: pause for `retry_after` seconds and lower the learned rate.
-
-        Several refusals of one event lower the rate once: a refusal counts if its request was sent
-        after the last reduction.
-
-        Args:
-            sent_at: what `acquire` returned for the request that was refused.
-            retry_after: seconds. A longer wait than `Retry.max_retry_after` is for `exhaust`.
-        """
         now = self._bind().time()
         self._refused += 1
         if self._adaptive is not None:
@@ -296,7 +316,6 @@ class TokenBucket:
         self._serve()
 
     async def exhaust(self, seconds: float) -> None:
-        """Refuse every request that counts, waiting ones included, for `seconds` from now."""
         self._bind()
         now = self._clock()
         self._budget.exhaust(later(now, seconds))
@@ -311,7 +330,6 @@ class TokenBucket:
         return self.stats()
 
     def stats(self) -> BucketStats:
-        """Return what the bucket is doing now."""
         now, today = self._loop.time() if self._loop else 0.0, self._clock()
         paused_until = self._gcra.paused_until
         return BucketStats(
@@ -319,7 +337,7 @@ class TokenBucket:
             burst=self.burst,
             learned=self._adaptive is not None,
             level=self._gcra.held(now),
-            waiting={lane: len(queue) for lane, queue in self._lanes.queues.items()},
+            waiting=self._lanes.waiting,
             granted=self._granted,
             refused=self._refused,
             paused_until=paused_until if paused_until > now else None,
@@ -332,11 +350,7 @@ class TokenBucket:
         """Return the running loop, after moving the bucket there if its last loop is closed."""
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop:
-            if not self._loop.is_closed():
-                raise RuntimeError(
-                    "this TokenBucket belongs to another event loop, which is not closed: "
-                    "use one bucket per loop"
-                )
+            check_closed(self._loop, "TokenBucket", "bucket")
             # The clock of this loop may have nothing to do with that of the last.
             ahead = loop.time() - self._loop.time()
             self._gcra.shift(ahead)
@@ -344,7 +358,7 @@ class TokenBucket:
             if self._adaptive is not None:
                 self._adaptive.shift(ahead)
             # The waiters ended with the last loop.
-            self._lanes.clear()
+            self._lanes = Lanes()
             self._timer = None
         self._loop = loop
         return loop
@@ -408,20 +422,12 @@ class TokenBucket:
         self._timer = None
         self._serve()
 
-    def _withdraw(self, waiter: Waiter, queue: deque[Waiter]) -> None:
-        """Leave the queue, or give back a grant that was given in the same turn of the loop."""
-        outcome = waiter.outcome
-        if waiter in queue:
-            queue.remove(waiter)
-        elif outcome.done() and not outcome.cancelled() and isinstance(granted_at := outcome.result(), float):
-            self._give_back(waiter.weight, waiter.counts, granted_at)
-        self._serve()
-
     def _reject_waiting(self, today: datetime) -> None:
         """Fail the waiters that the allowance has no room for."""
-        for queue in self._lanes.queues.values():
-            for waiter in tuple(queue):
-                if waiter.counts and (resume_at := self._budget.resume_at(waiter.weight, today)):
-                    queue.remove(waiter)
-                    if not waiter.outcome.cancelled():
-                        waiter.outcome.set_result(self._budget.refusal(resume_at, today))
+
+        def refusal(waiter: Waiter) -> AllowanceExhaustedError | None:
+            if not waiter.counts or (resume_at := self._budget.resume_at(waiter.weight, today)) is None:
+                return None
+            return self._budget.refusal(resume_at, today)
+
+        self._lanes.reject(refusal)

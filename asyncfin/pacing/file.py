@@ -24,7 +24,7 @@ from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.local import SUPPORTED
 from asyncfin.pacing.booking import SharedBucket, SharedLedger
-from asyncfin.pacing.bucket import check_rate, check_size
+from asyncfin.pacing.bucket import Parameters
 from asyncfin.pacing.ledger import Booking, Ledger, State
 
 T = TypeVar("T")
@@ -35,8 +35,8 @@ _HEAD = struct.Struct("<4sIH")
 _MAGIC = b"AFB2"
 _MOST = 4096
 # A lock is held for microseconds; a process that was stopped during them holds it for longer.
-_LOCKED_TOO_LONG = 5.0
 _LOCK_POLL = 0.001
+_LOCK_POLLS = 5_000
 # A stamp further in the future than this, in seconds, is another clock's.
 _OTHER_CLOCK = 1.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -77,8 +77,6 @@ class FileBucket(SharedBucket):
         ArgumentError: an argument is not as described, or the platform is Windows.
     """
 
-    _kind = "FileBucket"
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -100,28 +98,19 @@ class FileBucket(SharedBucket):
             or not os.fspath(path)
         ):
             raise ArgumentError(f"path must be the path of a file, not {path!r}")
-        check_rate("rate", rate)
-        check_size("burst", burst)
-        check_size.optional()("daily_budget", daily_budget)
+        parameters = Parameters.checked(rate, burst, daily_budget)
         self._path = os.path.abspath(path)
-        super().__init__(
-            FileLedger(self._path, (rate, burst, daily_budget), clock, monotonic, boot_id),
-            rate,
-            burst,
-            daily_budget,
-        )
+        super().__init__(FileLedger(self._path, parameters, clock, monotonic, boot_id), parameters)
 
     def __repr__(self) -> str:
-        rate = "None" if self._rate is None else f"{self._rate:g}"
-        budget = "" if self._daily_budget is None else f", daily_budget={self._daily_budget:g}"
-        return f"FileBucket({self._path!r}, {rate}, {self._burst:g}{budget})"
+        return f"FileBucket({self._path!r}, {self._given})"
 
 
 class FileLedger(SharedLedger):
     def __init__(
         self,
         path: str,
-        parameters: tuple[float | None, float, float | None],
+        parameters: Parameters,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
         boot_id: Callable[[], str],
@@ -139,77 +128,66 @@ class FileLedger(SharedLedger):
         self._written = False  # by this process, to the file that is open
 
     def try_reserve(self, weight: float, counts: bool) -> tuple[Booking, State] | None:
-        return self._try(lambda ledger: (ledger.reserve(weight, counts), ledger.state()))
+        return self._try(lambda ledger: ledger.reserve(weight, counts))
 
     def try_look(self) -> State | None:
         if self._descriptor is None:  # not used yet, or closed
             return None
         try:
-            return self._try(Ledger.state, write=False)
+            seen = self._try(_nothing, write=False)
         except BucketUnavailableError:
             return None
+        return seen and seen[1]
 
     async def reserve(self, weight: float, counts: bool) -> tuple[Booking, State]:
-        return await self._do(lambda ledger: (ledger.reserve(weight, counts), ledger.state()))
+        return await self._do(lambda ledger: ledger.reserve(weight, counts))
 
     async def confirm(self, booked: Booking, weight: float, counts: bool) -> tuple[Booking, State]:
-        return await self._do(lambda ledger: (ledger.confirm(booked, weight, counts), ledger.state()))
+        return await self._do(lambda ledger: ledger.confirm(booked, weight, counts))
 
     async def cancel(self, booked: Booking, weight: float) -> State:
-        return await self._change(lambda ledger: ledger.cancel(booked, weight))
+        return (await self._do(lambda ledger: ledger.cancel(booked, weight)))[1]
 
     async def give_back(self, weight: float, counts: bool, moment: float | None) -> State:
         assert moment is not None
-        return await self._change(lambda ledger: ledger.give_back(weight, counts, moment))
+        return (await self._do(lambda ledger: ledger.give_back(weight, counts, moment)))[1]
 
     async def unspend(self, weight: float, moment: float | None) -> State:
         assert moment is not None
-        return await self._change(lambda ledger: ledger.unspend(weight, moment))
+        return (await self._do(lambda ledger: ledger.unspend(weight, moment)))[1]
 
     async def look(self, *, now: bool = False) -> State:
-        return await self._do(Ledger.state)
+        return (await self._do(_nothing))[1]
 
     async def inspect(self) -> State:
-        return await self._do(Ledger.state, write=False)
+        return (await self._do(_nothing, write=False))[1]
 
     async def pause(self, seconds: float) -> State:
-        return await self._change(lambda ledger: ledger.pause(seconds))
+        return (await self._do(lambda ledger: ledger.pause(seconds)))[1]
 
     async def exhaust(self, seconds: float) -> State:
-        return await self._change(lambda ledger: ledger.exhaust(seconds))
+        return (await self._do(lambda ledger: ledger.exhaust(seconds)))[1]
 
     async def learn(self, known: bytes, learned: bytes, rate: float | None, pause: float) -> State | None:
-        return await self._do(
-            lambda ledger: ledger.state() if ledger.learn(known, learned, rate, pause) else None
-        )
+        replaced, state = await self._do(lambda ledger: ledger.learn(known, learned, rate, pause))
+        return state if replaced else None
 
     async def aclose(self) -> None:
         if self._descriptor is not None and self._pid == os.getpid():
             os.close(self._descriptor)
         self._descriptor = None
 
-    async def _change(self, change: Callable[[Ledger], None]) -> State:
-        def changed(ledger: Ledger) -> State:
-            change(ledger)
-            return ledger.state()
-
-        return await self._do(changed)
-
-    async def _do(self, operation: Callable[[Ledger], T], *, write: bool = True) -> T:
+    async def _do(self, operation: Callable[[Ledger], T], *, write: bool = True) -> tuple[T, State]:
         """Apply one operation to the state, once no other process has it locked."""
-        polls = 0
         # Polled, since a blocking flock would need a thread, which takes longer than a lock is held.
-        while True:
-            outcome = self._try(lambda ledger: (operation(ledger),), write=write)
-            if outcome is not None:
-                return outcome[0]
-            polls += 1
-            if polls * _LOCK_POLL > _LOCKED_TOO_LONG:
-                raise BucketUnavailableError(f"{self._path} has been locked by another process for too long")
+        for _ in range(_LOCK_POLLS):
+            if (outcome := self._try(operation, write=write)) is not None:
+                return outcome
             await asyncio.sleep(_LOCK_POLL)
+        raise BucketUnavailableError(f"{self._path} has been locked by another process for too long")
 
-    def _try(self, operation: Callable[[Ledger], T], *, write: bool = True) -> T | None:
-        """Apply one operation to the state, or return None if another process has it locked.
+    def _try(self, operation: Callable[[Ledger], T], *, write: bool = True) -> tuple[T, State] | None:
+        """Return the result of one operation and the state after it; None: another process has it locked.
 
         Args:
             write: store the state afterwards. Without it a missing file is an unused bucket, and not created.
@@ -254,7 +232,9 @@ class FileLedger(SharedLedger):
         except FileNotFoundError:
             return False
 
-    def _apply(self, descriptor: int | None, operation: Callable[[Ledger], T], *, write: bool = False) -> T:
+    def _apply(
+        self, descriptor: int | None, operation: Callable[[Ledger], T], *, write: bool = False
+    ) -> tuple[T, State]:
         wall = self._clock().timestamp()
         block = b"" if descriptor is None else os.pread(descriptor, _MOST, 0)
         if (ledger := self._read(block)) is None:
@@ -266,7 +246,7 @@ class FileLedger(SharedLedger):
             ledger = Ledger(*self._parameters, epoch=int(wall * 1e6), boot=self._boot())
         ledger.at(self._now(ledger), wall)
         if descriptor is None or not write:
-            return operation(ledger)
+            return operation(ledger), ledger.state()
         if not self._started:
             self._started = True
             if ledger.parameters != self._parameters:
@@ -274,7 +254,7 @@ class FileLedger(SharedLedger):
                     "%s: (rate, burst, daily_budget) were %r and are now %r, from the last process to start",
                     self._path,
                     ledger.parameters,
-                    self._parameters,
+                    tuple(self._parameters),
                 )
                 ledger.configure(*self._parameters)
         outcome = operation(ledger)
@@ -282,7 +262,7 @@ class FileLedger(SharedLedger):
         state = ledger.dump()
         os.pwrite(descriptor, _HEAD.pack(_MAGIC, zlib.crc32(state), len(state)) + state, 0)
         self._written = self._used = True
-        return outcome
+        return outcome, ledger.state()
 
     def _now(self, ledger: Ledger) -> float:
         """Return the time of the clock that the processes share."""
@@ -325,3 +305,7 @@ class FileLedger(SharedLedger):
                 f"{self._path} can't be used: it is not a bucket's file; give another path"
             )
         return None
+
+
+def _nothing(ledger: Ledger) -> None:
+    """Change nothing: the state is all that is wanted."""

@@ -22,7 +22,7 @@ from asyncfin import checks
 from asyncfin.clock import utc_now
 from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.pacing.booking import SharedBucket, SharedLedger
-from asyncfin.pacing.bucket import Bucket, check_rate, check_size
+from asyncfin.pacing.bucket import Bucket, Parameters
 from asyncfin.pacing.ledger import EPSILON, LATE, Booking, Ledger, State
 from asyncfin.pacing.pace import Measure
 from asyncfin.redis import RedisClients, unless_silent
@@ -286,8 +286,6 @@ class RedisBucket(SharedBucket):
         ImportError: the package redis is not installed (extra `redis`).
     """
 
-    _kind = "RedisBucket"
-
     def __init__(
         self,
         redis: str | Redis,
@@ -300,21 +298,15 @@ class RedisBucket(SharedBucket):
         microseconds: Callable[[], int] | None = None,
     ) -> None:
         checks.text("a text that names the account")("account", account)
-        check_rate("rate", rate)
-        check_size("burst", burst)
-        check_size.optional()("daily_budget", daily_budget)
         checks.instance_of(Bucket).optional()("fallback", fallback)
         self._account = account
-        ledger = RedisLedger(
-            RedisClients(redis), account, (rate, burst, daily_budget), fallback, microseconds
-        )
-        super().__init__(ledger, rate, burst, daily_budget)
+        parameters = Parameters.checked(rate, burst, daily_budget)
+        ledger = RedisLedger(RedisClients(redis), account, parameters, fallback, microseconds)
+        super().__init__(ledger, parameters)
 
     def __repr__(self) -> str:
         # Without the URL, which may hold a password.
-        rate = "None" if self._rate is None else f"{self._rate:g}"
-        budget = "" if self._daily_budget is None else f", daily_budget={self._daily_budget:g}"
-        return f"RedisBucket(account={self._account!r}, rate={rate}, burst={self._burst:g}{budget})"
+        return f"RedisBucket(account={self._account!r}, {self._given})"
 
 
 class RedisLedger(SharedLedger):
@@ -322,7 +314,7 @@ class RedisLedger(SharedLedger):
         self,
         clients: RedisClients,
         account: str,
-        parameters: tuple[float | None, float, float | None],
+        parameters: Parameters,
         fallback: Bucket | None,
         microseconds: Callable[[], int] | None,
     ) -> None:
@@ -508,7 +500,7 @@ class RedisLedger(SharedLedger):
                 "%s: (rate, burst, daily_budget) were %s and are now %r, from the last process to start",
                 self._keys[0],
                 note,
-                self._parameters,
+                tuple(self._parameters),
             )
 
     def _stale(self) -> State:

@@ -31,7 +31,7 @@ from asyncfin.errors import (
     TruncatedAnswerError,
     own_version,
 )
-from asyncfin.tasks import closed_with_loop, decoding_lock, running_loop
+from asyncfin.tasks import check_closed, closed_with_loop, decoding_lock, running_loop
 from asyncfin.wire.address import checked_base_url, environment_proxy
 from asyncfin.wire.connection import DroppedError, HeaderValue, LateHeadersRequest, without_resending
 from asyncfin.wire.inflate import ACCEPTED, INCOMPLETE, UnreadableError, inflated, oversized
@@ -212,10 +212,7 @@ class Transport:
         state = self._open
         if state is None or state.loop is running_loop():
             return state
-        if not state.loop.is_closed():
-            raise RuntimeError(
-                "this client belongs to another event loop, which is not closed: use one client per loop"
-            )
+        check_closed(state.loop, "client", "client")
         self._open = None
         await state.closing.aclose()
         return None

@@ -17,7 +17,7 @@ def test_a_command_s_bucket_is_its_own_or_the_one_that_the_environment_names(
         monkeypatch.delenv(name, raising=False)
     assert isinstance(paced(2, 9), TokenBucket)
     monkeypatch.setenv("ASYNCFIN_BUCKET", str(tmp_path / "bucket"))
-    assert repr(paced(2, 9)) == f"FileBucket('{tmp_path}/bucket', 2, 1, daily_budget=9)"
+    assert repr(paced(2, 9)) == f"FileBucket('{tmp_path}/bucket', rate=2, burst=1, daily_budget=9)"
     assert isinstance(paced(None, None), FileBucket)
     monkeypatch.setenv("ASYNCFIN_BUCKET", "redis://127.0.0.1:1")
     with pytest.raises(UsageError, match="ASYNCFIN_ACCOUNT"):

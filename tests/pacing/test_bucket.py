@@ -463,11 +463,11 @@ async def test_a_repr_shows_the_settings() -> None:
     """None means a rate that is learned, also once it is."""
     bucket = TokenBucket(daily_budget=9)
     assert (repr(bucket), repr(TokenBucket(2.5, 3))) == (
-        "TokenBucket(None, 1, daily_budget=9)",
-        "TokenBucket(2.5, 3)",
+        "TokenBucket(rate=None, burst=1, daily_budget=9)",
+        "TokenBucket(rate=2.5, burst=3)",
     )
     await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
-    assert repr(bucket) == "TokenBucket(None, 1, daily_budget=9)"
+    assert repr(bucket) == "TokenBucket(rate=None, burst=1, daily_budget=9)"
 
 
 async def test_the_daily_budget_refuses_before_the_service_does() -> None:

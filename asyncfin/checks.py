@@ -29,18 +29,19 @@ class Check:
     """A condition on an argument, and its words: "{name} must be {wanted}, not {value!r}".
 
     `error` is what is raised: ArgumentError for an argument of the library, SelectionError for a part of a
-    question.
+    question. `hint` gets the value, and returns what to write instead as the end of that sentence, or "".
     """
 
     wanted: str
     holds: Callable[[Any], bool]
     error: type[SelectionError] = ArgumentError
+    hint: Callable[[Any], str] = lambda _: ""
 
     def __call__(self, name: str, value: V) -> V:
         """Return the value, or raise the error that names the argument, what it must be, and the value."""
         # The message is built only here: a condition that holds costs a call.
         if not self.holds(value):
-            raise self.error(f"{name} must be {self.wanted}, not {short_repr(value)}")
+            raise self.error(f"{name} must be {self.wanted}, not {short_repr(value)}{self.hint(value)}")
         return value
 
     def field(self, _: object, attribute: Attribute[Any], value: object) -> None:

@@ -16,6 +16,8 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
+from asyncfin.model.period import intended_count
+
 # What other programs call it, by what it is called here. An option is proposed only where a command has it.
 _COMMANDS = {
     "query": ("get", "fetch", "ask", "select", "values", "data", "show", "table"),
@@ -154,11 +156,8 @@ def _wrong_value(option: str, value: str, error: CoercionError) -> str:
 def _number(option: str, value: str) -> str:
     if value.lower() in _NUMBERS:
         return f": write {option} {_NUMBERS[value.lower()]}"
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)\.?", value.lower(), re.ASCII)
-    if not found:
-        return ""
-    years = option == "--trailing" and found[2] in ("y", "yr", "year", "years")
-    return f": write {option} {int(found[1]) * (12 if years else 1)}"
+    count = intended_count(value, months=option == "--trailing")
+    return "" if count is None else f": write {option} {count}"
 
 
 def _unused(words: list[str]) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TypeAlias, cast
 
-from attrs import Converter, field, frozen
+from attrs import Converter, evolve, field, frozen
 from msgspec import Meta, Struct, StructMeta
 
 from asyncfin import checks
@@ -248,6 +248,10 @@ def _start(value: Bound | None, self_: Any) -> Period | None:
     return _bound("start", value, start=True, whole_years=isinstance(self_, Annual))
 
 
+# Annotated, since pyright takes a Converter for one of Periods only.
+_as_start: Callable[[Bound | None], Period | None] = cast(Any, Converter(_start, takes_self=True))
+
+
 def _end(value: Bound | None) -> Period | None:
     return _bound("end", value, start=False)
 
@@ -342,7 +346,7 @@ def _start_and_end(name: str, args: checks.Arguments, kwargs: checks.Keywords) -
 class _Bounded:
     """Periods between two ends."""
 
-    start: Period | None = field(default=None, converter=Converter(_start, takes_self=True))  # type: ignore[misc]
+    start: Period | None = field(default=None, converter=_as_start)  # type: ignore[misc]
     end: Period | None = field(default=None, converter=_end)
 
     def __attrs_post_init__(self) -> None:
@@ -427,11 +431,40 @@ class FiscalRange(_Bounded):
         return True
 
 
+_IN_MONTHS = {
+    **dict.fromkeys(("y", "yr", "year", "years"), 12),
+    **dict.fromkeys(("q", "quarter", "quarters"), 3),
+    **dict.fromkeys(("m", "month", "months"), 1),
+}
+
+
+def intended_count(value: object, *, months: bool = False) -> int | None:
+    """Return the whole number that a value probably means, e.g. for "5", 5.0 or "5y"; None for others.
+
+    With `months`, years and quarters are converted: "1Y" is 12, and so is "TTM".
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if months and text in ("ttm", "ltm"):
+        return 12
+    found = re.fullmatch(r"(\d{1,6})\s*([a-z]*)\.?", text, re.ASCII)
+    return found and int(found[1]) * (_IN_MONTHS.get(found[2], 1) if months else 1)
+
+
 def _months(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
     (unit,) = kwargs if len(kwargs) == 1 else ("",)
     count = _count(kwargs)
-    in_months = {"year": 12, "years": 12, "quarter": 3, "quarters": 3, "month": 1}.get(unit)
+    in_months = _IN_MONTHS.get(unit)
     return f"{name}({count * in_months if isinstance(count, int) and in_months else 12})"
+
+
+_window = _whole(1, 120_000)
+
+
+def _trailing_hint(value: object) -> str:
+    count = intended_count(value, months=True)
+    return f"; write Trailing({count})" if _window.holds(count) else ""
 
 
 @checks.explained(_months)
@@ -449,7 +482,7 @@ class Trailing:
         SelectionError: `months` is not a whole number in that range.
     """
 
-    months: int = field(validator=_whole(1, 120_000).field)
+    months: int = field(validator=evolve(_window, hint=_trailing_hint).field)
 
     def contains(self, period: Period, anchor: Period) -> bool:
         """Return whether a period is in the window that ends at the anchor, whatever its duration."""
@@ -463,6 +496,14 @@ class Trailing:
         )
 
 
+_how_many = _whole(1, 9_999)
+
+
+def _last_hint(value: object) -> str:
+    count = intended_count(value)
+    return f"; write last={count}" if _how_many.holds(count) else ""
+
+
 @checks.explained(_latest)
 @frozen
 class _Rule(_Bounded):
@@ -470,7 +511,7 @@ class _Rule(_Bounded):
 
     # Not a type of the spec: the client turns it into `Exact` (spec 4.3 advises that for annual values).
 
-    last: int | None = field(default=None, validator=_whole(1, 9_999).optional().field)
+    last: int | None = field(default=None, validator=evolve(_how_many.optional(), hint=_last_hint).field)
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
         meant = super().among(periods)

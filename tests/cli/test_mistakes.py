@@ -33,7 +33,7 @@ MISTAKES = [
     ("query E --trailing 12M", "write --trailing 12"),
     ("query E --trailing 2y", "write --trailing 24"),
     ("query E --trailing 1.5", "--trailing must be a whole number"),
-    ("query E --trailing TTM", "--trailing must be a whole number, such as 5, not 'TTM'"),
+    ("query E --trailing TTM", "a whole number, such as 5, not 'TTM': write --trailing 12"),
     ("query E --ttm", "write --trailing 12"),
     ("query E --annual 5", "--annual --last 5"),
     ("query E --annual=5", "--annual has no value: write --annual --last 5"),

@@ -535,3 +535,29 @@ def test_many_periods_do_not_make_a_long_error() -> None:
         assert len(str(caught.value)) < 800
         assert "FY1019" in str(caught.value)
     assert str(caught.value).endswith("FY1019 and 7,980 more; it has 1 period, 2024-Q1")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "written"),
+    [
+        (lambda: Trailing("12M"), "; write Trailing(12)"),  # type: ignore[arg-type]
+        (lambda: Trailing("1Y"), "; write Trailing(12)"),  # type: ignore[arg-type]
+        (lambda: Trailing("2 quarters"), "; write Trailing(6)"),  # type: ignore[arg-type]
+        (lambda: Trailing("TTM"), "; write Trailing(12)"),  # type: ignore[arg-type]
+        (lambda: Trailing(12.0), "; write Trailing(12)"),  # type: ignore[arg-type]
+        (lambda: Annual(last="5"), "; write last=5"),  # type: ignore[arg-type]
+        (lambda: Quarterly(last="8q"), "; write last=8"),  # type: ignore[arg-type]
+        (lambda: Trailing(1.5), "not 1.5"),  # type: ignore[arg-type]
+        (lambda: Trailing("20000y"), "not '20000y'"),  # type: ignore[arg-type]
+        (lambda: Trailing(float("nan")), "not nan"),  # type: ignore[arg-type]
+        (lambda: Annual(last="0"), "not '0'"),  # type: ignore[arg-type]
+        (lambda: Annual(last="five"), "not 'five'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_count_that_is_not_a_whole_number_is_refused_with_the_one_that_is_meant(
+    wrong: Callable[[], object], written: str
+) -> None:
+    """Nothing is proposed that would be refused too."""
+    with pytest.raises(SelectionError) as refused:
+        wrong()
+    assert str(refused.value).endswith(written)

@@ -12,6 +12,11 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def utc_text(moment: datetime) -> str:
+    """Return a moment as ISO 8601, with Z for UTC, as the service writes its own (spec 2.2)."""
+    return moment.isoformat().replace("+00:00", "Z")
+
+
 def later(moment: datetime, seconds: float) -> datetime:
     """Return the wall time `seconds` after `moment`; at most `LAST`."""
     try:

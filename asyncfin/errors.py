@@ -37,6 +37,8 @@ from types import MappingProxyType
 from typing import Any, Protocol, Required, TypedDict, TypeVar, Unpack
 from unicodedata import category
 
+from asyncfin.clock import utc_text
+
 V = TypeVar("V")
 
 # The size of one text of an error, and how many problems or details one error has: a service can send
@@ -143,7 +145,7 @@ class AsyncfinError(Exception):
             "message": None if getattr(self, "has_error_object", False) else str(self),
             "operation": self.operation,
             "entity": self.entity_id,
-            "time": self.at.isoformat() if self.at else None,
+            "time": utc_text(self.at) if self.at else None,
             "status": getattr(self, "status", None) if answered else None,
             "code": getattr(self, "code", None),
             "request id": self.request_id,
@@ -424,7 +426,7 @@ def _rounded_up(moment: datetime) -> str:
     # Rounded down, it would be a moment at which the request is still refused.
     if moment.microsecond and moment < datetime.max.replace(microsecond=0, tzinfo=moment.tzinfo):
         moment += timedelta(seconds=1)
-    return moment.isoformat(timespec="seconds")
+    return utc_text(moment.replace(microsecond=0))
 
 
 class ServerFailureError(ServiceError):

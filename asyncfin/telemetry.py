@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from asyncfin import checks
 from asyncfin.cache.store import Cache, CacheStats
+from asyncfin.clock import utc_text
 from asyncfin.errors import own_version
 from asyncfin.events import (
     BucketStats,
@@ -298,7 +299,7 @@ class OpenTelemetryObserver:
             "asyncfin.wait": event.seconds,
         }
         if event.until is not None:
-            attributes["asyncfin.until"] = event.until.isoformat()
+            attributes["asyncfin.until"] = utc_text(event.until)
         # The span above the attempts: while its request waits, no attempt is sent.
         trace.get_current_span().add_event("asyncfin.waiting", attributes)
 

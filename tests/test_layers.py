@@ -11,12 +11,12 @@ import asyncfin
 ROOT = Path(asyncfin.__file__).parent
 # The tower, lowest first. `telemetry` and `pytest_plugin` stand beside `cli`; the sandbox stands alone.
 TOWER = [
+    "clock",
     "errors",
     "html",
     "deprecation",
     "optional",
     "checks",
-    "clock",
     "tasks",
     "local",
     "redis",

@@ -1,12 +1,14 @@
 """`asyncfin changes` and `asyncfin as-of`: what changed in an extraction, and what was known when."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsJson, choose_one, require
 from asyncfin.cli.output import print_csv, print_json, print_table, screen
+from asyncfin.clock import utc_text
 from asyncfin.extraction.as_of import as_of as state_as_of, read_changes
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.store import place_of
@@ -149,7 +151,7 @@ def _shown(table: "pyarrow.Table") -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else value
+    return utc_text(value) if isinstance(value, datetime) else value
 
 
 def _head(name: str) -> str:

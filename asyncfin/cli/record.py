@@ -11,12 +11,14 @@ from cyclopts import Parameter
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import Service
-from asyncfin.cli.output import replace_file
+from asyncfin.cli.output import replace_file, screen
 from asyncfin.cli.session import connected
 from asyncfin.client import Client
+from asyncfin.clock import utc_text
 from asyncfin.model.period import FiscalRange, Period
 from asyncfin.model.select import Select
 from asyncfin.model.value import Value
+from asyncfin.model.words import counted
 from asyncfin.sandbox.dataset import DatasetFile, Publication, dump
 from asyncfin.table.panel import Panel
 
@@ -57,6 +59,8 @@ async def record(
                 sys.stdout.buffer.write(content)
             else:
                 replace_file(into / f"{entity_id}.json.gz", content)
+    if into is not None:
+        screen().print(f"{into}: {counted(len(asked), 'file')}")
 
 
 async def _recorded(client: Client, entity_id: str) -> DatasetFile:
@@ -75,7 +79,7 @@ async def _recorded(client: Client, entity_id: str) -> DatasetFile:
         catalogue.entity_id,
         catalogue.name,
         catalogue.dataset_id,
-        catalogue.created_timestamp.isoformat().replace("+00:00", "Z"),
+        utc_text(catalogue.created_timestamp),
         tuple((each.year, each.end_month, each.duration_months) for each in periods),
         _plain(catalogue.scope_groups),
         _plain(catalogue.groups),

@@ -4,7 +4,7 @@ import asyncio
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from attrs import asdict, field, frozen
 from cyclopts import Parameter
@@ -70,7 +70,7 @@ async def status(
     """Show the shared bucket and cache, and whether extractions are running.
 
     The bucket is that of ASYNCFIN_BUCKET, the cache that of ASYNCFIN_CACHE. It costs no request, and books
-    and changes nothing. What can't be read is unknown, with a reason; the exit code is 0.
+    and changes nothing. What cannot be read is unknown, with a reason; the exit code is 0.
 
       asyncfin status prices/ s3://figures/prices
     """
@@ -79,7 +79,7 @@ async def status(
     if json:
         print_json(
             {
-                "bucket": _plain(asdict(bucket)),
+                "bucket": asdict(bucket),
                 "cache": asdict(kept),
                 "extractions": [asdict(each) for each in extractions],
             }
@@ -223,8 +223,3 @@ def extraction_line(extraction: ExtractionStatus) -> str:
     """Return the line about an extraction."""
     words = {True: "running", False: "not running", None: f"unknown ({extraction.reason})"}
     return f"extraction {extraction.place}: {words[extraction.running]}"
-
-
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    until = fields["exhausted_until"]
-    return fields | {"exhausted_until": until and until.isoformat()}

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin import checks
+from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.cells import SERIES, TRIPLE, numbered, plain
 from asyncfin.extraction.changes import CHANGE, KNOWN_FROM
@@ -108,7 +109,7 @@ def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | 
     )
     ambiguous = {one.entity_id for each in known for one in each.publications if one.ambiguous}
     state = folded(pieces, ambiguous, needed)
-    return _joined([_ordered(state).select(wanted)], {"as_of": moment.isoformat()})
+    return _joined([_ordered(state).select(wanted)], {"as_of": utc_text(moment)})
 
 
 def folded(pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[str]) -> Any:

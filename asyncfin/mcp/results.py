@@ -11,6 +11,7 @@ from attrs import frozen
 from mcp.types import CallToolResult, TextContent
 from pydantic import BaseModel
 
+from asyncfin.clock import utc_text
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -154,7 +155,7 @@ def error_result(error: AsyncfinError) -> CallToolResult:
         "error": "RequestLimitError" if isinstance(error, NoTurnError) else type(error).__name__,
         "message": printable(str(error))[:2000],
         "retry_after_seconds": wait,
-        "resume_at": resume_at.isoformat() if resume_at else None,
+        "resume_at": utc_text(resume_at) if resume_at else None,
         "do": do,
     }
     text = f"{facts['error']}: {facts['message']} {do}"

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from attrs import fields
 
+from asyncfin.clock import utc_text
 from asyncfin.model.value import Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
@@ -41,8 +42,7 @@ def to_json(value: Any, indent: int | None = None) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case datetime():
-            # As the service writes its own timestamps (spec 2.2).
-            return value.isoformat().replace("+00:00", "Z")
+            return utc_text(value)
         case date():
             return value.isoformat()
         case Mapping():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 from attrs import evolve, frozen
 
 from asyncfin import checks
+from asyncfin.clock import utc_text
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
@@ -458,7 +459,7 @@ class Panel:
             "entity_id": self.dataset.entity_id,
             "name": self.dataset.name,
             "dataset_id": self.dataset.dataset_id,
-            "created_timestamp": self.dataset.created_timestamp.isoformat(),
+            "created_timestamp": utc_text(self.dataset.created_timestamp),
             "select": str(self.select),
             "value_version": self.value_version,
             "periods": [period.label for period in self.periods],

@@ -104,7 +104,7 @@ def test_recorded_datasets_are_served_as_they_were_read(
     with serving(monkeypatch, *DEMO.values()) as demo:
         result = command("record", *DEMO, "--into", str(tmp_path / "recorded"))
         requests = [each.path.split("/")[3] for each in demo.log]
-    assert (result.code, result.out, result.err) == (0, "", "")
+    assert (result.code, result.out, result.err) == (0, f"{tmp_path / 'recorded'}: 3 files\n", "")
     for entity_id, dataset in DEMO.items():
         recorded = load(tmp_path / "recorded" / f"{entity_id}.json.gz")
         assert asyncio.run(read(recorded)) == asyncio.run(read(dataset))

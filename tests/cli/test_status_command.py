@@ -80,7 +80,7 @@ def test_a_used_up_allowance_leaves_nothing(
     monkeypatch.setenv("ASYNCFIN_BUCKET", str(tmp_path / "bucket"))
     bucket = json.loads(command("status", "--json").out)["bucket"]
     assert bucket["left_today"] == 0
-    assert bucket["exhausted_until"].endswith("+00:00")
+    assert bucket["exhausted_until"].endswith("Z")
     assert "left today: 0, used up until" in command("status").out
 
 

@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, Parameter
 
-from asyncfin.cli.exits import EntitiesFailedError, Exit, ServiceDiffersError, UsageError, exit_line
+from asyncfin.cli.exits import FAILURES, Exit, exit_line
 from asyncfin.cli.streams import discard_output, print_error, use_utf8
-from asyncfin.errors import AsyncfinError, own_version
+from asyncfin.errors import own_version
 
 # A new command: a module with a function, and its line here. The first line of its help is repeated, so that
 # the list of commands imports none of them.
@@ -83,14 +83,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         discard_output()
         return Exit.BROKEN_PIPE
-    except (
-        CycloptsError,
-        UsageError,
-        EntitiesFailedError,
-        ServiceDiffersError,
-        AsyncfinError,
-        OSError,
-    ) as failure:
+    except FAILURES as failure:
         code, line = exit_line(failure)
         print_error(line)
         try:

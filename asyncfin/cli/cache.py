@@ -1,7 +1,7 @@
 """`asyncfin cache`: what the folder of a cache holds, and emptying it."""
 
 import asyncio
-from pathlib import Path
+from contextlib import aclosing
 from typing import Annotated
 
 from attrs import asdict
@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from asyncfin.cache.file import FileCache
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError, prefix_errors
-from asyncfin.cli.options import AsJson
+from asyncfin.cli.options import AsJson, is_folder
 from asyncfin.cli.output import print_json, screen
 from asyncfin.model.words import counted
 
@@ -43,19 +43,13 @@ async def cache(
         # No account is needed: `stats` and `clear` are about the whole folder.
         kept = FileCache(folder)
         # What is mistyped must not look like a cache that is empty.
-        if not await asyncio.to_thread(_is_folder, folder):
+        if not await asyncio.to_thread(is_folder, folder):
             raise UsageError(f"--cache {folder}: there is no such folder; commands that read make it")
-        try:
+        async with aclosing(kept):
             if clear:
                 await kept.clear(None if entity is None else names.entity_id(entity))
             stats = kept.stats()
-        finally:
-            await kept.aclose()
     if json:
         print_json({"folder": folder, **asdict(stats)})
     else:
         screen().print(f"{folder}: {counted(stats.series, 'series', 'series')}, {stats.bytes / 1e6:,.1f} MB")
-
-
-def _is_folder(folder: str) -> bool:
-    return Path(folder).expanduser().is_dir()

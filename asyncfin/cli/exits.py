@@ -80,7 +80,8 @@ def prefix_errors(option: str) -> Iterator[None]:
     raise UsageError(f"{option}: {complaint}")
 
 
-Failure = CycloptsError | UsageError | EntitiesFailedError | ServiceDiffersError | AsyncfinError | OSError
+# What ends a command with an exit code and one line.
+FAILURES = (CycloptsError, UsageError, EntitiesFailedError, ServiceDiffersError, AsyncfinError, OSError)
 
 # For unknown ids and words. The messages of other selection errors say what would be right.
 _SEE_CATALOGUE = "`asyncfin catalogue` shows what can be asked for"
@@ -117,19 +118,23 @@ _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
 )
 
 
-def exit_line(failure: Failure) -> tuple[Exit, str]:
-    """Return the exit code of a failure and its line for standard error."""
+def exit_line(failure: Exception) -> tuple[Exit, str]:
+    """Return the exit code of one of FAILURES and its line for standard error."""
     if isinstance(failure, EntitiesFailedError):
-        return exit_line_of_several(failure)
-    code, advice = exit_code_for(type(failure))
+        code, advice = _code_of_several(failure)
+    else:
+        code, advice = exit_code_for(type(failure))
+    said = described(failure) if isinstance(failure, CycloptsError) else str(failure)
     # In an object store the reason can be a long text about an address that the user has never seen.
     if isinstance(failure, OSError) and "://" in str(failure.filename):
-        first = "check the address, and the credentials in the environment"
-        text = f"{failure.filename} can't be used: {first} ({failure.strerror})"
-        return code, f"asyncfin: {' '.join(text.split())}"
-    if isinstance(failure, SelectionError) and failure.missing:
+        advice = "check the address, and the credentials in the environment"
+        said, advice = f"{failure.filename} can't be used: {advice} ({failure.strerror})", ""
+    elif isinstance(failure, SelectionError) and failure.missing:
         advice = _repeated(failure.missing) or _SEE_CATALOGUE
-    return code, _line(failure, advice)
+    # Notes are the names of the entities that it is about.
+    # One line, whatever the message holds: standard error is read by scripts too.
+    line = " ".join(": ".join([*getattr(failure, "__notes__", ()), said]).split())
+    return code, f"asyncfin: {line}; {advice}" if advice else f"asyncfin: {line}"
 
 
 def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:
@@ -142,12 +147,12 @@ def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:
     return ""
 
 
-def exit_line_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
+def _code_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
     # If all failed for one reason, its exit code says more than "partial" does.
     outcomes = [exit_code_for(kind) for kind in failure.kinds]
     codes = {code for code, _ in outcomes}
     advice = dict.fromkeys(advice or "the report says what to correct" for _, advice in outcomes)
-    return codes.pop() if failure.all and len(codes) == 1 else Exit.FAILED, _line(failure, "; ".join(advice))
+    return codes.pop() if failure.all and len(codes) == 1 else Exit.FAILED, "; ".join(advice)
 
 
 def exit_code_for(kind: type[Exception]) -> tuple[Exit, str]:
@@ -156,13 +161,3 @@ def exit_code_for(kind: type[Exception]) -> tuple[Exit, str]:
         if issubclass(kind, each):
             return code, advice
     return Exit.FAILED, "run it again"
-
-
-def _line(failure: Failure, advice: str) -> str:
-    # Notes are the names of the entities that it is about.
-    # One line, whatever the message holds: standard error is read by scripts too.
-    text = described(failure) if isinstance(failure, CycloptsError) else str(failure)
-    said = " ".join(": ".join([*getattr(failure, "__notes__", ()), text]).split())
-    if not advice:
-        return f"asyncfin: {said}"
-    return f"asyncfin: {said}; {advice}"

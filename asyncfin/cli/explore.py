@@ -1,8 +1,6 @@
 """`asyncfin explore`: the explorer as a page of this machine."""
 
 import asyncio
-import os
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -15,7 +13,7 @@ from cyclopts.validators import Number
 from asyncfin.cache.memory import MemoryCache
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import Service, Several, entity_group, require
+from asyncfin.cli.options import Service, Several, entity_group, listening, require
 from asyncfin.cli.output import progress_console, screen
 from asyncfin.client import Client
 from asyncfin.model.select import Select
@@ -58,7 +56,7 @@ async def explore(
     from asyncfin.web import explorer
 
     offered = names.offered(entity_ids, ids)
-    with listening(port) as listener:
+    with listening(f"--port {port}", "127.0.0.1", port) as listener:
         async with served(service, offered, max_age) as (client, companies, example):
             hosts = ("127.0.0.1", "localhost", *host)
             app = explorer(client, companies, hosts=hosts, example=example)
@@ -73,15 +71,6 @@ async def explore(
                 announcing.cancel()
 
 
-def listening(port: int) -> socket.socket:
-    """Return a socket that listens on this machine alone: the page can spend the account's allowance."""
-    try:
-        return socket.create_server(("127.0.0.1", port))
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
-    raise UsageError(f"--port {port} can't be used ({reason}): choose another, or 0 for a free one")
-
-
 @asynccontextmanager
 async def served(
     service: Service, offered: Mapping[str, str], max_age: float
@@ -94,11 +83,8 @@ async def served(
                 Sandbox(*datasets) as sandbox,
                 Client(sandbox.base_url, sandbox.token, cache=memory, max_age=86_400) as client,
             ):
-                yield (
-                    client,
-                    {each.entity_id: each.name for each in datasets},
-                    await worked_example(client, sandbox),
-                )
+                names = {each.entity_id: each.name for each in datasets}
+                yield client, names, await worked_example(client, sandbox)
             return
         if not offered:
             raise UsageError("no company is offered: give entity ids, --ids FILE or --names FILE")

@@ -64,12 +64,7 @@ class Pace:
         self, service: Service, observers: tuple[Observer, ...] = ()
     ) -> AbstractAsyncContextManager[Client]:
         """Give a client of the service that keeps this pace."""
-        return service.client(
-            rate=self.rate,
-            daily_budget=self.daily_budget,
-            max_in_flight=self.max_in_flight,
-            observers=observers,
-        )
+        return service.client(observers=observers, **asdict(self))
 
 
 def _folder(_: Any, tokens: Sequence[Token]) -> str:
@@ -256,17 +251,10 @@ def raise_failed(failed: Sequence[EntityReport], entities: int) -> None:
 
 def document(report: ExtractReport) -> dict[str, Any]:
     """Return a report as plain data (docs/cli.md)."""
+    figures = ("requests", "rows", "bytes", "deviations", "seconds", "waits")
     return {
-        "done": len(report.done),
-        "unchanged": len(report.unchanged),
-        "failed": len(report.failed),
-        "left": len(report.left),
-        "requests": report.requests,
-        "rows": report.rows,
-        "bytes": report.bytes,
-        "deviations": report.deviations,
-        "seconds": report.seconds,
-        "waits": report.waits,
+        **{state: len(getattr(report, state)) for state in ("done", "unchanged", "failed", "left")},
+        **{name: getattr(report, name) for name in figures},
         "stopped": None if report.stopped is None else str(report.stopped),
         "resume_at": report.resume_at,
         "unknown": dict(report.unknown),

@@ -2,9 +2,6 @@
 
 import os
 import re
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +11,7 @@ from cyclopts.validators import Number
 from asyncfin.cache.memory import MemoryCache
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import Service, entity_group, require
+from asyncfin.cli.options import Service, entity_group, listening, require
 from asyncfin.cli.streams import print_error
 
 _TOKEN = "ASYNCFIN_MCP_TOKEN"  # noqa: S105  the name of a variable
@@ -68,11 +65,10 @@ async def mcp(
 
         from asyncfin.mcp import http_app
 
-        with _listening(http) as listener:
-            host, _, _ = http.rpartition(":")
+        with listening(f"--http {http}", *_loopback(http)) as listener:
             port = listener.getsockname()[1]
             # Standard error, where hosts and people look for it.
-            print_error(f"http://{host}:{port}/mcp")
+            print_error(f"http://{http.rpartition(':')[0]}:{port}/mcp")
             app = http_app(tools, token, port=port)
             config = uvicorn.Config(app, log_level="error", server_header=False)
             await uvicorn.Server(config).serve(sockets=[listener])
@@ -86,21 +82,10 @@ def _token() -> str:
     return token
 
 
-@contextmanager
-def _listening(address: str) -> Iterator[socket.socket]:
-    """Give a socket that listens on an address of this machine: the tools can spend the allowance."""
+def _loopback(address: str) -> tuple[str, int]:
+    """Return the host and the port of an address of this machine."""
     if (found := _LOOPBACK.fullmatch(address)) is None or int(found[2]) > 65_535:
         raise UsageError(
             f"--http must be a loopback address and a port, such as 127.0.0.1:8767, not {address!r}"
         )
-    host, port = found[1].strip("[]"), int(found[2])
-    family = socket.AF_INET6 if host == "::1" else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
-    else:
-        with listener:
-            yield listener
-        return
-    raise UsageError(f"--http {address} can't be used ({reason}): choose another port, or 0 for a free one")
+    return found[1].strip("[]"), int(found[2])

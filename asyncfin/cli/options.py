@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
@@ -66,6 +67,11 @@ def cached() -> "FileCache | None":
 
     with prefix_errors("ASYNCFIN_CACHE"):
         return FileCache(folder, account=os.environ.get("ASYNCFIN_ACCOUNT") or None)
+
+
+def is_folder(path: str) -> bool:
+    """Return whether a folder exists; ~ is the user's."""
+    return Path(path).expanduser().is_dir()
 
 
 @Parameter(name="*", group=_SERVICE)
@@ -191,6 +197,15 @@ def opened(path: Path, what: str, advice: str) -> Iterator[TextIO]:
     else:
         return
     raise UsageError(f"{what} can't be read ({reason}): {advice}")
+
+
+def listening(what: str, host: str, port: int) -> socket.socket:
+    """Return a socket of this machine alone, which errors call `what`: who reaches it can spend requests."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+    raise UsageError(f"{what} can't be used ({reason}): choose another port, or 0 for a free one")
 
 
 @Parameter(name="*", group=_SERIES)

@@ -1,7 +1,7 @@
 """`asyncfin record`: entities' datasets as files that the sandbox serves."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,21 +100,13 @@ def _plain(objects: Any) -> Any:
 def _rows(series_id: str, periods: Sequence[Period], original: Panel, restated: Panel) -> tuple[Any, ...]:
     """Return the rows of a series: the period's index, the original value, and the restated one."""
     versions = [dict(panel[series_id].observations()) for panel in (original, restated)]
-    return tuple(_row(index, at, *versions) for index, at in _valued(periods, versions))
-
-
-def _valued(periods: Sequence[Period], versions: list[dict[Period, Value]]) -> Iterator[tuple[int, Period]]:
-    for index, period in enumerate(periods):
-        if any(period in values for values in versions):
-            yield index, period
-
-
-def _row(
-    index: int, at: Period, original: Mapping[Period, Value], restated: Mapping[Period, Value]
-) -> tuple[int, Any, Any]:
-    first, latest = (_value(values.get(at), at) for values in (original, restated))
-    # The same value in both versions was never restated.
-    return index, first, None if latest == first else latest or "withdrawn"
+    rows = []
+    for index, at in enumerate(periods):
+        first, latest = (_value(values.get(at), at) for values in versions)
+        if first or latest:
+            # The same value in both versions was never restated.
+            rows.append((index, first, None if latest == first else latest or "withdrawn"))
+    return tuple(rows)
 
 
 def _value(value: Value | None, at: Period) -> dict[str, Any] | None:

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from attrs import frozen
+from cyclopts import Parameter
 
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import AsJson, choose_one, require
+from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, choose_one, require
 from asyncfin.cli.output import print_csv, print_json, print_table, screen
 from asyncfin.clock import utc_text
 from asyncfin.extraction.as_of import as_of as state_as_of, read_changes
@@ -25,15 +28,47 @@ _NOT_IN_CSV = ("scopes", "scope_names", "sources")
 _SHOWN = ("entity_name", "series_label", "scope_path", "reporting_group_id", "period_label")
 
 
+@Parameter(name="*")
+@frozen(kw_only=True)
+class Output:
+    """Other forms than the table for people."""
+
+    json: AsJson = False
+    csv: AsCsv = False
+    csv_raw: AsRawCsv = False
+    to: Annotated[Path | None, Parameter(help="Write the rows to this Parquet file.")] = None
+
+    def __attrs_post_init__(self) -> None:
+        choose_one(
+            {"--json": self.json, "--csv": self.csv, "--csv-raw": self.csv_raw, "--to": self.to is not None}
+        )
+        if self.to is not None and self.to.suffix != ".parquet":
+            raise UsageError(f"--to must be the path of a .parquet file, not {self.to}")
+
+    def write(self, table: "pyarrow.Table") -> bool:
+        """Write the rows, if one of the forms is wanted; return whether that is so."""
+        if self.to is not None:
+            import pyarrow.parquet as pq
+
+            pq.write_table(table, self.to, compression="zstd")
+            screen().print(f"{self.to}: {counted(len(table), 'row')}")
+        elif self.json:
+            print_json(table.to_pylist())
+        elif self.csv or self.csv_raw:
+            names = [name for name in table.column_names if name not in _NOT_IN_CSV]
+            rows = table.select(names).to_pylist()
+            print_csv(names, [[_plain(each) for each in row.values()] for row in rows], raw=self.csv_raw)
+        else:
+            return False
+        return True
+
+
 def changes(
     place: str,
     /,
     *,
     since: str | None = None,
-    json: AsJson = False,
-    csv: bool = False,
-    csv_raw: bool = False,
-    to: Path | None = None,
+    output: Output = Output(),
 ) -> None:
     """Show what changed in an extraction, from the change feed that it keeps.
 
@@ -46,18 +81,12 @@ def changes(
     Args:
         place: The folder or URL of the extraction.
         since: Only runs later than this run, or runs that began on this date or at this time (UTC) or later.
-        csv: Print a comma-separated line for each change. Texts like formulas get a leading apostrophe.
-        csv_raw: The same, with every text unchanged.
-        to: Write the changes to this Parquet file.
     """
     _require(place)
-    form = _form(json, csv, csv_raw, to)
     table = read_changes(place, since=since)
-    if form:
-        _write(table, form, to)
+    if output.write(table):
         return
     shown = _shown(table)
-    heads = ("known from", "change", *map(_head, shown), "before", "now")
     rows = [
         (
             f"{row['known_from']:%Y-%m-%d %H:%M}",
@@ -70,12 +99,12 @@ def changes(
     ]
     kinds = table.column("change").to_pylist()
     found = [f"{kinds.count(kind):,} {kind}" for kind in ("appeared", "restated", "relabelled", "vanished")]
-    runs = len(table.column("run").unique())
+    runs = counted(len(table.column("run").unique()), "run")
     _print(
-        heads,
+        ("known from", "change", *map(_head, shown), "before", "now"),
         rows,
         len(table),
-        f"{counted(len(table), 'change')} in {counted(runs, 'run')}: {', '.join(found)}",
+        f"{counted(len(table), 'change')} in {runs}: {', '.join(found)}",
     )
 
 
@@ -84,10 +113,7 @@ def as_of(
     when: str,
     /,
     *,
-    json: AsJson = False,
-    csv: bool = False,
-    csv_raw: bool = False,
-    to: Path | None = None,
+    output: Output = Output(),
 ) -> None:
     """Show all rows of an extraction as they were known at a time.
 
@@ -100,48 +126,21 @@ def as_of(
     Args:
         place: The folder or URL of the extraction.
         when: A date or time (UTC); a date is its first moment.
-        csv: Print a comma-separated line for each row. Texts like formulas get a leading apostrophe.
-        csv_raw: The same, with every text unchanged.
-        to: Write the rows to this Parquet file.
     """
     _require(place)
-    form = _form(json, csv, csv_raw, to)
     table = state_as_of(place, when)
-    if form:
-        _write(table, form, to)
+    if output.write(table):
         return
     shown = _shown(table)
-    heads = (*map(_head, shown), "value")
     rows = [(*(row[name] for name in shown), row["text"]) for row in table.slice(0, _MOST_ROWS).to_pylist()]
     entities = counted(len(table.column("entity_id").unique()), "entity", "entities")
-    _print(heads, rows, len(table), f"{counted(len(table), 'row')} of {entities}")
+    _print((*map(_head, shown), "value"), rows, len(table), f"{counted(len(table), 'row')} of {entities}")
 
 
 def _require(place: str) -> None:
     require("pyarrow.parquet", "arrow", "the change feed")
     if isinstance(place_of(place), Prefix):
         require("obstore", "store", place)
-
-
-def _form(json: bool, csv: bool, csv_raw: bool, to: Path | None) -> str | None:
-    form = choose_one({"--json": json, "--csv": csv, "--csv-raw": csv_raw, "--to": to is not None})
-    if to is not None and to.suffix != ".parquet":
-        raise UsageError(f"--to must be the path of a .parquet file, not {to}")
-    return form
-
-
-def _write(table: "pyarrow.Table", form: str, to: Path | None) -> None:
-    if to is not None:
-        import pyarrow.parquet as pq
-
-        pq.write_table(table, to, compression="zstd")
-        screen().print(f"{to}: {counted(len(table), 'row')}")
-    elif form == "--json":
-        print_json(table.to_pylist())
-    else:
-        names = [name for name in table.column_names if name not in _NOT_IN_CSV]
-        rows = table.select(names).to_pylist()
-        print_csv(names, [[_plain(each) for each in row.values()] for row in rows], raw=form == "--csv-raw")
 
 
 def _shown(table: "pyarrow.Table") -> tuple[str, ...]:

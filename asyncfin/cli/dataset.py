@@ -4,7 +4,7 @@ from attrs import asdict, evolve
 from rich.console import Console
 
 from asyncfin.cli.entities import Names
-from asyncfin.cli.options import AsJson, Selection, Service, choose_one
+from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, Selection, Service, choose_one
 from asyncfin.cli.output import print_csv, print_json, print_table, screen
 from asyncfin.cli.session import connected
 from asyncfin.model.catalogue import Catalogue
@@ -49,8 +49,8 @@ async def catalogue(
     selection: Selection = Selection(),  # noqa: B008  a frozen value
     descriptions: bool = False,
     json: AsJson = False,
-    csv: bool = False,
-    csv_raw: bool = False,
+    csv: AsCsv = False,
+    csv_raw: AsRawCsv = False,
     names: Names = Names(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
@@ -65,8 +65,6 @@ async def catalogue(
     Args:
         entity_id: The entity, O- and 32 characters, or its name.
         descriptions: Show the descriptions too, which state the unit.
-        csv: Print a comma-separated line for each series. Texts like formulas get a leading apostrophe.
-        csv_raw: The same, with every text unchanged.
     """
     choose_one({"--json": json, "--csv": csv, "--csv-raw": csv_raw})
     asked, select = names.entity_id(entity_id), selection.select()

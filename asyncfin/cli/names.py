@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,6 @@ from asyncfin.cli.options import Service, cached, entity_group
 from asyncfin.cli.output import print_csv, print_text, replace_file
 from asyncfin.cli.session import connected
 from asyncfin.cli.several import Each, check_failed, read_each
-from asyncfin.model.catalogue import Dataset
 from asyncfin.model.words import counted
 
 
@@ -46,7 +45,11 @@ async def names(
     heads, rows = ([*COLUMNS], []) if into is None else _existing(into)
     known = {row["id"] for row in rows}
     if from_cache:
-        each = Each({found.entity_id: found for found in await cached_datasets(service)}, {}, None)
+        if (cache := cached()) is None:
+            raise UsageError("no cache is given: set ASYNCFIN_CACHE to its folder")
+        # As the account of the token sees it.
+        found = await cache.datasets(*service.identity())
+        each = Each({dataset.entity_id: dataset for dataset in found}, {}, None)
         asked: list[str] = []
     else:
         # Each id once, in the order given: a file of ids may repeat them.
@@ -57,9 +60,9 @@ async def names(
         async with connected(service, "Reading", names) as client:
             each = await read_each(client, new, client.dataset)
     added = [
-        {"id": found.entity_id, "name": found.name}
-        for found in each.found.values()
-        if found.entity_id not in known
+        {"id": entity_id, "name": dataset.name}
+        for entity_id, dataset in each.found.items()
+        if entity_id not in known
     ]
     if into is None:
         print_csv(COLUMNS, [(row["id"], row["name"], "") for row in added], raw=False)
@@ -70,13 +73,6 @@ async def names(
             f"{into}: {counted(len(rows) + len(added), 'entity', 'entities')}, {len(added):,} of them new"
         )
     check_failed(each.failed, each.ended, len(set(asked)), names)
-
-
-def cached_datasets(service: Service) -> Awaitable[Sequence[Dataset]]:
-    """Return what the cache knows of the service, as the account of the token sees it."""
-    if (cache := cached()) is None:
-        raise UsageError("no cache is given: set ASYNCFIN_CACHE to its folder")
-    return cache.datasets(*service.identity())
 
 
 def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 
 Several = tuple[str, ...]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
+AsCsv = Annotated[
+    bool,
+    Parameter(
+        name="--csv", help="Print comma-separated lines. Texts like formulas get a leading apostrophe."
+    ),
+]
+AsRawCsv = Annotated[bool, Parameter(name="--csv-raw", help="The same, with every text unchanged.")]
 STDIN = Path("-")
 
 _SERIES = Group("Which series (each option narrows; repeat one for any of several)", sort_key=1)

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import AsJson, Periods, Selection, Service, choose_one, require
+from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, Periods, Selection, Service, choose_one, require
 from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.panel import Unit, print_panels, print_panels_csv, print_panels_json
 from asyncfin.cli.session import Progress, progress
@@ -20,6 +20,7 @@ from asyncfin.client import Client
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.report import named
 from asyncfin.model.period import intended_period
+from asyncfin.model.query import ValueVersion
 from asyncfin.model.words import counted
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
@@ -38,8 +39,8 @@ async def query(
     unit: Unit | None = None,
     explain: bool = False,
     json: AsJson = False,
-    csv: bool = False,
-    csv_raw: bool = False,
+    csv: AsCsv = False,
+    csv_raw: AsRawCsv = False,
     plot: Annotated[
         Path | None, Parameter(help="Draw the series into this file instead: .png, .pdf, .svg")
     ] = None,
@@ -62,36 +63,26 @@ async def query(
         unit: Divide the whole numbers of the table.
         restated: The latest restated values instead of the original ones.
         explain: Print only the plan: series, batches, requests. Reads the catalogue, sends no query.
-        csv: Print a comma-separated line for each series. Texts like formulas get a leading apostrophe.
-        csv_raw: The same, with every text unchanged.
     """
-    form = choose_one(
-        {
-            "--json": json and not explain,
-            "--csv": csv,
-            "--csv-raw": csv_raw,
-            "--explain": explain,
-            "--plot": plot is not None,
-        }
-    )
+    forms = {"--csv": csv, "--csv-raw": csv_raw, "--explain": explain, "--plot": plot is not None}
+    form = choose_one({"--json": json and not explain, **forms})
     if form and unit is not None:
         raise UsageError(f"--unit is for the table, and {form} prints none: leave out one of them")
     # All that can be known before a request is spent is checked first.
     if plot is not None:
         check_picture(plot)
-    entities = list(dict.fromkeys(_entity_ids(entity_ids, names)))
-    if not entities:
+    if not (entities := list(dict.fromkeys(_entity_ids(entity_ids, names)))):
         raise UsageError("no entity is given: give an entity id, or several to compare them")
-    question = Question(
-        entities[0], selection.select(), periods.selection(), "latest_restated" if restated else "original"
-    )
+    version: ValueVersion = "latest_restated" if restated else "original"
+    question = Question(entities[0], selection.select(), periods.selection(), version)
+    several = len(entities) > 1
     with progress("Reading") as shown, names.annotate():
         async with service.client(observers=[shown]) as client:
             if explain:
                 await _explain(client, entities, question, names, shown, json=json)
                 return
             answers = await _read(client, entities, question, shown)
-    if len(entities) > 1:
+    if several:
         answers.check_any()
     # The count includes metadata, catalogue and planning.
     panels = [
@@ -100,16 +91,16 @@ async def query(
         if each.panel is not None
     ]
     if json:
-        print_panels_json(panels, several=len(entities) > 1)
+        print_panels_json(panels, several=several)
     elif csv or csv_raw:
-        print_panels_csv(panels, raw=csv_raw, empty=all, several=len(entities) > 1)
+        print_panels_csv(panels, raw=csv_raw, empty=all, several=several)
     elif plot is not None:
         _plot(panels, plot)
     else:
         print_panels(panels, screen(), latest=periods == Periods(), empty=all, unit=unit)
     # A table says itself why it is empty.
     print_missing(answers.answers, why_empty=form is not None)
-    if len(entities) > 1:
+    if several:
         answers.check_all(names)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -102,10 +102,7 @@ class Probe:
             except _IncompleteError:
                 complete = False
         return CheckReport(
-            entity_id=self._entity_id,
-            findings=self._findings(),
-            requests=self._spent,
-            complete=complete,
+            entity_id=self._entity_id, findings=self._findings(), requests=self._spent, complete=complete
         )
 
     def _findings(self) -> tuple[Finding, ...]:
@@ -131,14 +128,14 @@ class Probe:
         what: str,
         count: int = 1,
         of: int | None = None,
-        request_id: str | None = None,
+        shown_by: Response | ServiceError | None = None,
     ) -> None:
-        known = self._found.get((kind, spec, what))
-        if known is None:
-            known = Finding(kind=kind, spec=spec, what=what, count=0, of=None if of is None else 0)
-        total = None if of is None else (known.of or 0) + of
+        known = self._found.get((kind, spec, what)) or Finding(kind=kind, spec=spec, what=what, count=0)
         self._found[kind, spec, what] = evolve(
-            known, count=known.count + count, of=total, request_id=known.request_id or request_id
+            known,
+            count=known.count + count,
+            of=None if of is None else (known.of or 0) + of,
+            request_id=known.request_id or getattr(shown_by, "request_id", None),
         )
 
     # --- requests
@@ -157,30 +154,20 @@ class Probe:
         """
         if self._spent >= self._max_requests:
             raise _IncompleteError
+        section = _SECTIONS[request.operation]
         try:
             return await self._send(request, self._count)
         except AllowanceExhaustedError as error:
-            self._find(
-                "limit",
-                "8",
-                "the request allowance was used up during the check",
-                request_id=error.request_id,
-            )
-            raise _IncompleteError from None
+            self._find("limit", "8", "the request allowance was used up during the check", shown_by=error)
         except (AuthenticationError, BucketUnavailableError):
             raise
         except ServiceError as error:
             return error
         except TransportError as error:
-            self._find(
-                "break", _SECTIONS[request.operation], f"no complete response ({type(error).__name__})"
-            )
-            raise _IncompleteError from None
+            self._find("break", section, f"no complete response ({type(error).__name__})")
         except MalformedAnswerError:
-            self._find(
-                "break", _SECTIONS[request.operation], "the body is too large, or in an unknown coding"
-            )
-            raise _IncompleteError from None
+            self._find("break", section, "the body is too large, or in an unknown coding")
+        raise _IncompleteError
 
     def _inspect(self, response: Response, known: Mapping[str, Any]) -> Any:
         """Collect the unknown fields and the words of a body, and return it as plain JSON."""
@@ -192,19 +179,19 @@ class Probe:
         self._extras.update(unknown_fields(body, known))
         return body
 
-    def _deviations(self, found: Iterable[Deviation], body: Any, spec: str, request_id: str | None) -> None:
+    def _deviations(self, found: Iterable[Deviation], body: Any, spec: str, response: Response) -> None:
         for each in found:
             of = objects_at(body, each.path)
-            self._find("differs", spec, f"{each.path} is {each.problem}", each.count, of or None, request_id)
+            self._find("differs", spec, f"{each.path} is {each.problem}", each.count, of or None, response)
 
-    @asynccontextmanager
-    async def _decoding(self, spec: str, response: Response) -> AsyncIterator[None]:
+    @contextmanager
+    def _decoding(self, spec: str, response: Response) -> Iterator[None]:
         """Make a break of what cannot be decoded; its values are not part of the finding."""
         try:
             yield
         except MalformedAnswerError as error:
             for problem in error.problems:
-                self._find("break", spec, _harmless(problem), request_id=response.request_id)
+                self._find("break", spec, _harmless(problem), shown_by=response)
             raise _IncompleteError from None
 
     # --- metadata and catalogue (spec 4.1, 4.2)
@@ -219,7 +206,7 @@ class Probe:
         self._dataset = read_dataset(request, evolve(response, tolerance=_TOLERANT))
         if isinstance(body, dict) and not isinstance(body.get("name"), str):
             problem = "null" if "name" in body else "missing"
-            self._find("differs", "2.2", f"$.name is {problem}", request_id=response.request_id)
+            self._find("differs", "2.2", f"$.name is {problem}", shown_by=response)
 
     async def _check_catalogue(self) -> None:
         budget = max(1, int(self._max_requests * _CATALOGUE_SHARE))
@@ -271,12 +258,12 @@ class Probe:
         if not isinstance(found, Response):
             raise self._failed(found, "4.2")
         body = self._inspect(found, CATALOGUE)
-        async with self._decoding("2.3", found):
+        with self._decoding("2.3", found):
             page = await read_catalogue_page(found.body, _TOLERANT)
             check_publication(page, entity_id=self._entity_id, dataset_id=self._dataset.dataset_id)
         series = [each for group in page.groups for each in group.series]
         if limit == 100:
-            self._deviations(page.deviations, body, "2.3", found.request_id)
+            self._deviations(page.deviations, body, "2.3", found)
             if repeated := sum(each.series_id in self._series for each in series):
                 self._find("break", "4.2 rule 1", "a series is on two pages", repeated)
             self._series |= {each.series_id: each for each in series}
@@ -317,13 +304,13 @@ class Probe:
         if whole is None:
             return
         chosen = self._periods[-24:]
-        await self._read(self._query(Exact(chosen)), "exact", spec="4.3")
-        await self._read(self._query(version="latest_restated"), "latest_restated", spec="4.3")
+        await self._read(self._query(Exact(chosen)), "exact")
+        await self._read(self._query(version="latest_restated"), "latest_restated")
         exact = self._query(Exact(self._periods))
         found = await self._response(self._request(exact))
         if isinstance(found, ValidationFailedError):
             what = f"exact refuses {len(self._periods)} periods, and accepts {len(chosen)}"
-            self._find("limit", "4.3", what, request_id=found.request_id)
+            self._find("limit", "4.3", what, shown_by=found)
         unknown = Period(self._periods[-1].year + 50, 12, 12)
         found = await self._response(self._request(self._query(Exact((unknown,)))))
         accepted = "accepts" if isinstance(found, Response) else "refuses"
@@ -358,36 +345,31 @@ class Probe:
         theirs = {period for row in read[0].values() for period in row}
         if theirs != ours:
             what = (
-                "the service's trailing window differs from asyncfin's, which cuts it from a range by itself:"
+                "the service's trailing window differs from asyncfin's, which cuts it from a range by itself"
             )
-            self._find(
-                "reading", "4.3", f"{what} {len(theirs - ours)} more and {len(ours - theirs)} fewer periods"
-            )
+            more, fewer = len(theirs - ours), len(ours - theirs)
+            self._find("reading", "4.3", f"{what}: {more} more and {fewer} fewer periods")
 
     async def _check_caps(self) -> None:
         metrics = [*dict.fromkeys(each.metric_id for each in self._series.values())]
         paths = [*dict.fromkeys(each.scopes for each in self._series.values())]
-        for name, ids, cap in (
-            ("metric_ids", metrics, MAX_METRIC_IDS),
-            ("scope_combinations", paths, MAX_SCOPE_COMBINATIONS),
+        for name, argument, ids, cap in (
+            ("metric_ids", "metrics", metrics, MAX_METRIC_IDS),
+            ("scope_combinations", "paths", paths, MAX_SCOPE_COMBINATIONS),
         ):
             if len(ids) < cap:
                 if self._has_all_series:
-                    self._find(
-                        "reading", "8", f"the catalogue has fewer than {cap} {name}: the cap was not checked"
-                    )
+                    what = f"the catalogue has fewer than {cap} {name}: the cap was not checked"
+                    self._find("reading", "8", what)
                 continue
-            some = {"metrics": ids[:cap]} if name == "metric_ids" else {"paths": ids[:cap]}
-            found = await self._response(self._request(self._query(**some)))  # type: ignore[arg-type]
+            request = self._request(self._query(**{argument: ids[:cap]}))  # type: ignore[arg-type]
+            found = await self._response(request)
             if not isinstance(found, Response):
-                self._find("break", "8", f"{cap} {name} are refused", request_id=found.request_id)
+                self._find("break", "8", f"{cap} {name} are refused", shown_by=found)
             if len(ids) > cap:
-                body = json.loads(self._request(self._query(**some)).body or b"")  # type: ignore[arg-type]
-                extra = ids[cap] if name == "metric_ids" else msgspec.to_builtins(ids[cap])
-                body[name].append(extra)
-                found = await self._response(
-                    evolve(self._request(self._query()), body=json.dumps(body).encode())
-                )
+                body = json.loads(request.body or b"")
+                body[name].append(msgspec.to_builtins(ids[cap]))
+                found = await self._response(evolve(request, body=json.dumps(body).encode()))
                 if isinstance(found, Response):
                     self._find("limit", "8", f"{cap + 1} {name} are accepted")
                 elif not isinstance(found, ValidationFailedError):
@@ -418,9 +400,8 @@ class Probe:
         metrics, paths = {each for each, _ in existing}, {each for _, each in existing}
         pair = next(((m, p) for m in metrics for p in paths if (m, p) not in existing), None)
         if pair is not None and self._has_all_series:
-            read = await self._read(
-                self._query(metrics=[pair[0]], paths=[pair[1]]), "a pair that does not exist"
-            )
+            query = self._query(metrics=[pair[0]], paths=[pair[1]])
+            read = await self._read(query, "a pair that does not exist")
             if read is not None and read[0]:
                 self._find("break", "4.3 rule 1", "series are listed that the catalogue does not have")
         empty = self._empty_cell()
@@ -431,9 +412,8 @@ class Probe:
         read = await self._read(query, "a series without values")
         if read is not None and read[1] is None:
             listed = "listed" if series.series_id in read[0] else "left out"
-            self._find(
-                "reading", "4.3 rule 4", f"series without a value in the selected periods are {listed}"
-            )
+            what = f"series without a value in the selected periods are {listed}"
+            self._find("reading", "4.3 rule 4", what)
 
     def _empty_cell(self) -> tuple[CatalogueSeries, Period] | None:
         """Return a series that was read, and a period in which it has no value."""
@@ -461,6 +441,8 @@ class Probe:
             metrics, paths: None: those of the series, or one that goes with the others.
         """
         listed = list(self._series.values())
+        span = resolve(FiscalRange(), self._periods)
+        assert span is not None  # there are periods
         if metrics is not None and paths is None:
             chosen = [each for each in listed if each.metric_id == metrics[0]][:1]
         elif paths is not None and metrics is None:
@@ -470,22 +452,16 @@ class Probe:
         return Query(
             metrics or [*dict.fromkeys(each.metric_id for each in chosen)],
             paths or [*dict.fromkeys(each.scopes for each in chosen)],
-            periods or self._span,
+            periods or span,
             value_version=version,
             expected_dataset_id=self._dataset.dataset_id,
         )
-
-    @property
-    def _span(self) -> Resolved:
-        span = resolve(FiscalRange(), self._periods)
-        assert span is not None  # there are periods
-        return span
 
     def _request(self, query: Query, *, limit: int = 100, cursor: str | None = None) -> Request:
         return query_request(self._entity_id, query, page_size=limit, cursor=cursor)
 
     async def _read(
-        self, query: Query, what: str, *, spec: str = "4.3", limit: int = 100, cursor: str | None = None
+        self, query: Query, what: str, *, limit: int = 100, cursor: str | None = None
     ) -> tuple[dict[str, dict[Period, Any]], str | None] | None:
         """Read a page of a query whose selections are valid, and compare it with what was read before.
 
@@ -495,65 +471,57 @@ class Probe:
         found = await self._response(self._request(query, limit=limit, cursor=cursor))
         if not isinstance(found, Response):
             if isinstance(found, ValidationFailedError):
-                self._find("break", spec, f"a valid query is refused: {what}", request_id=found.request_id)
+                self._find("break", "4.3", f"a valid query is refused: {what}", shown_by=found)
                 return None
-            raise self._failed(found, spec)
+            raise self._failed(found, "4.3")
         body = self._inspect(found, QUERY)
         try:
-            async with self._decoding("2.4", found):
+            with self._decoding("2.4", found):
                 page = read_query_page(found.body, query.value_version, _TOLERANT)
                 check_publication(page, entity_id=self._entity_id, dataset_id=self._dataset.dataset_id)
-                values = {each.series_id: dict(each.observations()) for each in page.series}
+                rows = {
+                    each.series_id: {period: value.number for period, value in each.observations()}
+                    for each in page.series
+                }
         except _IncompleteError:
             return None
-        self._deviations(page.deviations, body, "2.4", found.request_id)
-        rows: dict[str, dict[Period, Any]] = {}
+        self._deviations(page.deviations, body, "2.4", found)
         for each in page.series:
-            self._compare_series(each, query, found.request_id)
-            rows[each.series_id] = {period: value.number for period, value in values[each.series_id].items()}
+            self._compare_series(each, query, found)
         different = 0
         for one, row in rows.items():
             for period, number in row.items():
-                before = self._numbers.setdefault((query.value_version, one, period), number)
-                different += before != number
+                different += self._numbers.setdefault((query.value_version, one, period), number) != number
         if different:
             self._find(
-                "break",
-                spec,
-                f"numbers differ between two queries ({what})",
-                different,
-                request_id=found.request_id,
+                "break", "4.3", f"numbers differ between two queries ({what})", different, shown_by=found
             )
         return rows, page.next_cursor
 
-    def _compare_series(self, series: Any, query: Query, request_id: str | None) -> None:
+    def _compare_series(self, series: Any, query: Query, found: Response) -> None:
         """Compare a series of a query with the catalogue and with the selections."""
         listed = self._series.get(series.series_id)
         if listed is None:
             if self._has_all_series:
-                self._find("break", "4.3 rule 1", "a series is not in the catalogue", request_id=request_id)
+                self._find("break", "4.3 rule 1", "a series is not in the catalogue", shown_by=found)
             return
         if series.metric_id not in query.metric_ids or series.scopes not in query.scope_combinations:
-            self._find("break", "4.3 rule 1", "a series was not selected", request_id=request_id)
+            self._find("break", "4.3 rule 1", "a series was not selected", shown_by=found)
         for name in ("metric_id", "reporting_group_id", "scopes"):
             if getattr(series, name) != getattr(listed, name):
-                self._find(
-                    "break", "2.4", f"$.series[*].{name} differs from the catalogue", request_id=request_id
-                )
+                self._find("break", "2.4", f"$.series[*].{name} differs from the catalogue", shown_by=found)
         for name in _DESCRIPTIVE:
             theirs, ours = getattr(series, name), getattr(listed, name)
             if theirs and ours and theirs != ours:
-                self._find(
-                    "differs", "2.4", f"$.series[*].{name} differs from the catalogue", request_id=request_id
-                )
+                self._find("differs", "2.4", f"$.series[*].{name} differs from the catalogue", shown_by=found)
 
     async def _expect_refusal(self, request: Request, status: int, code: str, spec: str, what: str) -> None:
         found = await self._response(request)
         if isinstance(found, Response):
-            self._find("break", spec, f"{what} is accepted", request_id=found.request_id)
+            self._find("break", spec, f"{what} is accepted", shown_by=found)
         elif found.status != status or found.code != code:
             got = f"status {found.status}" + ("" if found.has_error_object else " and no error object")
-            self._find("break", spec, f"{what} gives {got}, not {status} {code}", request_id=found.request_id)
+            self._find("break", spec, f"{what} gives {got}, not {status} {code}", shown_by=found)
 
     def _failed(self, error: ServiceError, spec: str) -> _IncompleteError:
         """Record that a request failed which should succeed, and return what ends the part."""
@@ -561,7 +529,7 @@ class Probe:
             self._find("reading", "9", "the publication changed during the check")
         else:
             what = f"a valid request gives status {error.status}"
-            self._find("break", spec, what, request_id=error.request_id)
+            self._find("break", spec, what, shown_by=error)
         return _IncompleteError()
 
     # --- the account (spec 4.4, 4.5)
@@ -577,15 +545,11 @@ class Probe:
                 try:
                     json.loads(found.body)
                 except (ValueError, RecursionError):
-                    self._find(
-                        "break", spec, f"the body of {request.path} is not JSON", request_id=found.request_id
-                    )
+                    self._find("break", spec, f"the body of {request.path} is not JSON", shown_by=found)
             elif found.status == 403:
                 self._find("limit", spec, f"the token has no permission for {request.path}")
             else:
-                self._find(
-                    "break", spec, f"{request.path} gives status {found.status}", request_id=found.request_id
-                )
+                self._find("break", spec, f"{request.path} gives status {found.status}", shown_by=found)
 
 
 _SECTIONS = {"dataset": "4.1", "catalogue": "4.2", "query": "4.3", "usage": "4.4", "limits": "4.5"}

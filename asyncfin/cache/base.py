@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
 from threading import Lock
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from attrs import Factory, define
 
 from asyncfin import checks
 from asyncfin.cache.record import EntityRecord, Pointer, Rule
-from asyncfin.cache.store import CacheStats
+from asyncfin.cache.store import Cache, CacheStats
 from asyncfin.errors import printable
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block, drop_series, nbytes
@@ -25,12 +25,16 @@ _log = logging.getLogger("asyncfin.cache")
 MiB = 1024 * 1024
 # Blocks are kept as received until this share of the memory is used, and compressed from then on.
 _UNCOMPRESSED_SHARE = 0.25
+# Of entities: a program may look at any number of them.
+MAX_RECORDS = 100_000
 
 # Of an entity of an account: its publication, and what of it (the catalogue, or a value version).
 Key: TypeAlias = tuple[bytes, str, str, str]
 CATALOGUE = "catalogue"
 # Of an account: an entity.
 EntityKey: TypeAlias = tuple[bytes, str]
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 _NOTHING = EntityRecord()
 
@@ -46,6 +50,44 @@ class _Kept:
     parts: set[Hashable] = Factory(set)  # which parts of a file the blocks are from
 
 
+class LeastRecentlyUsed(Generic[K, V]):
+    """Values by key; the least recently used are dropped while all together are larger than a bound.
+
+    The last one stored is kept, whatever its size. An empty one counts as one of size 1.
+    """
+
+    def __init__(self, bound: float, size: Callable[[V], int] = lambda value: 1) -> None:
+        self._bound = bound
+        self._size = size
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._total = 0
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._values)
+
+    def get(self, key: K) -> V | None:
+        """Return the value of a key, which counts as its use; None if there is none."""
+        if key in self._values:
+            self._values.move_to_end(key)
+        return self._values.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """Store the value of a key, in place of the one it had."""
+        self.pop(key)
+        self._values[key] = value
+        self._total += max(1, self._size(value))  # so that no number of empty ones stays
+        while self._total > self._bound and len(self._values) > 1:
+            self.pop(next(iter(self._values)))
+
+    def pop(self, key: K) -> V | None:
+        """Drop a key and return its value; None if there is none."""
+        if key not in self._values:
+            return None
+        value = self._values.pop(key)
+        self._total -= max(1, self._size(value))
+        return value
+
+
 class Memory:
     """Records, and catalogues and blocks within a bound, by key; for any number of threads.
 
@@ -57,18 +99,14 @@ class Memory:
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
-        self._records: dict[EntityKey, EntityRecord] = {}
-
-    def record(self, key: EntityKey) -> EntityRecord:
-        with self._lock:
-            return self._records.get(key, _NOTHING)
+        self._records: LeastRecentlyUsed[EntityKey, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
 
     def change(self, key: EntityKey, rule: Rule) -> EntityRecord:
         """Apply what a response has shown to the record of an entity, and return it."""
         with self._lock:
-            known = self._records.get(key, _NOTHING)
+            known = self._records.get(key) or _NOTHING
             if (record := rule(known)) is not known:
-                self._records[key] = record
+                self._records.put(key, record)
             return record
 
     def catalogue(self, key: Key) -> Catalogue | None:
@@ -126,7 +164,7 @@ class Memory:
             for key in [key for key in self._kept if entity_id in (None, key[1])]:
                 self._drop(key)
             for entity in [key for key in self._records if entity_id in (None, key[1])]:
-                del self._records[entity]
+                self._records.pop(entity)
 
     def held(self) -> tuple[int, int]:
         """Return the number of series, and the bytes."""
@@ -145,7 +183,7 @@ class Memory:
     def _evict(self) -> None:
         if self._bytes <= self._max_bytes:
             return
-        superseded = [key for key in self._kept if self._records.get(key[:2], _NOTHING).rules_out(key[2])]
+        superseded = [key for key in self._kept if (self._records.get(key[:2]) or _NOTHING).rules_out(key[2])]
         for key in superseded + list(self._kept):
             if self._bytes <= self._max_bytes:
                 return
@@ -191,14 +229,23 @@ class Recorder(ABC):
         """Apply a rule to the record of an entity, and return it; None: it cannot be read."""
 
 
-class _Clearable(Protocol):
-    def clear(self, entity_id: str | None) -> None: ...
+class MemoryRecords(Recorder):
+    """The records of one account in memory."""
+
+    def __init__(self, memory: Memory, account: bytes, clock: Callable[[], datetime]) -> None:
+        super().__init__(clock)
+        self._memory = memory
+        self._account = account
+
+    async def record(self, entity_id: str) -> EntityRecord:
+        now = self._clock()
+        return await self._change(entity_id, lambda known: known.clipped(now))
+
+    async def _change(self, entity_id: str, rule: Rule) -> EntityRecord:
+        return self._memory.change((self._account, entity_id), rule)
 
 
-P = TypeVar("P", bound=_Clearable)
-
-
-class ProcessCache(Generic[P]):
+class ProcessCache(Cache):
     """A cache's part in this process.
 
     Args:
@@ -209,12 +256,10 @@ class ProcessCache(Generic[P]):
     def __init__(self, max_bytes: int, clock: Callable[[], datetime]) -> None:
         self._memory = Memory(max_bytes)
         self._clock = checks.plain_callable("clock", clock)
-        self._partitions: dict[bytes, P] = {}
         self._hits = self._misses = self._broken = 0
         self._warned = False
 
     def stats(self) -> CacheStats:
-        """Return what this process has in memory, and what it has done."""
         return CacheStats(*self._memory.held(), self._hits, self._misses, self._broken)
 
     async def inspect(self) -> CacheStats:
@@ -226,8 +271,8 @@ class ProcessCache(Generic[P]):
         self._hits += hits
         self._misses += misses
 
-    def count_damage(self) -> None:
-        """Count a corrupt part."""
+    def count_corrupt(self) -> None:
+        """Count a part that was not what was stored."""
         self._broken += 1
 
     def _failed(self, place: object, error: Exception, detail: str = "") -> None:
@@ -237,11 +282,6 @@ class ProcessCache(Generic[P]):
             self._warned = True
             text = printable(f"{place} can't be used at the moment: {type(error).__name__}{detail}")
             _log.warning("the cache in %s; it is skipped", text)
-
-    def _clear_memory(self, entity_id: str | None) -> None:
-        self._memory.clear(entity_id)
-        for partition in self._partitions.values():
-            partition.clear(entity_id)
 
 
 def check_entity_id_or_none(entity_id: str | None) -> None:

@@ -1,6 +1,6 @@
 """Catalogues and blocks <-> bytes: msgpack of their declared fields, arrays as the bytes they are.
 
-Reading it runs no code, as a pickle could. The cache verifies that the bytes are those that were written.
+Reading it runs no code, as a pickle could. What is read from a store is verified first: see `verified`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from itertools import chain, starmap
@@ -136,8 +137,27 @@ def decode_record(body: bytes, ahead: timedelta = timedelta()) -> EntityRecord:
     return EntityRecord(pointer, read(replaced), read(refused))
 
 
-def checksum(*content: str | bytes | float) -> bytes:
-    """Return a checksum over a row's key and content, each part preceded by its length."""
+def verified(stored: object, body: object, *key: str | bytes) -> bytes | None:
+    """Return the body of a row; None if it is corrupt: its checksum is not that of this key and body.
+
+    This is where entries of a cache are refused that are damaged, or were stored under another key.
+    """
+    # SQLite returns a corrupt blob as the type that its corrupt header names.
+    return body if isinstance(body, bytes) and stored == checksum(*key, body) else None
+
+
+def verified_record(
+    stored: object, body: object, *key: str | bytes, ahead: timedelta = timedelta()
+) -> EntityRecord | None:
+    """Return the record of a row; None if it is corrupt."""
+    if (content := verified(stored, body, *key)) is not None:
+        with suppress(msgspec.DecodeError, OverflowError):
+            return decode_record(content, ahead)
+    return None
+
+
+def checksum(*content: str | bytes) -> bytes:
+    """Return a checksum over a row's key and body, each part preceded by its length."""
     digest = blake2b(digest_size=16)
     for each in content:
         part = each if isinstance(each, bytes) else repr(each).encode("utf-8", "surrogatepass")

@@ -18,11 +18,9 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeAlias
 
-import msgspec
-
 from asyncfin.cache import folder as folders
 from asyncfin.cache.base import Key
-from asyncfin.cache.codec import FORMAT, checksum, decode_record, encode_record
+from asyncfin.cache.codec import FORMAT, checksum, encode_record, verified, verified_record
 from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.tiered import Stored
 from asyncfin.model.catalogue import publication_id
@@ -176,10 +174,8 @@ class Database:
         row = self._connection.execute(_RECORD_OF, (account, entity_id)).fetchone()
         if row is None:
             return Stored(EntityRecord(), version)
-        stored, body = row
-        if isinstance(body, bytes) and stored == checksum(account, entity_id, body):
-            with suppress(msgspec.DecodeError, OverflowError):
-                return Stored(decode_record(body), version)
+        if (record := verified_record(*row, account, entity_id)) is not None:
+            return Stored(record, version)
         self.broken += 1
         self._connection.execute("DELETE FROM record WHERE account = ? AND entity = ?", (account, entity_id))
         return Stored(EntityRecord(), version)
@@ -209,7 +205,7 @@ class Database:
         return [entity_id for (entity_id,) in rows]
 
     def bodies(self, key: Key, known: Iterable[Hashable], now: datetime) -> dict[Hashable, bytes]:
-        """Return the parts under a key that are not known, by id. Damaged ones are deleted."""
+        """Return the parts under a key that are not known, by id. Corrupt ones are deleted."""
         rows = self._connection.execute(_PARTS_OF, key).fetchall()
         known = set(known)
         found = {}
@@ -217,12 +213,10 @@ class Database:
             row = self._connection.execute(_BODY, (part,)).fetchone()
             if row is None:  # evicted by another process since then
                 continue
-            stored, body = row
-            # SQLite returns a corrupt blob as the type that its corrupt header names.
-            if isinstance(body, bytes) and stored == checksum(*key, body):
+            if (body := verified(*row, *key)) is not None:
                 found[part] = body
             else:
-                self.drop(part)
+                self.drop_corrupt(part)
         # A stamp each time would make a reader a writer: an hour is near enough for what is evicted first.
         stamp = int(now.timestamp())
         if old := [(stamp, part) for part, used in rows if used < stamp - _TOUCHED_EVERY]:
@@ -230,20 +224,12 @@ class Database:
                 self._connection.executemany("UPDATE part SET used = ? WHERE id = ?", old)
         return found
 
-    def drop(self, part: Hashable) -> None:
-        """Delete a damaged part."""
+    def drop_corrupt(self, part: Hashable) -> None:
+        """Count and delete a corrupt part."""
         self.broken += 1
         self._connection.execute("DELETE FROM part WHERE id = ?", (part,))
 
-    def put(
-        self,
-        key: Key,
-        body: bytes,
-        series: int,
-        now: datetime,
-        *,
-        alone: bool = False,
-    ) -> int:
+    def put(self, key: Key, body: bytes, series: int, now: datetime, *, alone: bool = False) -> int:
         """Store a part, in place of others under its key if it is `alone`, and return its id.
 
         0 if it is larger than the cache: it would evict all others, and then itself.

@@ -25,25 +25,23 @@ from zlib import crc32
 
 from asyncfin import checks
 from asyncfin.cache import folder as folders
-from asyncfin.cache.base import MiB, ProcessCache, check_entity_id_or_none
+from asyncfin.cache.base import MiB, check_entity_id_or_none
 from asyncfin.cache.database import Database, FileId, file_id, held, is_damage, path_in
 from asyncfin.cache.record import Rule
 from asyncfin.cache.store import CacheStats, Partition, partition_key
-from asyncfin.cache.tiered import Stored, TieredPartition
+from asyncfin.cache.tiered import Stored, TieredCache
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.model.catalogue import Dataset
 from asyncfin.wire.token import TokenSource
 
-# What was read from the file, or put into it, is kept decoded up to this much.
-_MEMORY_BYTES = 64 * MiB
 _CLAIM_SECONDS = 10.0
 _CLAIM_POLL_SECONDS = 0.02
 
 T = TypeVar("T")
 
 
-class FileCache(ProcessCache[TieredPartition]):
+class FileCache(TieredCache):
     """Keeps publications in a folder that the processes of a machine share.
 
     The folder belongs to this user alone (mode 0700, files 0600). It contains which entities were read, but
@@ -76,7 +74,7 @@ class FileCache(ProcessCache[TieredPartition]):
         self._folder = _checked_folder(folder)
         self._account = checks.text().optional()("account", account)
         self._max_bytes = checks.positive_int("max_bytes", max_bytes)
-        super().__init__(min(_MEMORY_BYTES, max_bytes), clock)
+        super().__init__(max_bytes, clock)
         self._secret = secrets.token_bytes(32)
         self._pid = os.getpid()
         self._thread: ThreadPoolExecutor | None = None
@@ -91,19 +89,10 @@ class FileCache(ProcessCache[TieredPartition]):
         return partial(FileCache, account=self._account, max_bytes=self._max_bytes), (str(self._folder),)
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
-        """Return the part of the cache that a client sees; the same object for the same account.
-
-        Raises:
-            ArgumentError: the token is a callable, and the cache has no `account`.
-        """
         whose = self._whose(token)
         # Keyed by what only this process knows: the digest gives no token away where it is printed.
         digest = blake2b(partition_key(base_url, "", whose), key=self._secret).digest()
-        if digest not in self._partitions:
-            self._partitions[digest] = TieredPartition(
-                digest, self._memory, self._rows(base_url, whose), self.count, self._clock
-            )
-        return self._partitions[digest]
+        return self._partition(digest, lambda: self._rows(base_url, whose))
 
     def datasets(self, base_url: str, token: TokenSource) -> Awaitable[tuple[Dataset, ...]]:
         """Return the metadata of the publications kept for a client, by entity id. No request is sent.
@@ -158,11 +147,6 @@ class FileCache(ProcessCache[TieredPartition]):
         return CacheStats(*held(self._folder), self._hits, self._misses, self._broken)
 
     async def inspect(self) -> CacheStats:
-        """Return what the cache contains, for all accounts and processes, and what this process has done.
-
-        Raises:
-            ArgumentError: the folder is not one that may be used.
-        """
         return await asyncio.to_thread(self.stats)
 
     async def clear(self, entity_id: str | None = None) -> None:
@@ -195,7 +179,6 @@ class FileCache(ProcessCache[TieredPartition]):
             raise OSError(f"the cache in {self._folder} can't be written, and was not cleared")
 
     async def aclose(self) -> None:
-        """Close the file; it opens again when the cache is used."""
         if self._thread is not None and self._pid == os.getpid():
             thread, self._thread = self._thread, None
             await asyncio.get_running_loop().run_in_executor(thread, self._open.close)
@@ -370,8 +353,8 @@ class _FileRows:
             lambda database: database.put((self._account, *key), body, series, now, alone=alone), None
         )
 
-    async def drop(self, key: tuple[str, str, str], part: Hashable) -> None:
-        await self._cache.run(lambda database: database.drop(part), None)
+    async def drop_corrupt(self, key: tuple[str, str, str], part: Hashable) -> None:
+        await self._cache.run(lambda database: database.drop_corrupt(part), None)
 
     def failed(self, error: Exception) -> None:
         self._cache.failed(error)

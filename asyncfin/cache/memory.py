@@ -11,8 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from asyncfin import checks
-from asyncfin.cache.base import CATALOGUE, Memory, MiB, ProcessCache, Recorder, check_entity_id_or_none
-from asyncfin.cache.record import EntityRecord, Rule
+from asyncfin.cache.base import CATALOGUE, Memory, MemoryRecords, MiB, ProcessCache, check_entity_id_or_none
 from asyncfin.cache.store import Partition, partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
@@ -21,7 +20,7 @@ from asyncfin.table.block import Block, compressed
 from asyncfin.wire.token import TokenSource
 
 
-class MemoryCache(ProcessCache["_MemoryPartition"]):
+class MemoryCache(ProcessCache):
     """Keeps publications in memory.
 
     The clients of one process may share it, in any event loops and threads.
@@ -49,6 +48,7 @@ class MemoryCache(ProcessCache["_MemoryPartition"]):
         self._account = checks.text().optional()("account", account)
         self._secret = secrets.token_bytes(32)
         self._callables: dict[Hashable, bytes] = {}
+        self._partitions: dict[bytes, _MemoryPartition] = {}
 
     def __repr__(self) -> str:
         stats = self.stats()
@@ -58,10 +58,9 @@ class MemoryCache(ProcessCache["_MemoryPartition"]):
         raise TypeError("a MemoryCache cannot be pickled: it belongs to its process")
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
-        """Return the part of the cache that a client sees."""
         key = partition_key(base_url, *self._whose(token))
         if key not in self._partitions:
-            self._partitions[key] = _MemoryPartition(self, self._memory, key, self._clock)
+            self._partitions[key] = _MemoryPartition(self, self._memory, key)
         return self._partitions[key]
 
     def _whose(self, token: TokenSource) -> tuple[str, bytes]:
@@ -81,44 +80,29 @@ class MemoryCache(ProcessCache["_MemoryPartition"]):
         return "callable", self._callables.setdefault(token, len(self._callables).to_bytes(8, "big"))
 
     async def clear(self, entity_id: str | None = None) -> None:
-        """Delete what is kept of an entity, or everything, of all accounts.
-
-        Raises:
-            SelectionError: the text cannot be an entity id.
-        """
         check_entity_id_or_none(entity_id)
         self._memory.clear(entity_id)
 
     async def aclose(self) -> None:
-        """Drop everything; the cache can be used again."""
         self._memory.clear(None)
 
 
-class _MemoryPartition(Recorder):
-    def __init__(self, cache: MemoryCache, memory: Memory, key: bytes, clock: Callable[[], datetime]) -> None:
-        super().__init__(clock)
+class _MemoryPartition(MemoryRecords):
+    def __init__(self, cache: MemoryCache, memory: Memory, account: bytes) -> None:
+        super().__init__(memory, account, cache._clock)
         self._cache = cache
-        self._memory = memory
-        self._key = key
-
-    async def record(self, entity_id: str) -> EntityRecord:
-        now = self._clock()
-        return await self._change(entity_id, lambda known: known.clipped(now))
-
-    async def _change(self, entity_id: str, rule: Rule) -> EntityRecord:
-        return self._memory.change((self._key, entity_id), rule)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
-        return self._memory.catalogue((self._key, entity_id, publication_id(dataset_id), CATALOGUE))
+        return self._memory.catalogue((self._account, entity_id, publication_id(dataset_id), CATALOGUE))
 
     async def put_catalogue(self, catalogue: Catalogue) -> None:
-        key = (self._key, catalogue.entity_id, publication_id(catalogue.dataset_id), CATALOGUE)
+        key = (self._account, catalogue.entity_id, publication_id(catalogue.dataset_id), CATALOGUE)
         self._memory.put_catalogue(key, catalogue)
 
     async def blocks(
         self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
     ) -> tuple[Block, ...]:
-        return self._memory.blocks((self._key, entity_id, publication_id(dataset_id), value_version))
+        return self._memory.blocks((self._account, entity_id, publication_id(dataset_id), value_version))
 
     async def put_blocks(
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
@@ -127,7 +111,7 @@ class _MemoryPartition(Recorder):
         if not self._memory.has_room(put):
             # In a thread, for it takes a millisecond a megabyte.
             put = await asyncio.to_thread(compressed, put)
-        self._memory.put_blocks((self._key, entity_id, publication_id(dataset_id), value_version), put)
+        self._memory.put_blocks((self._account, entity_id, publication_id(dataset_id), value_version), put)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
@@ -135,6 +119,3 @@ class _MemoryPartition(Recorder):
 
     def count(self, *, hits: int, misses: int) -> None:
         self._cache.count(hits, misses)
-
-    def clear(self, entity_id: str | None) -> None:
-        """Do nothing: all of it is in the cache's memory."""

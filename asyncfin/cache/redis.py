@@ -9,23 +9,23 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-import msgspec
 from attrs import evolve
 
 from asyncfin import checks
-from asyncfin.cache.base import MiB, ProcessCache, check_entity_id_or_none
-from asyncfin.cache.codec import CLOCK_STEP, FORMAT, checksum, decode_record, encode_record
+from asyncfin.cache.base import check_entity_id_or_none
+from asyncfin.cache.codec import CLOCK_STEP, FORMAT, checksum, encode_record, verified, verified_record
 from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.store import CacheStats, Partition, partition_key
-from asyncfin.cache.tiered import Stored, TieredPartition
+from asyncfin.cache.tiered import Stored, TieredCache
 from asyncfin.clock import EPOCH, utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.redis import RedisClient, RedisClients, unless_silent
@@ -34,7 +34,6 @@ from asyncfin.wire.token import TokenSource
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-_MEMORY_BYTES = 64 * MiB
 _SUM_BYTES = 16
 # How long a question waits for a reply, and for how long the next ones do not try at all.
 _TIMEOUT = 2.0
@@ -60,7 +59,7 @@ _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL
 T = TypeVar("T")
 
 
-class RedisCache(ProcessCache[TieredPartition]):
+class RedisCache(TieredCache):
     """Keeps publications in Redis for the machines that share an account.
 
     Anyone who can read the Redis database can read the data. Only `clear` raises errors of Redis:
@@ -97,7 +96,7 @@ class RedisCache(ProcessCache[TieredPartition]):
                 f"keep must be a timedelta of at least a second, not {checks.short_repr(keep)}"
             )
         self.keep_ms = round(keep / timedelta(milliseconds=1))
-        super().__init__(_MEMORY_BYTES, clock)
+        super().__init__(sys.maxsize, clock)
         self.ahead = timedelta()
         # By each loop's own clock.
         self._silent_until: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
@@ -114,12 +113,9 @@ class RedisCache(ProcessCache[TieredPartition]):
         return f"asyncfin:cache:{FORMAT}:{blake2b(self._account, digest_size=16).hexdigest()}"
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
-        """Return the part of the cache that a client sees; the same object for the same base URL."""
         digest = partition_key(base_url, "account", self._account)
-        if digest not in self._partitions:
-            rows = _RedisRows(self, f"{self.prefix}:{{{digest.hex()}}}", digest)
-            self._partitions[digest] = TieredPartition(digest, self._memory, rows, self.count, self._clock)
-        return self._partitions[digest]
+        prefix = f"{self.prefix}:{{{digest.hex()}}}"
+        return self._partition(digest, lambda: _RedisRows(self, prefix, digest))
 
     async def inspect(self) -> CacheStats:
         """Return what Redis has of this account, and what this process has done.
@@ -145,12 +141,6 @@ class RedisCache(ProcessCache[TieredPartition]):
         return CacheStats(series, size, self._hits, self._misses, self._broken)
 
     async def clear(self, entity_id: str | None = None) -> None:
-        """Delete what is kept of an entity, or everything, of this account.
-
-        Raises:
-            SelectionError: the text cannot be an entity id.
-            OSError: Redis failed or did not answer, so some of it may still be there.
-        """
         check_entity_id_or_none(entity_id)
         pattern = f"{self.prefix}:*" if entity_id is None else f"{self.prefix}:*:{_escaped(entity_id)}:*"
         try:
@@ -177,7 +167,6 @@ class RedisCache(ProcessCache[TieredPartition]):
             raise OSError(f"the cache in {self._clients.address} {problem}: {type(error).__name__}") from None
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop; they open again when the cache is used."""
         await self._clients.aclose()
 
     async def run(self, work: Callable[[RedisClient], Awaitable[T]], otherwise: T) -> T:
@@ -255,11 +244,9 @@ class _RedisRows:
         stored = Stored(EntityRecord(), version or b"")
         if row is None:
             return stored
-        body = row[_SUM_BYTES:]
-        with suppress(msgspec.DecodeError, OverflowError):
-            if row[:_SUM_BYTES] == checksum(self._account, entity_id, body):
-                return evolve(stored, record=decode_record(body, ahead))
-        self._cache.count_damage()
+        if (record := verified_record(*_split(row), self._account, entity_id, ahead=ahead)) is not None:
+            return evolve(stored, record=record)
+        self._cache.count_corrupt()
         return stored
 
     async def bodies(
@@ -289,13 +276,12 @@ class _RedisRows:
             for part, row in await self._cache.run(some, unread):
                 if row is None:
                     continue
-                body = row[_SUM_BYTES:]
-                if row[:_SUM_BYTES] == checksum(self._account, *key, body):
+                if (body := verified(*_split(row), self._account, *key)) is not None:
                     found[part] = body
                 else:
                     corrupt.append(part)
         if corrupt:
-            await self.drop(key, *corrupt)
+            await self.drop_corrupt(key, *corrupt)
         return found
 
     async def put(
@@ -319,9 +305,9 @@ class _RedisRows:
     def failed(self, error: Exception) -> None:
         self._cache.failed(error)
 
-    async def drop(self, key: tuple[str, str, str], *parts: Hashable) -> None:
+    async def drop_corrupt(self, key: tuple[str, str, str], *parts: Hashable) -> None:
         for _ in parts:
-            self._cache.count_damage()
+            self._cache.count_corrupt()
         name = self._name(*key)
         await self._cache.run(lambda redis: redis.hdel(name, *parts), None)
 
@@ -345,6 +331,11 @@ class _RedisRows:
 
     def _name(self, entity_id: str, *rest: str) -> str:
         return ":".join((self._prefix, entity_id, *rest))
+
+
+def _split(row: bytes) -> tuple[bytes, bytes]:
+    """Return the checksum and the body of a row."""
+    return row[:_SUM_BYTES], row[_SUM_BYTES:]
 
 
 def _part(name: bytes) -> str | None:

@@ -59,16 +59,17 @@ class Cache(Protocol):
         ...
 
     async def clear(self, entity_id: str | None = None) -> None:
-        """Delete what is cached of an entity, or everything, of all accounts.
+        """Delete what is cached of an entity, or everything, of all accounts; in Redis of this account.
 
         Raises:
             SelectionError: the text cannot be an entity id.
+            ArgumentError: the folder of the cache is not one that may be used.
             OSError: it could not be deleted, or not wholly.
         """
         ...
 
     async def aclose(self) -> None:
-        """Release what the cache holds open; it opens again when it is used."""
+        """Release what the cache holds open, and what it keeps in memory only; it can be used again."""
         ...
 
 

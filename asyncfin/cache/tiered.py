@@ -10,11 +10,14 @@ from typing import Protocol, TypeVar
 
 from attrs import frozen
 
-from asyncfin.cache.base import CATALOGUE, Key, Memory, Recorder, distinct
+from asyncfin.cache.base import CATALOGUE, Key, Memory, MiB, ProcessCache, Recorder, distinct
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
 from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block, compressed
+
+# What was read from the rows, or put into them, is kept decoded up to this much.
+_MEMORY_BYTES = 64 * MiB
 
 T = TypeVar("T")
 
@@ -53,7 +56,7 @@ class Rows(Protocol):
     async def bodies(
         self, key: tuple[str, str, str], known: Collection[Hashable], now: datetime
     ) -> dict[Hashable, bytes]:
-        """Return the parts under a key whose ids are not known, each as it was stored."""
+        """Return the parts under a key whose ids are not known, verified: corrupt ones are dropped."""
         ...
 
     async def put(
@@ -66,8 +69,8 @@ class Rows(Protocol):
         """
         ...
 
-    async def drop(self, key: tuple[str, str, str], part: Hashable) -> None:
-        """Delete a part that can't be read."""
+    async def drop_corrupt(self, key: tuple[str, str, str], part: Hashable) -> None:
+        """Count and delete a part that is not what was stored."""
         ...
 
     def failed(self, error: Exception) -> None:
@@ -105,7 +108,7 @@ class TieredPartition(Recorder):
         self._counted = counted
         self._stored: dict[str, Stored] = {}  # records as they were last read or stored
         self._unstored: dict[str, EntityRecord] = {}  # what responses have shown that is not stored yet
-        # The series in memory that could not be stored; of a catalogue there are none.
+        # The ids of the series in memory that could not be stored; for a catalogue, an empty set.
         self._not_stored: dict[Key, set[str]] = {}
 
     async def record(self, entity_id: str) -> EntityRecord | None:
@@ -235,8 +238,8 @@ class TieredPartition(Recorder):
     async def _decoded(self, decode: Callable[[bytes], T], key: Key, part: Hashable, body: bytes) -> T | None:
         try:
             return decode(body)
-        except Exception:  # noqa: BLE001  the bytes that were stored, but not of this format
-            await self._rows.drop(key[1:], part)
+        except Exception:  # noqa: BLE001  verified, but not of this format
+            await self._rows.drop_corrupt(key[1:], part)
             return None
 
     def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
@@ -247,3 +250,22 @@ class TieredPartition(Recorder):
 
     def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
         return self._digest, entity_id, publication_id(dataset_id), kind
+
+
+class TieredCache(ProcessCache):
+    """A cache whose rows are outside the process."""
+
+    def __init__(self, max_bytes: int, clock: Callable[[], datetime]) -> None:
+        super().__init__(min(_MEMORY_BYTES, max_bytes), clock)
+        self._partitions: dict[bytes, TieredPartition] = {}
+
+    def _partition(self, digest: bytes, rows: Callable[[], Rows]) -> TieredPartition:
+        """Return the partition of an account; `rows` makes its rows."""
+        if digest not in self._partitions:
+            self._partitions[digest] = TieredPartition(digest, self._memory, rows(), self.count, self._clock)
+        return self._partitions[digest]
+
+    def _clear_memory(self, entity_id: str | None) -> None:
+        self._memory.clear(entity_id)
+        for partition in self._partitions.values():
+            partition.clear(entity_id)

@@ -6,16 +6,14 @@ A kept catalogue may be stale. The pin makes that harmless: a request that was p
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from attrs import field, frozen
 
-from asyncfin.cache.base import Recorder
-from asyncfin.cache.record import EntityRecord, Rule
+from asyncfin.cache.base import LeastRecentlyUsed, Memory, MemoryRecords
 from asyncfin.cache.store import Partition
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
@@ -29,56 +27,9 @@ from asyncfin.wire.protocol import Request, Response
 
 MAX_KEPT_SERIES = 200_000
 _MAX_UNFINISHED_PAGES = 1_000
-# Of a client without a cache.
-MAX_RECORDS = 100_000
 # The plans kept with a catalogue contain at most this many series for each series of it: a plan takes a
 # fraction of the memory that its catalogue takes.
 _PLANNED_SERIES = 2
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
-
-class LeastRecentlyUsed(Generic[K, V]):
-    """Values by key; the least recently used are dropped while all together are larger than a bound.
-
-    The last one stored is kept, whatever its size. An empty one counts as one of size 1.
-    """
-
-    def __init__(self, bound: float, size: Callable[[V], int]) -> None:
-        self._bound = bound
-        self._size = size
-        self._values: OrderedDict[K, V] = OrderedDict()
-        self._total = 0
-
-    def get(self, key: K) -> V | None:
-        """Return the value of a key, which counts as its use; None if there is none."""
-        if key in self._values:
-            self._values.move_to_end(key)
-        return self._values.get(key)
-
-    def put(self, key: K, value: V) -> None:
-        """Store the value of a key, in place of the one it had."""
-        self.drop(key)
-        self._values[key] = value
-        self._total += self._weight(value)
-        while self._total > self._bound and len(self._values) > 1:
-            self.drop(next(iter(self._values)))
-
-    def drop(self, key: K) -> None:
-        """Drop a key and its value, if it is there."""
-        self.pop(key)
-
-    def pop(self, key: K) -> V | None:
-        """Drop a key and return its value; None if there is none."""
-        if key not in self._values:
-            return None
-        value = self._values.pop(key)
-        self._total -= self._weight(value)
-        return value
-
-    def _weight(self, value: V) -> int:
-        return max(1, self._size(value))  # so that no number of empty ones stays
 
 
 class Listing:
@@ -232,28 +183,6 @@ class PendingSeries:
                 self._pending[publication] = rest
 
 
-class ClientRecords(Recorder):
-    """The records of a client without a cache, as `Partition` describes them.
-
-    Args:
-        clock: gives the wall time, aware UTC.
-    """
-
-    def __init__(self, clock: Callable[[], datetime]) -> None:
-        super().__init__(clock)
-        self._records: LeastRecentlyUsed[str, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS, lambda record: 1)
-
-    async def record(self, entity_id: str) -> EntityRecord:
-        now = self._clock()
-        return await self._change(entity_id, lambda known: known.clipped(now))
-
-    async def _change(self, entity_id: str, rule: Rule) -> EntityRecord:
-        known = self._records.get(entity_id) or EntityRecord()
-        if (record := rule(known)) is not known:
-            self._records.put(entity_id, record)
-        return record
-
-
 class Publications:
     """The last publication read of each entity, the most recently used ones, up to 200,000 series in all.
 
@@ -281,7 +210,9 @@ class Publications:
     ) -> None:
         self.clock = clock
         self.cache = cache
-        self.records: Partition | ClientRecords = ClientRecords(clock) if cache is None else cache
+        self.records: Partition | MemoryRecords = (
+            MemoryRecords(Memory(0), b"", clock) if cache is None else cache
+        )
         self.max_age = max_age
         self.stale_if_error = stale_if_error
         self.catalogue_reads: SingleFlight[str, Known] = SingleFlight()
@@ -313,4 +244,4 @@ class Publications:
         """Drop the kept catalogue of a publication; that of another one stays."""
         kept = self.kept.get(entity_id)
         if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset_id):
-            self.kept.drop(entity_id)
+            self.kept.pop(entity_id)

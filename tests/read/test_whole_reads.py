@@ -23,11 +23,12 @@ from asyncfin import (
     Trailing,
     ValidationFailedError,
 )
+from asyncfin.cache.base import LeastRecentlyUsed
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Annual
 from asyncfin.plan.question import Question
-from asyncfin.read.publications import MAX_KEPT_SERIES, LeastRecentlyUsed, Publications
+from asyncfin.read.publications import MAX_KEPT_SERIES, Publications
 from asyncfin.sandbox import Latency, Sandbox, Status
 from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.table.block import Block

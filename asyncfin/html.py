@@ -13,19 +13,12 @@ _NAME = '<th style="text-align: left; min-width: 12em">'
 
 @frozen
 class Table:
-    """A table whose first columns name its rows.
+    """A table whose first `names` columns name its rows; the others hold figures."""
 
-    Attributes:
-        heads: the titles of the columns.
-        rows: a text for each column.
-        names: how many of the first columns name the row; the others hold figures.
-        caption: what holds for all rows.
-    """
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    heads: Sequence[str]  # the titles of the columns
+    rows: Sequence[Sequence[str]]  # a text for each column
     names: int = 1
-    caption: str = ""
+    caption: str = ""  # what holds for all rows
 
 
 def document(lines: Iterable[str], tables: Iterable[Table], notes: Iterable[str] = ()) -> str:

@@ -30,9 +30,7 @@ class NotPrivateError(Exception):
 def make_private_folder(folder: Path) -> None:
     """Create a folder with mode 0700 unless it exists; its parents are created too.
 
-    Raises:
-        NotPrivateError: it is not a folder, belongs to another user, or is open to others.
-        OSError: it can't be created.
+    NotPrivateError: it is not a folder, belongs to another user, or is open to others.
     """
     try:
         if not folder.is_symlink():  # refused below: its target may belong to anybody
@@ -45,15 +43,9 @@ def make_private_folder(folder: Path) -> None:
 
 
 def open_private(path: str | Path, *, closed: int = 0o077, create: bool = True) -> int:
-    """Open a file for reading and writing, and return its descriptor.
+    """Open a file for reading and writing, and return its descriptor; it is created with mode 0600.
 
-    Args:
-        closed: the mode bits that must not be set.
-        create: create the file with mode 0600 if it is missing.
-
-    Raises:
-        NotPrivateError: it is not a regular file, belongs to another user, or has one of these mode bits.
-        OSError: it can't be opened.
+    NotPrivateError: it is not a regular file, belongs to another user, or has one of the mode bits `closed`.
     """
     # No symlinks, which could lead anywhere, and no wait for the other end of a pipe.
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -91,11 +83,9 @@ def _kind(found: os.stat_result) -> str:
 
 
 def try_lock(descriptor: int, *, exclusive: bool = True) -> bool:
-    """Lock a file, or exchange the lock held for the other kind, without waiting.
+    """Lock a file, or exchange the lock held for the other kind; False: another process excludes this one.
 
-    Returns:
-        Whether it is locked now; False if another process holds a lock that excludes this one. On Windows
-        every lock is exclusive.
+    It never waits. On Windows every lock is exclusive.
     """
     # Not lockf: a process loses such a lock when it closes any descriptor of the file.
     try:

@@ -6,11 +6,7 @@ from typing import Any
 
 
 def library(name: str, extra: str) -> Any:
-    """Return a module of a package that one of the extras installs.
-
-    Raises:
-        ImportError: the package is not installed; the message names the extra.
-    """
+    """Return a module of a package that one of the extras installs, or raise ImportError with its name."""
     # A table takes hundreds of them, and the machinery of imports half a microsecond for each.
     package = name.partition(".")[0]
     if (module := sys.modules.get(name)) and sys.modules.get(package):

@@ -25,12 +25,7 @@ _EXTENSIONS = 3
 class RedisClients:
     """The Redis client of each event loop, closed with the loop.
 
-    Args:
-        redis: the URL of the server, or a `redis.asyncio.Redis`, which every loop uses and the caller closes.
-
-    Raises:
-        ArgumentError: it is neither.
-        ImportError: the package redis is not installed.
+    It is made from a URL; a `redis.asyncio.Redis` is used by every loop, and closed by the caller.
     """
 
     def __init__(self, redis: object) -> None:
@@ -102,13 +97,10 @@ class RedisClients:
 
 @asynccontextmanager
 async def unless_silent(seconds: float) -> AsyncIterator[None]:
-    """Cancel the block after `seconds` in which the event loop was running.
+    """Cancel the block after `seconds` in which the event loop was running: TimeoutError.
 
     A timer that fires more than 50 ms late has measured a busy loop, and the response may have been received
     since: the block gets the same time again, at most three times.
-
-    Raises:
-        TimeoutError: the time is over; the text says so if the event loop was busy.
     """
     loop = asyncio.get_running_loop()
     timers: list[asyncio.TimerHandle] = []

@@ -35,11 +35,7 @@ Source = Callable[[], AsyncGenerator[T, None]]
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the running event loop.
-
-    Raises:
-        RuntimeError: there is none, as under trio.
-    """
+    """Return the running event loop; RuntimeError: there is none, as under trio."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -48,11 +44,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 def check_closed(loop: asyncio.AbstractEventLoop, owned: str, kind: str) -> None:
-    """Refuse to take something away from an event loop that is not closed.
-
-    Raises:
-        RuntimeError: the loop is not closed.
-    """
+    """Refuse to take something away from an event loop that is not closed: RuntimeError."""
     if not loop.is_closed():
         raise RuntimeError(
             f"this {owned} belongs to another event loop, which is not closed: use one {kind} per loop"
@@ -69,8 +61,7 @@ async def cancel_and_wait(tasks: "Collection[asyncio.Task[Any]]") -> None:
 async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
     """Wait until all have ended, and leave their results and errors in them.
 
-    Raises:
-        asyncio.CancelledError: the caller was cancelled during the wait; raised once all have ended.
+    If the caller is cancelled during the wait, that is raised once all have ended.
     """
     cancelled = None
     # However often the caller is cancelled, it waits: the tasks may use what the caller is about to close.
@@ -208,12 +199,7 @@ class _Call(Generic[T]):
 
 
 class Block(AbstractAsyncContextManager[T]):
-    """An async context manager that says how to use it if it is used in another way.
-
-    Args:
-        manager: what it enters and leaves.
-        usage: what to write.
-    """
+    """An async context manager that says how to use it if it is used in another way."""
 
     def __init__(self, manager: AbstractAsyncContextManager[T, bool | None], usage: str) -> None:
         self._manager, self._usage = manager, usage
@@ -241,10 +227,8 @@ async def resumable(
     """Iterate over a generator so that cancelling `anext()` loses nothing; close it at the end of the block.
 
     Cancelling `anext()` (a timeout, say) does not cancel the generator, which would then seem to have no more
-    items; the next `anext()` returns the item that was awaited.
-
-    Args:
-        context: the context of its steps. None: each is that of its caller.
+    items; the next `anext()` returns the item that was awaited. Each step has the context of its caller,
+    unless one is given.
     """
     running_loop()
     items = _Resumable(generator, context)
@@ -277,11 +261,7 @@ class _Resumable(Generic[T]):
 
 
 class PerLoop(Generic[T]):
-    """A value for each event loop: asyncio's own locks and events belong to the loop that first uses them.
-
-    Args:
-        make: makes the value of a loop when it is first needed.
-    """
+    """A value for each event loop: asyncio's own locks and events belong to the loop that first uses them."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make

@@ -203,11 +203,7 @@ def distinct(blocks: Iterable[Block], known: set[str]) -> tuple[Block, ...]:
 
 
 class Recorder(ABC):
-    """Applies what a response has just shown to the record of an entity.
-
-    Args:
-        clock: gives the wall time, aware UTC.
-    """
+    """Applies what a response has just shown to the record of an entity."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -246,12 +242,7 @@ class MemoryRecords(Recorder):
 
 
 class ProcessCache(Cache):
-    """A cache's part in this process.
-
-    Args:
-        max_bytes: the limit of what memory keeps.
-        clock: gives the wall time, aware UTC.
-    """
+    """A cache's part in this process, of which memory keeps at most `max_bytes`."""
 
     def __init__(self, max_bytes: int, clock: Callable[[], datetime]) -> None:
         self._memory = Memory(max_bytes)
@@ -285,11 +276,7 @@ class ProcessCache(Cache):
 
 
 def check_entity_id_or_none(entity_id: str | None) -> None:
-    """Refuse what is not an entity id; None is all entities.
-
-    Raises:
-        SelectionError: it is not an entity id.
-    """
+    """Refuse what is not an entity id (SelectionError); None is all entities."""
     if entity_id is not None:
         check_entity_id(entity_id)
 

@@ -107,11 +107,7 @@ CLOCK_STEP = timedelta(seconds=0.1)
 
 
 def encode_record(record: EntityRecord, ahead: timedelta = timedelta()) -> bytes:
-    """Return a record as bytes.
-
-    Args:
-        ahead: how far the clock of the store is ahead of this process's.
-    """
+    """Return a record as bytes; `ahead`: how far the store's clock is ahead of this process's."""
 
     def stored(moment: datetime | None, ahead: timedelta = ahead) -> int | None:
         return None if moment is None else (moment + ahead - EPOCH) // _MICROSECOND

@@ -78,8 +78,7 @@ _HELD = "SELECT coalesce(sum(series), 0), coalesce(sum(bytes), 0) FROM part"
 class Database:
     """A connection, and the lock by which other processes see that this one has the file open.
 
-    Args:
-        damaged: the file in which damage was found; it is replaced if no other process has it open.
+    The file `damaged`, in which damage was found, is replaced if no other process has it open.
     """
 
     def __init__(self, folder: Path, max_bytes: int, *, damaged: FileId | None = None) -> None:
@@ -147,12 +146,9 @@ class Database:
         return connection
 
     def _delete_file(self) -> None:
-        """Delete a damaged database, if no other process has it open.
+        """Delete a damaged database, unless another process has it open: BlockingIOError.
 
         With others it would go wrong: on closing they delete the log by name, which is then the new one's.
-
-        Raises:
-            BlockingIOError: another process has it open.
         """
         folders.take_lock(self._lock, exclusive=True)
         folders.delete_database(self._path)

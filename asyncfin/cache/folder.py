@@ -24,12 +24,7 @@ _SALT_BYTES = 32
 
 
 def prepare(folder: Path) -> None:
-    """Create the folder unless it exists.
-
-    Raises:
-        ArgumentError: it is not a folder, or is not private to this user.
-        OSError: it can't be created.
-    """
+    """Create the folder unless it exists; ArgumentError: it is not a folder that is private to this user."""
     try:
         local.make_private_folder(folder)
     except local.NotPrivateError as error:
@@ -37,12 +32,7 @@ def prepare(folder: Path) -> None:
 
 
 def open_private(path: Path) -> int:
-    """Open a file of the folder for reading and writing, created if it is missing; return its descriptor.
-
-    Raises:
-        ArgumentError: it is not a file, or is not private to this user.
-        OSError: it can't be opened.
-    """
+    """Open a file of the folder, created if it is missing; ArgumentError: it is not private to this user."""
     try:
         return local.open_private(path)
     except local.NotPrivateError as error:
@@ -50,12 +40,7 @@ def open_private(path: Path) -> int:
 
 
 def delete_databases(folder: Path, *, keep: str = "", unmodified_for: float = 0) -> None:
-    """Delete the databases of all formats that no process has open.
-
-    Args:
-        keep: the file name of the one that stays.
-        unmodified_for: the seconds for which a database must not have been modified.
-    """
+    """Delete the databases that no process has open, except `keep` and those modified in the last seconds."""
     for path in folder.glob("publications-*.sqlite"):
         if path.name == keep:
             continue
@@ -114,11 +99,7 @@ def salt(folder: Path) -> bytes:
 
 @contextmanager
 def lock(descriptor: int, *, exclusive: bool, seconds: float = 0) -> Iterator[None]:
-    """Hold a lock between processes while the block lasts.
-
-    Raises:
-        BlockingIOError: another process holds it, even after `seconds`.
-    """
+    """Hold a lock between processes while the block lasts; BlockingIOError as for `take_lock`."""
     take_lock(descriptor, exclusive=exclusive, seconds=seconds)
     try:
         yield
@@ -129,8 +110,7 @@ def lock(descriptor: int, *, exclusive: bool, seconds: float = 0) -> Iterator[No
 def take_lock(descriptor: int, *, exclusive: bool, seconds: float = 0) -> None:
     """Take a lock between processes, or exchange a shared one for an exclusive one or back.
 
-    Raises:
-        BlockingIOError: another process holds it, even after `seconds`.
+    If another process holds it even after `seconds`: BlockingIOError.
     """
     until = monotonic() + seconds
     while not local.try_lock(descriptor, exclusive=exclusive):

@@ -19,15 +19,10 @@ from asyncfin.model.catalogue import is_same_publication
 
 @frozen
 class Pointer:
-    """Which publication of an entity was the current one, and when that was last known.
-
-    Attributes:
-        dataset_id: the publication.
-        confirmed: aware UTC; when the request was sent that confirmed it.
-    """
+    """Which publication of an entity was the current one, and when that was last known."""
 
     dataset_id: str
-    confirmed: datetime
+    confirmed: datetime  # aware UTC; when the request was sent that confirmed it
 
     def names(self, dataset_id: str) -> bool:
         """Return whether it names this publication."""
@@ -44,16 +39,11 @@ class Pointer:
 
 @frozen
 class EntityRecord:
-    """What responses have shown of an entity.
+    """What responses have shown of an entity."""
 
-    Attributes:
-        pointer: the publication that was last confirmed as the current one.
-        replaced: when a response arrived that refused `pointer` as no longer current; None: none did.
-        refused: when a 403 or 404 arrived that no later request has lifted; then there is no pointer.
-    """
-
-    pointer: Pointer | None = None
-    replaced: datetime | None = None
+    pointer: Pointer | None = None  # the publication that was last confirmed as the current one
+    replaced: datetime | None = None  # when a response arrived that refused `pointer` as no longer current
+    # When a 403 or 404 arrived that no later request has lifted; then there is no pointer.
     refused: datetime | None = None
 
     @property

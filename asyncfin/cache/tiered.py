@@ -24,12 +24,7 @@ T = TypeVar("T")
 
 @frozen
 class Stored:
-    """A record as it is stored.
-
-    Attributes:
-        record: the record.
-        version: what differs once another process has changed it.
-    """
+    """A record as it is stored; `version` differs once another process has changed it."""
 
     record: EntityRecord
     version: Hashable
@@ -62,11 +57,7 @@ class Rows(Protocol):
     async def put(
         self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
     ) -> Hashable | None:
-        """Store a part and return its id, or None if that failed.
-
-        Args:
-            alone: whether it replaces all others under its key.
-        """
+        """Store a part, in place of all others under its key if it is `alone`; return its id, or None."""
         ...
 
     async def drop_corrupt(self, key: tuple[str, str, str], part: Hashable) -> None:
@@ -85,12 +76,8 @@ class Rows(Protocol):
 class TieredPartition(Recorder):
     """The partition of one account.
 
-    Args:
-        digest: what the account's data goes by in this process's memory.
-        memory: holds what was read and stored, for all partitions of a cache.
-        rows: where everything is.
-        counted: called with the hits and misses that a client counts.
-        clock: gives the wall time, aware UTC.
+    Its data is in `rows`, and goes by `digest` in the memory that all partitions of a cache share. `counted`
+    is called with the hits and misses that a client counts.
     """
 
     def __init__(

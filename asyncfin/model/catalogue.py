@@ -575,26 +575,16 @@ def _written(select: Select, field: str) -> str:
 
 @frozen
 class Criterion:
-    """A field of a Select that takes ids or words: what it names, in a series and in a catalogue.
-
-    Attributes:
-        field: its name.
-        thing: what one of its values is called.
-        read: what is compared, of a series of a catalogue.
-        known: what the field can name in a catalogue.
-        every: whether a series must have exactly what is given; else any one of it.
-        text: the text form of a value.
-        words: whether a message lists all known values, instead of those that come close.
-        described: a text about each known value, which may contain an unknown name.
-    """
+    """A field of a Select that takes ids or words: what it names, in a series and in a catalogue."""
 
     field: str
-    thing: str
-    read: Callable[[Catalogue, CatalogueSeries], Hashable]
-    known: Callable[[Catalogue], Collection[Any]]
-    every: bool = False
-    text: Callable[[Any], str] = str
-    words: bool = False
+    thing: str  # what one of its values is called
+    read: Callable[[Catalogue, CatalogueSeries], Hashable]  # what is compared
+    known: Callable[[Catalogue], Collection[Any]]  # what it can name
+    every: bool = False  # whether a series must have exactly what is given; else any one of it
+    text: Callable[[Any], str] = str  # the text form of a value
+    words: bool = False  # whether a message lists all known values, instead of those that come close
+    # A text about each known value, which may contain an unknown name.
     described: Callable[[Catalogue], Mapping[str, str]] | None = None
 
 

@@ -547,11 +547,7 @@ PeriodSelection: TypeAlias = Resolved | Annual | Quarterly
 
 
 def check_period_selection(selection: object) -> None:
-    """Refuse anything but one of the five; for periods and labels, the error says how to select them.
-
-    Raises:
-        SelectionError
-    """
+    """Refuse anything but one of the five; for periods and labels, the error says how to select them."""
     if not isinstance(selection, (Exact, FiscalRange, Trailing, Annual, Quarterly)):
         raise SelectionError(
             "periods must be Exact, FiscalRange, Trailing, Annual or Quarterly,"

@@ -95,11 +95,7 @@ def _is_ref(value: object) -> bool:
 
 
 def as_path(value: object) -> ScopePath:
-    """Return a scope path from references, pairs of str, or the text form.
-
-    Raises:
-        SelectionError: it is anything else.
-    """
+    """Return a scope path from references, pairs of str, or the text form."""
     if isinstance(value, str):
         return parse_path(value)
     if not isinstance(value, Iterable):
@@ -114,11 +110,7 @@ def as_path(value: object) -> ScopePath:
 
 
 def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
-    """Return scope paths from a collection of them, or from a single one, in any form `as_path` accepts.
-
-    Raises:
-        SelectionError: one of them is not a path.
-    """
+    """Return scope paths from a collection of them, or a single one, in any form that `as_path` accepts."""
     given: object = value
     if isinstance(given, (str, ScopeRef)):
         return (as_path(given if isinstance(given, str) else (given,)),)

@@ -60,8 +60,7 @@ class SharedLedger(ABC):
     async def inspect(self) -> State:
         """Return the state, and change nothing, not even whether it is taken to be reachable.
 
-        Raises:
-            BucketUnavailableError: it can't be read, also where there is a fallback.
+        If it can't be read, that is a BucketUnavailableError also where there is a fallback.
         """
 
     @abstractmethod

@@ -55,11 +55,7 @@ class Parameters(NamedTuple):
 
 
 def check_weight(weight: float, burst: float) -> None:
-    """Refuse a weight that a bucket of this burst could never grant.
-
-    Raises:
-        ArgumentError: it is not above 0 and at most the burst.
-    """
+    """Refuse a weight that a bucket of this burst could never grant: ArgumentError."""
     if not checks.is_finite(weight) or not 0 < weight <= burst:
         raise ArgumentError(f"weight must be above 0 and at most the burst, {burst:g}, not {weight!r}")
 

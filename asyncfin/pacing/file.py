@@ -189,8 +189,7 @@ class FileLedger(SharedLedger):
     def _try(self, operation: Callable[[Ledger], T], *, write: bool = True) -> tuple[T, State] | None:
         """Return the result of one operation and the state after it; None: another process has it locked.
 
-        Args:
-            write: store the state afterwards. Without it a missing file is an unused bucket, and not created.
+        Without `write` the state is not stored, and a missing file is an unused bucket, which is not created.
         """
         try:
             while True:

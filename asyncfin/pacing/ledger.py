@@ -38,54 +38,33 @@ _decode = msgspec.msgpack.Decoder(tuple[_Parameters, _Pace, _Day, int, float, by
 
 @frozen(kw_only=True)
 class Booking:
-    """The result of `reserve` and `confirm`.
+    """The result of `reserve` and `confirm`."""
 
-    Attributes:
-        granted: whether the request may be sent now. If not, wait until `moment`, unless `resume_at` is set.
-        moment: when the booked grant is due, on the shared clock.
-        end: distinguishes the booking from later ones.
-        epoch: the epoch of the booking; it is void in another one.
-        resume_at: Unix time at which the request is possible again; None: the allowance has room for it.
-    """
-
-    granted: bool
-    moment: float
-    end: float
-    epoch: int
+    granted: bool  # whether the request may be sent; if not, wait until `moment`, unless `resume_at` is set
+    moment: float  # when the booked grant is due, on the shared clock
+    end: float  # distinguishes the booking from later ones
+    epoch: int  # the booking is void in another one
+    # Unix time at which the request is possible again; None: the allowance has room for it.
     resume_at: float | None
 
 
 @frozen(kw_only=True)
 class State:
-    """The shared state after an operation.
+    """The shared state after an operation."""
 
-    Attributes:
-        now: the shared clock.
-        wall: Unix time, in seconds.
-        rate, burst, daily_budget: the parameters that apply.
-        learns: whether the rate is learned.
-        level: what the bucket holds; below zero in debt.
-        paused_until: on the shared clock.
-        spent: the day's weight.
-        resume_at: Unix time at which requests that count are possible again; None: they are now.
-        learned: the state of the learned rate, as `AdaptiveRate.dump` returns it; empty before a refusal.
-        measure: what was granted while there was no rate.
-        stale: whether this is the last known state, because the shared one can't be reached.
-    """
-
-    now: float
-    wall: float
+    now: float  # the shared clock
+    wall: float  # Unix time, in seconds
     rate: float | None
     burst: float
     daily_budget: float | None
     learns: bool
-    level: float
-    paused_until: float
-    spent: float
-    resume_at: float | None
-    learned: bytes
-    measure: Measure
-    stale: bool = False
+    level: float  # what the bucket holds; below zero in debt
+    paused_until: float  # on the shared clock
+    spent: float  # the day's weight
+    resume_at: float | None  # Unix time at which requests that count are possible again; None: they are now
+    learned: bytes  # as `AdaptiveRate.dump` returns it; empty before a refusal
+    measure: Measure  # what was granted while there was no rate
+    stale: bool = False  # whether this is the last known state, because the shared one can't be reached
 
 
 class Ledger:

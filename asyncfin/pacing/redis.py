@@ -441,13 +441,9 @@ class RedisLedger(SharedLedger):
         return self._stale()
 
     async def _reachable(self, *, now: bool = False) -> bool:
-        """Return whether to send an operation to the server.
+        """Return whether to send an operation to the server; without a fallback raise BucketUnavailableError.
 
-        Args:
-            now: retry if it was away, for what the other processes have to know.
-
-        Raises:
-            BucketUnavailableError: it can't be reached, and there is no fallback.
+        With `now` it is retried if it was away, for what the other processes have to know.
         """
         loop = asyncio.get_running_loop()
         if self._away_since is not None and not now:

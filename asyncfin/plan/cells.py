@@ -31,18 +31,13 @@ CountsByLine: TypeAlias = tuple[dict[int, dict[int, int]], dict[int, dict[int, i
 
 
 class CrossProduct(NamedTuple):
-    """What one query names, and what it matches.
+    """What one query names, and what it matches."""
 
-    Attributes:
-        home: the wanted series that the query is sent for.
-        groups: None where naming them makes no difference, or there are too many to name.
-        matched: all series of the catalogue that the query matches, at home here or not.
-    """
-
-    home: Sequence[CatalogueSeries]
+    home: Sequence[CatalogueSeries]  # the wanted series that the query is sent for
     metric_ids: tuple[str, ...]
     paths: tuple[ScopePath, ...]
-    groups: tuple[str, ...] | None
+    groups: tuple[str, ...] | None  # None: naming them makes no difference, or they are too many
+    # All series of the catalogue that the query matches, at home here or not.
     matched: Sequence[CatalogueSeries]
 
     @property
@@ -52,24 +47,14 @@ class CrossProduct(NamedTuple):
 
 
 class View(NamedTuple):
-    """The table as queries that name certain reporting groups match it.
+    """The table as queries that name certain reporting groups match it."""
 
-    Attributes:
-        matched: how many series each cell has, by metric and path, and by path and metric.
-        wanted: the wanted series of each cell.
-    """
-
-    matched: CountsByLine
-    wanted: SeriesByCell
+    matched: CountsByLine  # how many series each cell has, by metric and path, and by path and metric
+    wanted: SeriesByCell  # the wanted series of each cell
 
 
 class Cells:
-    """The cells that queries for the wanted series can match.
-
-    Attributes:
-        wanted: the wanted series by cell.
-        known: all series of the catalogue on the wanted metrics and paths, by cell.
-    """
+    """The cells that queries for the wanted series can match: `wanted`, and all `known` on their lines."""
 
     def __init__(self, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> None:
         metrics = {series.metric_id for series in wanted}
@@ -174,12 +159,9 @@ class Cells:
     def views(self, wanted: SeriesByCell) -> Iterator[View]:
         """Yield the views of queries that name all wanted groups, and of queries that name some of them.
 
-        The first view is of all wanted groups. The others, if any, are of sets of groups that share no
-        cell, where naming the groups excludes the series of other groups; each wanted group is in one set.
-        They are made lazily, from what `wanted` contains then.
-
-        Args:
-            wanted: the wanted series to show in the views.
+        The first view is of all wanted groups. The others, if any, are of sets of groups that share no cell,
+        where naming the groups excludes the series of other groups; each wanted group is in one set. They are
+        made lazily, from what `wanted` contains then.
         """
         yield _view(self._known_to_named, wanted)
         if self._groups_apart:
@@ -257,14 +239,10 @@ def by_line(counts: Mapping[Cell, int]) -> CountsByLine:
 
 
 def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> int:
-    """Return how many requests the caps of spec 8 make necessary.
+    """Return how many requests the caps of spec 8 make necessary for so many series at these crossings.
 
     A response has at most 100 series of at most 50 metrics and 50 paths, and so has each further page of a
     cursor.
-
-    Args:
-        series: how many series are wanted.
-        crossings: the (metric, path) pairs that they are of.
     """
     paths_of = Counter(metric for metric, _ in crossings)
     metrics_of = Counter(path for _, path in crossings)

@@ -28,12 +28,9 @@ _path = attrgetter("scopes")
 
 
 def for_cache(plan: Plan, cached: Set[str], unlisted: Set[str], *, fill: bool = True) -> Plan:
-    """Return a plan that requests only what is not cached.
+    """Return a plan that requests only what is not cached, and what is not known to be unlisted.
 
-    Args:
-        cached: the ids of the cached series.
-        unlisted: the ids of series that the service does not list; they are not requested again.
-        fill: whether to request all periods, and pages as full as possible, for later questions.
+    With `fill` it requests all periods, and pages as full as possible, for later questions.
     """
     # An unlisted series is known to be empty.
     known = cached | unlisted

@@ -32,14 +32,8 @@ def grow(
 ) -> list[Sequence[CatalogueSeries]] | None:
     """Return the home series of batches of a page each that together hold the wanted series.
 
-    Args:
-        wanted: the series to assign, without cells that do not fit on a page.
-        enough: take a batch with at least this many home series without growing it in further views.
-        limit: give up as soon as more batches than this would be needed, if the next ones are like the last
-            two.
-
-    Returns:
-        None if more than `limit` batches are needed.
+    A batch with `enough` home series is not grown in further views. None: more than `limit` batches would be
+    needed, if the next ones are like the last two. No cell of the wanted series is larger than a page.
     """
     # A copy, from which assigned series are removed: the caller goes on with the original.
     unassigned = dict(wanted)

@@ -42,15 +42,11 @@ _SHOWN_BATCHES = 20
 
 @frozen
 class Batch(Query):
-    """One query of a plan (spec 4.3).
+    """One query of a plan (spec 4.3)."""
 
-    Attributes:
-        home: the ids of the series that it is sent for. Every wanted series is at home in one batch.
-        matched: the ids of all series of the catalogue that it matches. Those not at home are foreign
-            here, and dropped.
-    """
-
+    # The ids of the series that it is sent for; every wanted series is at home in one batch.
     home: frozenset[str] = field(kw_only=True, repr=False)
+    # The ids of all series that it matches: those not at home are foreign here, and dropped.
     matched: frozenset[str] = field(kw_only=True, repr=False)
 
     @property
@@ -149,22 +145,15 @@ class Plan:
 
 
 def without_batches(question: Question, catalogue: Catalogue) -> Plan:
-    """Return which series and periods of a catalogue a question means, with no batches yet.
-
-    Raises:
-        SelectionError: the catalogue has nothing of the question, or not all of it.
-    """
+    """Return which series and periods of a catalogue a question means, with no batches yet."""
     series, periods = question.wanted(catalogue)
     return Plan(question, catalogue, periods, series)
 
 
 def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> Plan:
-    """Return the plan for wanted series of a catalogue.
+    """Return the plan for wanted series of a catalogue, the same in whatever order they are given.
 
-    It is the same for the same catalogue and the same wanted series, in whatever order they are given.
-
-    Raises:
-        SelectionError: a wanted series cannot be queried: its scope path has more than 20 entries.
+    A series whose scope path has more than 20 entries cannot be queried: SelectionError.
     """
     places = sorted({catalogue.places[each.series_id] for each in wanted})
     series = tuple(catalogue.series[place] for place in places)

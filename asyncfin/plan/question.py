@@ -74,12 +74,9 @@ class Question:
         return key
 
     def wanted(self, catalogue: Catalogue) -> tuple[tuple[CatalogueSeries, ...], Resolved | None]:
-        """Return the series and periods that the question means in a catalogue.
+        """Return the series and periods that the question means in a catalogue, or raise SelectionError.
 
         The periods are None if the catalogue has no series or, with `known_only`, nothing of the question.
-
-        Raises:
-            SelectionError: the catalogue does not have some id or word, or none of the periods.
         """
         if not self.known_only:
             series = catalogue.select(self.select)

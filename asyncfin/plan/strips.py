@@ -22,12 +22,9 @@ CountsOfLines: TypeAlias = Mapping[int, Mapping[int, int]]
 def strips(cells: Cells, wanted: SeriesByCell, *, enough: int) -> list[Sequence[CatalogueSeries]]:
     """Return the home series of batches of a page each that together hold the wanted series.
 
-    Either side is cut, over all groups at once and over sets of groups that share no cell; the way with the
-    fewest batches is taken.
-
-    Args:
-        wanted: the series to assign, without cells that do not fit on a page.
-        enough: take a way with at most this many batches without trying further ones.
+    Either side is cut, over all groups at once and over sets of groups that share no cell. The way with the
+    fewest batches is taken, or the first with at most `enough`. No cell of the wanted series is larger than a
+    page.
     """
     views = cells.views(wanted)
     ways = (

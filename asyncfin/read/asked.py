@@ -23,31 +23,19 @@ current: ContextVar[Asked | None] = ContextVar("asyncfin_question", default=None
 
 @define(eq=False)
 class Asked:
-    """A question from its begin to its end, as an async context manager.
-
-    Args:
-        context: the context of the question's events and reads. None: that of the block.
-
-    Attributes:
-        requests: the attempts of all of its reads.
-        restarts: how often it has started over.
-        cached: how many of the result's series were cached.
-        series: how many series its result contains.
-        periods: the periods of its result.
-        dataset_id: the publication of its result; None: there is no result yet.
-    """
+    """A question from its begin to its end, as an async context manager."""
 
     _announce: Announcer
     _operation: str
     _entity_id: str
     _lane: str
-    _context: Context | None = None
-    requests: int = 0
-    restarts: int = 0
-    cached: int = 0
-    series: int = 0
+    _context: Context | None = None  # of the question's events and reads; None: that of the block
+    requests: int = 0  # the attempts of all of its reads
+    restarts: int = 0  # how often it has started over
+    cached: int = 0  # how many of the result's series were cached
+    series: int = 0  # how many series its result contains
     periods: set[Period] = field(factory=set)
-    dataset_id: str | None = None
+    dataset_id: str | None = None  # the publication of its result; None: there is no result yet
     _serial: int = field(init=False, factory=lambda: next(_serials))
     _began_at: float = field(init=False, factory=lambda: running_loop().time())
     _outer: Asked | None = field(init=False, default=None)

@@ -77,14 +77,6 @@ class Attempt:
     """One attempt of a read, whose requests are all about one publication.
 
     Leaving the `async with` block with a DatasetChangedError suppresses it if another attempt may follow.
-
-    Args:
-        successor: the metadata that have shown that the publication of the last attempt was replaced.
-
-    Attributes:
-        proved: when the latest request was sent that has confirmed the attempt's publication.
-        successor: the metadata of another publication, which the next attempt begins with.
-        has_changed: whether the publication has changed, so that another attempt follows.
     """
 
     def __init__(self, read: Read, successor: Metadata | None = None) -> None:
@@ -92,9 +84,10 @@ class Attempt:
         self._records = read.publications.records
         self._committed = False
         self._checked: ValidationFailedError | None = None  # a refusal that is not about the publication
+        # When the latest request was sent that has confirmed the publication.
         self.proved: datetime | None = None
-        self.successor = successor
-        self.has_changed = False
+        self.successor = successor  # the metadata of another publication, which the next attempt begins with
+        self.has_changed = False  # whether another attempt follows
 
     async def __aenter__(self) -> Self:
         return self
@@ -118,12 +111,9 @@ class Attempt:
     async def pinned_to(self, dataset_id: str) -> AsyncIterator[None]:
         """Find out whether a request pinned to a publication was refused because it was replaced.
 
-        Rules 5 and 6 of spec 4.3 have no order: a service that checks ids or cursors before the pin refuses
-        a stale request with 400. So one request for the metadata checks a 400. After either refusal the
-        publication no longer counts as the current one.
-
-        Raises:
-            DatasetChangedError: the publication is no longer the current one.
+        Rules 5 and 6 of spec 4.3 have no order: a service that checks ids or cursors before the pin refuses a
+        stale request with 400. So one request for the metadata checks a 400, and raises DatasetChangedError.
+        After either refusal the publication no longer counts as the current one.
         """
         entity_id, publications = self._read.entity_id, self._read.publications
         try:
@@ -144,11 +134,9 @@ class Attempt:
             raise
 
     async def check_refusal(self, refusal: ValidationFailedError, dataset_id: str) -> None:
-        """Find out with one request for the metadata whether a 400 was about a publication that is replaced.
+        """Find out with one request for the metadata whether a 400 was about a replaced publication.
 
-        Raises:
-            DatasetChangedError: it is.
-            ValidationFailedError: it is, and with a Catalogue as the source: the refusal.
+        Then it is a DatasetChangedError, or with a Catalogue as the source the refusal itself.
         """
         current = await self._read.metadata(fresh=True)
         self._checked = refusal
@@ -276,8 +264,7 @@ class Attempt:
         A known catalogue may be stale. What is requested with it is then refused. Before it leads to a
         SelectionError, or to a plan that requests nothing, one request for the metadata confirms it.
 
-        Args:
-            batches: whether to plan, with a cache, the requests for the rest. False: `plan_missing` does.
+        With a cache and without `batches`, `plan_missing` has to plan the requests for the rest.
         """
         if isinstance(question.source, Catalogue):
             return await self._planned(self._read.publications.of(question.source), question, batches)
@@ -327,11 +314,7 @@ class Attempt:
         return await self._read.cache.blocks(self._read.entity_id, dataset_id, version, wanted)
 
     async def check_not_replaced(self, catalogue: Catalogue) -> None:
-        """Raise before a request that would be refused, as another client has found out. No request.
-
-        Raises:
-            DatasetChangedError: the publication is no longer the current one.
-        """
+        """Raise DatasetChangedError before a request that would be refused, if another client knows that."""
         if self._read.pinned:
             return  # only the service decides: publications may return
         record = await self._record()
@@ -341,15 +324,9 @@ class Attempt:
     async def confirm(self, catalogue: Catalogue, *, store: bool = True) -> datetime | None:
         """Make sure that values of a publication may be returned. At most one request, in most cases none.
 
-        Args:
-            store: whether to store the confirmations by this read's own requests.
-
-        Returns:
-            When the publication was last confirmed as the current one. None: never, which is possible only
-            if the question is about this publication.
-
-        Raises:
-            DatasetChangedError: another publication is current.
+        Returns when the publication was last confirmed as the current one; None: never, which is possible
+        only if the question is about this publication. If another one is current: DatasetChangedError.
+        `store` says whether to store the confirmations by this read's own requests.
         """
         dataset_id = catalogue.dataset_id
         for _ in range(2):  # a refusal of another request may arrive during the first one

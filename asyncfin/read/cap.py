@@ -30,15 +30,10 @@ class ExactCap:
     async def pages(
         self, catalogue: Catalogue, batch: Batch, pages: Pages, check: Check
     ) -> AsyncGenerator[tuple[PlannedPage, Resolved], None]:
-        """Yield the pages of a batch, each with the periods that were requested.
+        """Yield the pages of a batch, each with the periods that were requested; `pages` sends a batch.
 
-        Args:
-            pages: sends a batch.
-            check: raises if a refusal was about a publication that is replaced.
-
-        Raises:
-            ValidationFailedError: the service refuses the batch, with exact periods and as a range; the first
-                refusal is raised.
+        If the service refuses the exact periods and the range, the first refusal is raised. `check` raises if
+        that was about a publication that is replaced.
         """
         begun, sent = False, self._sendable(batch, catalogue)
         try:

@@ -37,11 +37,7 @@ _KEPT_SECONDS = 1.0
 
 
 class Turns:
-    """Bounds the requests of several entities together; those of the entity begun first go first.
-
-    Args:
-        limit: how many requests may wait for their pace or be in flight.
-    """
+    """Bounds the requests of several entities together; those of the entity begun first go first."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -57,11 +53,8 @@ class Turns:
     async def of(self, number: int) -> AsyncIterator[None]:
         """Wait for the turn of a request of the entity with this number.
 
-        After an error that would fail every other request too, no further one gets its turn; those in flight
-        continue.
-
-        Raises:
-            AuthenticationError, AllowanceExhaustedError, BucketUnavailableError: of an earlier request.
+        After an error that would fail every other request too, no further one gets its turn, but that error;
+        those in flight continue.
         """
         await self._wait(number)
         self._sending[number] += 1
@@ -129,10 +122,8 @@ async def answers_of(
 ) -> AsyncIterator[AsyncIterator[EntityAnswer]]:
     """Read entities and give their answers as they finish, as `Client.query_many` says.
 
-    Args:
-        read: reads one entity; each of its requests waits for its turn.
-        limit: how many requests of all entities may wait for their pace or be in flight.
-        ahead: how many entities may be begun beyond those that the consumer has received.
+    `limit` bounds the requests of all entities that wait for their pace or are in flight, `ahead` the
+    entities begun beyond those that the consumer has received.
     """
     answers = _Answers(entity_ids, read, limit, ahead)
     try:

@@ -33,20 +33,14 @@ _PLANNED_SERIES = 2
 
 
 class Listing:
-    """What the responses of one value version have shown: a service may list a series in one version only.
-
-    Args:
-        catalogue: the catalogue of the publication.
-
-    Attributes:
-        unlisted: ids of series that two responses have left out, the second one over all periods, and that
-            no response has listed since.
-    """
+    """What the responses of one value version have shown: a service may list a series in one version only."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         # A byte for each series of the catalogue: whether a response over all of its periods has listed it.
         self._listed = bytearray(len(catalogue))
+        # Ids of series that two responses have left out, the second one over all periods, and that no
+        # response has listed since.
         self.unlisted: set[str] = set()
 
     def has_listed(self, series: CatalogueSeries) -> bool:
@@ -75,16 +69,12 @@ def _covers_all(selection: Resolved, known: Sequence[Period]) -> bool:
 
 
 class Publication:
-    """A publication, and what its responses have shown.
-
-    Attributes:
-        catalogue: its catalogue.
-        plans: the plans last made for it, by the key of their question.
-    """
+    """A publication, and what its responses have shown."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self._listings: dict[str, Listing] = {}
+        # Those last made, by the key of their question.
         self.plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
             _PLANNED_SERIES * len(catalogue), lambda plan: len(plan.series)
         )
@@ -96,42 +86,28 @@ class Publication:
 
 @frozen
 class Known:
-    """The publication that counts as the current one.
-
-    Attributes:
-        publication: the publication.
-        confirmed: when the request was sent that confirmed it, aware UTC; None: it is unconfirmed.
-    """
+    """The publication that counts as the current one."""
 
     publication: Publication
+    # When the request was sent that confirmed it, aware UTC; None: it is unconfirmed.
     confirmed: datetime | None
 
 
 @frozen
 class Unfinished:
-    """A catalogue whose read was ended by a `NoTurnError`; the next read goes on with it.
-
-    Attributes:
-        dataset: the publication.
-        sent: when the request for its metadata was sent, aware UTC.
-        responses: the pages received, by their requests.
-    """
+    """A catalogue whose read was ended by a `NoTurnError`; the next read goes on with it."""
 
     dataset: Dataset
-    sent: datetime
-    responses: dict[Request, Response] = field(factory=dict)
+    sent: datetime  # when the request for its metadata was sent, aware UTC
+    responses: dict[Request, Response] = field(factory=dict)  # the pages received, by their requests
 
 
 @frozen
 class Received:
-    """What requests for some series have returned.
+    """What requests for some series have returned."""
 
-    Attributes:
-        blocks: the series, with all their periods.
-        sent: when the latest request was sent that has confirmed the publication; None: none was sent.
-    """
-
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block, ...]  # the series, with all their periods
+    # When the latest request was sent that has confirmed the publication; None: none was sent.
     sent: datetime | None
 
 
@@ -184,21 +160,7 @@ class PendingSeries:
 
 
 class Publications:
-    """The last publication read of each entity, the most recently used ones, up to 200,000 series in all.
-
-    Attributes:
-        cache: the client's part of its cache; None: it has none.
-        records: which publication of an entity is current: those of the cache, if there is one.
-        max_age: for how many seconds a publication counts as the current one, if a question does not say.
-        stale_if_error: for how many seconds it may be returned if the metadata cannot be read.
-        clock: gives the wall time, aware UTC.
-        kept: the last publications read, by entity.
-        unfinished: the catalogues read in part, by entity.
-        catalogue_reads: the catalogues being read, by entity, for all reads that need one.
-        panels: the questions in progress, for all that are equal.
-        pending: the series that are requested for the cache.
-        exact_cap: how many exact periods the service has refused.
-    """
+    """The last publication read of each entity, the most recently used ones, up to 200,000 series in all."""
 
     def __init__(
         self,
@@ -209,13 +171,17 @@ class Publications:
         stale_if_error: float = 0.0,
     ) -> None:
         self.clock = clock
-        self.cache = cache
+        self.cache = cache  # the client's part of its cache; None: it has none
+        # Which publication of an entity is current: those of the cache, if there is one.
         self.records: Partition | MemoryRecords = (
             MemoryRecords(Memory(0), b"", clock) if cache is None else cache
         )
         self.max_age = max_age
+        # For how many seconds it may be returned if the metadata cannot be read.
         self.stale_if_error = stale_if_error
+        # The catalogues being read, for all reads that need one.
         self.catalogue_reads: SingleFlight[str, Known] = SingleFlight()
+        # The questions in progress, for all that are equal.
         self.panels: SingleFlight[Hashable, Panel] = SingleFlight()
         # Of one client, also where several share a cache: their event loops and lifetimes differ. So all that
         # wait for pending series are in one lane, the client's.
@@ -224,6 +190,7 @@ class Publications:
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
         )
+        # The catalogues read in part.
         self.unfinished: LeastRecentlyUsed[str, Unfinished] = LeastRecentlyUsed(
             _MAX_UNFINISHED_PAGES, lambda unfinished: len(unfinished.responses)
         )

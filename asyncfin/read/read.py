@@ -27,20 +27,13 @@ class NoTurnError(AsyncfinError):
 
 @define
 class ReadStats:
-    """What a whole read has cost so far.
+    """What a whole read has cost so far."""
 
-    Attributes:
-        requests: attempts, each of which counts against the allowance.
-        restarts: how often it has started over.
-        cached: how many of the wanted series were cached.
-        received_at: when the last page was received, aware UTC.
-        asked: the question that the read is a part of, which counts too. None: there is none.
-    """
-
-    requests: int = 0
-    restarts: int = 0
-    cached: int = 0
-    received_at: datetime | None = None
+    requests: int = 0  # attempts, each of which counts against the allowance
+    restarts: int = 0  # how often it has started over
+    cached: int = 0  # how many of the wanted series were cached
+    received_at: datetime | None = None  # when the last page was received, aware UTC
+    # The question that the read is a part of, which counts too; None: there is none.
     asked: asked.Asked | None = field(factory=asked.current.get)
 
     def count(self) -> None:
@@ -58,37 +51,14 @@ class ReadStats:
 
 @frozen
 class Metadata:
-    """The metadata of an entity, and when they were requested.
-
-    Attributes:
-        dataset: the current publication.
-        sent: aware UTC; before the request was sent.
-    """
+    """The metadata of an entity, and when they were requested."""
 
     dataset: Dataset
-    sent: datetime
+    sent: datetime  # aware UTC; before the request was sent
 
 
 class Read:
-    """A whole read of one entity. It does not change; what changes is in its `Attempts`.
-
-    Args:
-        question: what is read.
-        operation: the name of the read in events, e.g. ``"query"``.
-        limit: how many of its pages may be in flight or waiting for the consumer.
-        turn: returns a context manager for each request, which may wait until the request may be sent.
-
-    Attributes:
-        entity_id: the entity.
-        cache: the client's part of its cache; None: it has none.
-        max_age: for how many seconds a publication counts as the current one after it was confirmed.
-        pinned: whether the question is about one publication, so that a change is an error at once.
-        fills_cache: whether the cache keeps what it reads.
-        asked: when the read began: what was current then may be returned.
-        has_turn: whether its requests wait for turns, which may end it.
-        tolerance: what repairs the responses, of which values are decoded later.
-        stats: what it has cost.
-    """
+    """A whole read of one entity. It does not change; what changes is in its `Attempts`."""
 
     def __init__(
         self,
@@ -102,18 +72,21 @@ class Read:
     ) -> None:
         self._sender = sender
         self._turn = turn
-        self.has_turn = turn is not nullcontext
+        self.has_turn = turn is not nullcontext  # whether its requests wait for turns, which may end it
         self.publications = publications
         self.question = question
-        self.operation = operation
-        self.limit = limit
+        self.operation = operation  # its name in events, e.g. ``"query"``
+        self.limit = limit  # how many of its pages may be in flight or waiting for the consumer
         self.entity_id = question.entity_id
         self.cache = publications.cache
+        # For how many seconds a publication counts as the current one after it was confirmed.
         self.max_age = publications.max_age if question.max_age is None else question.max_age
+        # Whether it is about one publication, so that a change is an error at once.
         self.pinned = isinstance(question.source, Catalogue)
+        # Whether the cache keeps what it reads.
         self.fills_cache = self.cache is not None and question.fill_cache
-        self.tolerance = sender.tolerance
-        self.asked = publications.clock()
+        self.tolerance = sender.tolerance  # what repairs the responses, of which values are decoded later
+        self.asked = publications.clock()  # what was current when it began may be returned
         self.stats = ReadStats()
 
     @property
@@ -137,11 +110,7 @@ class Read:
             raise
 
     async def metadata(self, *, fresh: bool = False) -> Metadata:
-        """Return the entity's current dataset (spec 4.1). One request.
-
-        Args:
-            fresh: whether caches between the client and the service must pass the request on.
-        """
+        """Return the entity's current dataset (spec 4.1); `fresh`: no cache may answer. One request."""
         sent = self.publications.clock()
         request = dataset_request(self.entity_id, fresh=fresh)
         dataset = read_dataset(request, await self.send(request))

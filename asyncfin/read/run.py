@@ -27,8 +27,7 @@ from asyncfin.wire.values import PlannedPage
 async def answer(read: Read, plan: Plan | None = None) -> Panel:
     """Return the whole answer to the question of a read, as `Client.query` says.
 
-    Args:
-        plan: the plan of the first attempt. None, and after a restart: it is made here.
+    `plan` is that of the first attempt; without it, and after a restart, one is made here.
     """
     async for attempt in Attempts(read):
         async with attempt:
@@ -62,11 +61,7 @@ async def cached_answer(read: Read) -> Panel | None:
 
 
 async def pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
-    """Yield the answer to the question of a read in pieces, as `Client.stream` says.
-
-    Args:
-        plan: the plan of the first attempt.
-    """
+    """Yield the answer to the question of a read in pieces, as `Client.stream` says."""
     begin: Plan | None = plan
     async for attempt in Attempts(read):
         async with attempt:
@@ -248,10 +243,8 @@ async def _retry_missing(read: Read, attempt: Attempt, stitch: Stitch) -> list[A
     """Request the missing series a second time, together, over all periods of the catalogue.
 
     The spec leaves open whether a series without values is listed, so one response without a series proves
-    nothing. After two of them it is unlisted, and is not requested again.
-
-    Raises:
-        IncompleteResultError: a series is missing although a response over all periods has listed it.
+    nothing. After two of them it is unlisted, and is not requested again. If a response over all periods has
+    listed it, that is an IncompleteResultError.
     """
     plan = stitch.plan
     if plan.periods is None or not plan.catalogue.periods or not (missing := stitch.missing):

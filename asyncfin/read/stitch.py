@@ -42,19 +42,12 @@ _PIECES_AT_ONCE = 8
 
 @frozen(eq=False)
 class Arrival:
-    """One page's contribution to the answer.
+    """One page's contribution to the answer."""
 
-    Attributes:
-        blocks: the values of its wanted series.
-        populated: the periods in which one of these series has a value.
-        foreign: the values of the other series, where they are kept.
-        whole_bytes: the size of the page's text, if it is held as received.
-    """
-
-    blocks: tuple[Block, ...]
-    populated: Set[Period]
-    foreign: tuple[Block, ...] = ()
-    whole_bytes: int = 0
+    blocks: tuple[Block, ...]  # the values of its wanted series
+    populated: Set[Period]  # the periods in which one of these series has a value
+    foreign: tuple[Block, ...] = ()  # the values of the other series, where they are kept
+    whole_bytes: int = 0  # the size of the page's text, if it is held as received
 
     def series_ids(self) -> Iterator[str]:
         """Yield the ids of the series."""
@@ -128,15 +121,10 @@ class Stitch:
         return arrivals
 
     async def add(self, page: PlannedPage, *, asked: Resolved) -> Arrival:
-        """Return the arrival of a page.
+        """Return the arrival of a page; MalformedAnswerError: it does not fit to the plan or the catalogue.
 
-        Args:
-            asked: the periods that the batch requested. They need not be the question's: trailing months are
-                requested as a range.
-
-        Raises:
-            MalformedAnswerError: a series is repeated, or differs from the catalogue; or there is
-                a value outside what the batch requested.
+        `asked` are the periods that the batch requested. They need not be the question's: trailing months are
+        requested as a range.
         """
         # Without series of interest the text is not held, so it takes no room.
         places, differences = self._places(page)
@@ -209,8 +197,7 @@ class Stitch:
     def _places(self, page: PlannedPage) -> tuple[list[int], tuple[Deviation, ...]]:
         """Return the places of a page's series in the catalogue, and the texts that differ from it.
 
-        Raises:
-            MalformedAnswerError: it describes one as another series, even a foreign one.
+        One that is described as another series, even a foreign one, is a MalformedAnswerError.
         """
         catalogue = self.plan.catalogue
         places = [catalogue.places[head.series_id] for head in page.heads]
@@ -264,10 +251,8 @@ class Stitch:
     ) -> Panel:
         """Return some of the wanted series as a Panel, with the values that arrivals hold.
 
-        Those that are not received are its `unlisted`, if anything could be requested.
-
-        Args:
-            whole: False for a piece of a stream.
+        Those that are not received are its `unlisted`, if anything could be requested. A piece of a stream is
+        not `whole`.
         """
         arrivals = list(arrivals)
         plan = self.plan

@@ -25,9 +25,6 @@ class CacheWriter:
     They are put a quarter of a second after the first of them was received, or as soon as they take 4 MiB.
     Leaving the `async with` block puts the rest and waits for that, also if the question fails or is
     cancelled. A put is never cancelled: its thread would go on, and what it stores would be put again.
-
-    Args:
-        put: puts blocks into the cache.
     """
 
     def __init__(self, put: Callable[[tuple[Block, ...]], Awaitable[None]]) -> None:

@@ -72,15 +72,11 @@ class Counts(Protocol):
 
 @define
 class Meter:
-    """Counts the data requests of accounts, and refuses those over a limit.
-
-    Attributes:
-        clock: aware UTC wall time, for the day. time: seconds of the running loop, for the rate.
-    """
+    """Counts the data requests of accounts, and refuses those over a limit."""
 
     counts: Counts
-    clock: Callable[[], datetime]
-    time: Callable[[], float]
+    clock: Callable[[], datetime]  # aware UTC wall time, for the day
+    time: Callable[[], float]  # seconds of the running loop, for the rate
     # By account, since all tokens of one share its rate (spec 5 rule 5).
     _due: dict[str, float] = field(factory=dict)
 
@@ -128,11 +124,7 @@ def too_many(code: str, message: str, seconds: float) -> RefusedError:
 
 
 def usage(query: str, account: Account, meter: Meter) -> Usage:
-    """Return the account's data requests of every day of a range (spec 4.4).
-
-    Raises:
-        RefusedError: 400 for a wrong range.
-    """
+    """Return the account's data requests of every day of a range (spec 4.4)."""
     given = read_fields(query_parameters(query), UsageParameters)
     # What happens without a date is not shown in spec 4.4. Today is the smallest choice.
     end = given.end_date or meter.now().date()

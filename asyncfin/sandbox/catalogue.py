@@ -19,11 +19,7 @@ from asyncfin.sandbox.store import Current, Store
 
 
 def catalogue_page(query: str, current: Current, store: Store, dialect: Dialect) -> bytes:
-    """Return the JSON of the page that a query string asks for.
-
-    Raises:
-        RefusedError: 400 for wrong parameters or a foreign cursor, 409 for an old pin or cursor.
-    """
+    """Return the JSON of the page that a query string asks for."""
     given: dict[str, Any] = query_parameters(query)
     # int() would take " 1", "+1" and "1_0" too.
     if re.fullmatch(r"[0-9]{1,9}", given.get("limit", "")):

@@ -114,11 +114,7 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
 
 
 def publication_of(source: Any) -> Publication:
-    """Return the publication that a source is, or the last one of a DatasetFile or of what `load` takes.
-
-    Raises:
-        BrokenDatasetError: As `load` does.
-    """
+    """Return the publication that a source is, or the last one of a DatasetFile or of what `load` takes."""
     if isinstance(source, Publication):
         return source
     dataset = source if isinstance(source, DatasetFile) else load(source)

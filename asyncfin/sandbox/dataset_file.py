@@ -188,11 +188,7 @@ def _given(text: str | UnsetType, default: str) -> str:
 
 
 def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
-    """Return the entity_id, the name, and the fields of each publication, in the shapes of spec 2.
-
-    Raises:
-        WrongPlaceError: A rule of the format is broken.
-    """
+    """Return the entity_id, the name, and the fields of each publication, in the shapes of spec 2."""
     # First of all: under another format all other keys may be right.
     if isinstance(document, Mapping) and document.get("format") not in FORMATS:
         found = shown(document.get("format"))

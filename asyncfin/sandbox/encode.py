@@ -21,24 +21,17 @@ BETWEEN = b",\n"
 
 @frozen
 class EncodedSeries:
-    """catalogue: the catalogue series; head: the query series without its `values` and its end.
-
-    Attributes:
-        populated: a bit for every period with an original value, little endian.
-        populated_latest: likewise for the latest restated values; None where that is the same.
-        original: a cell for every period, null where there is no value.
-        latest: likewise with the restated values in their places; None when nothing was restated.
-    """
+    """The pieces of a series: its catalogue series, its query series without `values` and end, its cells."""
 
     metric_id: str
     path: str
     reporting_group_id: str
-    populated: bytes
-    populated_latest: bytes | None
+    populated: bytes  # a bit for every period with an original value, little endian
+    populated_latest: bytes | None  # likewise for the latest restated values; None where that is the same
     catalogue: bytes
     head: bytes
-    original: bytes
-    latest: bytes | None
+    original: bytes  # a cell for every period, null where there is no value
+    latest: bytes | None  # likewise with the restated values in their places; None when nothing was restated
 
 
 def fiscal_end(period: Sequence[int]) -> int:

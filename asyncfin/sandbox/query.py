@@ -34,11 +34,7 @@ class Page:
 
 
 def read_query(request: Request) -> Query:
-    """Return the body of a query, checked as far as possible without the dataset (spec 4.3, 8).
-
-    Raises:
-        RefusedError: 400, with an issue for each wrong field.
-    """
+    """Return the body of a query, checked as far as possible without the dataset (spec 4.3, 8)."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != JSON_TYPE:
         raise invalid([("Content-Type", f"is not {JSON_TYPE}")])
@@ -69,11 +65,7 @@ def read_query(request: Request) -> Query:
 
 
 def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -> bytes:
-    """Return the JSON of one page.
-
-    Raises:
-        RefusedError: 409 for an old pin or cursor, 400 for unknown ids.
-    """
+    """Return the JSON of one page."""
     paths = [path_text(map(astuple, path)) for path in query.scope_combinations]
     # All that decides which series and values there are, whatever the size of a page.
     selection = replace(query, expected_dataset_id=UNSET, limit=1, cursor=UNSET)

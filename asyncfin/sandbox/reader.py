@@ -74,11 +74,7 @@ def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
 
 
 def read(value: Any, kind: type[T], place: str) -> T:
-    """Return the value as this kind: a Struct, or a list of Structs, and so on.
-
-    Raises:
-        WrongPlaceError: It is not, at a place that begins with the given one.
-    """
+    """Return the value as this kind: a Struct, or a list of Structs, and so on."""
     try:
         # Strict by default: no text becomes a number, and no 1 a True.
         return msgspec.convert(value, kind)
@@ -88,11 +84,7 @@ def read(value: Any, kind: type[T], place: str) -> T:
 
 
 def read_fields(given: Mapping[str, Any], kind: type[T]) -> T:
-    """Return a request's fields as a Struct.
-
-    Raises:
-        RefusedError: 400, with an issue for each wrong field.
-    """
+    """Return a request's fields as a Struct; 400 has an issue for each wrong field."""
     fields = _fields(kind)  # type: ignore[arg-type]
     known = [field.encode_name for field in fields]
     issues = [(name, _unknown(name, known)) for name in given if name not in known]
@@ -139,11 +131,7 @@ def refuse_half_characters(value: Any, place: str) -> None:
 
 
 def query_parameters(query: str) -> dict[str, str]:
-    """Return the parameters of a query string.
-
-    Raises:
-        RefusedError: 400 if one occurs twice, or if it is not percent-encoded UTF-8.
-    """
+    """Return the parameters of a query string, each of which occurs once."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
     except ValueError:

@@ -17,34 +17,26 @@ JSON_TYPE = "application/json"
 
 @frozen
 class Request:
-    """One request as it came: path and query string still percent-encoded, header names in lower case.
-
-    Attributes:
-        body: None when it is larger than the service takes.
-    """
+    """One request as it came: path and query string still percent-encoded, header names in lower case."""
 
     method: str
     path: str
     query: str
     headers: Mapping[str, str]
-    body: bytes | None
+    body: bytes | None  # None when it is larger than the service takes
     request_id: str
 
 
 @frozen
 class Reply:
-    """A response, with what the service notes about it.
-
-    Attributes:
-        operation: None for a path of no operation. account: None when no valid token came.
-        charged: the account and operation that the request counts for (spec 8); None: it does not count.
-    """
+    """A response, with what the service notes about it."""
 
     status: int
     body: bytes
     headers: Mapping[str, str]
-    operation: str | None = None
-    account: Account | None = None
+    operation: str | None = None  # None for a path of no operation
+    account: Account | None = None  # None when no valid token came
+    # The account and operation that the request counts for (spec 8); None: it does not count.
     charged: tuple[Account, str] | None = None
 
 

@@ -153,11 +153,7 @@ class Store:
     # publications
 
     def publish(self, publication: Publication) -> None:
-        """Make a publication the current one, in one transaction; the same one again changes nothing.
-
-        Raises:
-            SandboxError: The current one has the same id and other content (spec 9.2).
-        """
+        """Make a publication the current one, in one transaction; the same one again changes nothing."""
         before = self._current.get(publication.entity_id)
         if before is not None and before.dataset_id.lower() == publication.dataset_id.lower():
             if before.digest == publication.digest:

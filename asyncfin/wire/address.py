@@ -28,14 +28,10 @@ class UnencryptedAddressError(ArgumentError):
 
 
 def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
-    """Return `base_url` without its trailing slash.
+    """Return `base_url` without its trailing slash, or raise ArgumentError.
 
-    Args:
-        allow_http: whether to accept http to another machine, with a warning, instead of refusing it.
-
-    Raises:
-        ArgumentError: it is not https, nor http to this machine; it contains credentials, a query, a
-            fragment or blanks; or it ends in /v1.
+    It must be https, or http to this machine (with `allow_http`, which warns, to any); without credentials,
+    query, fragment or blanks; and not end in /v1.
     """
     if not isinstance(base_url, str):
         raise ArgumentError(f"base_url must be a str, not of class {type(base_url).__name__}")
@@ -77,11 +73,8 @@ def _is_loopback(host: str) -> bool:
 def environment_proxy(base_url: str) -> str | None:
     """Return the proxy that the environment names for `base_url`, if it names one.
 
-    It is aiohttp's trust_env without the netrc file, whose passwords are for other servers, and never
-    for http: the token would leave this machine in the clear.
-
-    Raises:
-        ArgumentError: the proxy is not named by an http or https URL.
+    It is aiohttp's trust_env without the netrc file, whose passwords are for other servers, and never for
+    http: the token would leave this machine in the clear.
     """
     url = URL(base_url)
     proxy = getproxies().get(url.scheme)

@@ -33,20 +33,12 @@ _any = msgspec.json.Decoder()
 
 
 def decode_json(body: JsonBytes) -> Any:
-    """Return a JSON value unchanged (spec 4.4, 4.5).
-
-    Raises:
-        MalformedAnswerError: it is not JSON.
-    """
+    """Return a JSON value unchanged (spec 4.4, 4.5)."""
     return decode(body, _any)
 
 
 def utc_timestamp(text: str) -> datetime:
-    """Return the moment of an ISO 8601 text, in UTC; a text without an offset is in UTC (spec 2.2).
-
-    Raises:
-        MalformedAnswerError: it is not a timestamp, or not of the years 1 to 9999.
-    """
+    """Return the moment of an ISO 8601 text, in UTC; a text without an offset is in UTC (spec 2.2)."""
     try:
         moment = datetime.fromisoformat(text)
         if len(text) <= len("2024-05-01"):  # a day alone, which `datetime` takes for its midnight
@@ -72,11 +64,7 @@ _metadata_decoder: TolerantDecoder[Metadata] = TolerantDecoder(Metadata)
 
 
 def decode_dataset(body: bytes, tolerance: Tolerance = STRICT) -> Dataset:
-    """Return the metadata in a body (spec 2.2).
-
-    Raises:
-        MalformedAnswerError: the body violates the spec.
-    """
+    """Return the metadata in a body (spec 2.2)."""
     counts = tolerance.counts()
     found = _metadata_decoder.decode(body, counts=counts)
     dataset = Dataset(found.entity_id, found.name, found.dataset_id, utc_timestamp(found.created_timestamp))
@@ -104,11 +92,7 @@ def _scope_groups(raw: bytes) -> tuple[ScopeGroup, ...]:
 
 
 async def read_catalogue_page(body: bytes, tolerance: Tolerance = STRICT) -> CataloguePage:
-    """Return the catalogue page in a body (spec 2.3).
-
-    Raises:
-        MalformedAnswerError: the body violates the spec.
-    """
+    """Return the catalogue page in a body (spec 2.3)."""
     counts = tolerance.counts()
     response = await _catalogue_decoder.decode_in_slices(body, counts)
     refuse_repeated("periods", response.periods)
@@ -139,11 +123,7 @@ class _Continued(Protocol):
 
 
 def next_cursor(response: _Continued, counts: Counts | None) -> str | None:
-    """Return the cursor of a response; None on the last page. An empty cursor ends the pages, too.
-
-    Raises:
-        MalformedAnswerError: it is empty, and `counts` is None.
-    """
+    """Return the cursor of a response; None on the last page. An empty one deviates, and ends the pages."""
     if response.next_cursor != "":
         return response.next_cursor
     if counts is None:
@@ -153,11 +133,7 @@ def next_cursor(response: _Continued, counts: Counts | None) -> str | None:
 
 
 def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:
-    """Refuse an array with equal entries.
-
-    Raises:
-        MalformedAnswerError: an entry occurs twice; one problem each, with both places.
-    """
+    """Refuse an array with equal entries: a problem for each, which names both places."""
     if len(set(items)) == len(items):
         return
     first: dict[Hashable, int] = {}

@@ -49,11 +49,7 @@ class LateHeadersRequest(aiohttp.ClientRequest):
 async def without_resending(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Send a request once.
-
-    Raises:
-        DroppedError: the connection broke before a response began.
-    """
+    """Send a request once; raise DroppedError if the connection breaks before a response begins."""
     assert request.session.connector is not None
     # Nothing was sent on a stale connection, and aiohttp has closed it: take another. Once all kept ones are
     # used up it is a new one. That is stale too if the peer speaks first, and not HTTP.

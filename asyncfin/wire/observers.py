@@ -81,11 +81,7 @@ _SLOW = 1.0
 
 
 def log(event: Event) -> None:
-    """Write an event to the logger ``asyncfin``, its fields as extras of the record.
-
-    Retries, restarts, long waits, and questions that sent requests or took more than a second are of level
-    INFO, all else of DEBUG.
-    """
+    """Write an event to the logger ``asyncfin``, its fields as extras of the record."""
     # Checked first: most programs log none of it, and the text of each event would be made for nothing.
     level = logging.INFO if _is_informative(event) else logging.DEBUG
     if _log.isEnabledFor(level):
@@ -158,15 +154,10 @@ _LONG = 1.0
 
 @define
 class Wait:
-    """What a request waits for.
+    """What a request waits for."""
 
-    Attributes:
-        reason: as `Waiting` has it.
-        ends_at: the loop time at which that ends, if it is known.
-    """
-
-    reason: str = ""
-    ends_at: float | None = None
+    reason: str = ""  # as `Waiting` has it
+    ends_at: float | None = None  # the loop time at which that ends, if it is known
 
 
 @contextmanager

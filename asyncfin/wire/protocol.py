@@ -86,12 +86,7 @@ MAX_ENTITY_ID = 512
 
 
 def check_entity_id(entity_id: str) -> None:
-    """Refuse what cannot be an entity id. Any other text is sent, whatever its form.
-
-    Raises:
-        SelectionError: it is not a str of 1 to 512 characters; or it contains a control character or half a
-            surrogate pair; or it is ``"."`` or ``".."``, which lead to another path.
-    """
+    """Refuse what cannot be an entity id: SelectionError. Any other text is sent, whatever its form."""
     if (
         not isinstance(entity_id, str)
         or not 1 <= len(entity_id) <= MAX_ENTITY_ID
@@ -116,11 +111,7 @@ def _dataset_path(entity_id: str) -> str:
 
 
 def dataset_request(entity_id: str, *, fresh: bool = False) -> Request:
-    """Return the request for an entity's current dataset (spec 4.1).
-
-    Args:
-        fresh: whether caches between the client and the service must pass it on.
-    """
+    """Return the request for an entity's current dataset (spec 4.1); `fresh`: no cache may answer it."""
     headers = (("Cache-Control", "no-cache"),) if fresh else ()
     return Request("dataset", "GET", _dataset_path(entity_id), entity_id=entity_id, headers=headers)
 
@@ -181,11 +172,7 @@ def ends_within_json(response: Response) -> bool:
 
 
 def read_dataset(request: Request, response: Response) -> Dataset:
-    """Return the metadata in a response (spec 2.2).
-
-    Raises:
-        MalformedAnswerError: it violates the spec, or is of another entity.
-    """
+    """Return the metadata in a response (spec 2.2), which must be of the requested entity."""
     with error_context(request.operation, request.entity_id, response):
         dataset = codec.decode_dataset(response.body, response.tolerance)
         check_publication(dataset, entity_id=request.entity_id)
@@ -193,21 +180,13 @@ def read_dataset(request: Request, response: Response) -> Dataset:
 
 
 def read_json(request: Request, response: Response) -> Any:
-    """Return a body whose structure the spec does not show, unchanged (spec 4.4, 4.5).
-
-    Raises:
-        MalformedAnswerError: it is not JSON.
-    """
+    """Return a body whose structure the spec does not show, unchanged (spec 4.4, 4.5)."""
     with error_context(request.operation, request.entity_id, response):
         return codec.decode_json(response.body)
 
 
 def check_publication(head: Dataset, *, entity_id: str | None, dataset_id: str | None = None) -> None:
-    """Refuse a response about another entity, or another publication than the pinned one (spec 9).
-
-    Raises:
-        MalformedAnswerError: `head` names another one.
-    """
+    """Refuse a response about another entity, or another publication than the pinned one (spec 9)."""
     problems = []
     if entity_id is not None and head.entity_id != entity_id:
         problems.append(f"expected {entity_id!r}, got {head.entity_id!r} @ $.entity_id")

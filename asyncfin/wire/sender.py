@@ -50,25 +50,14 @@ _serials = count(1)
 
 @define
 class _Sending:
-    """The state of one request, from which its errors, its response and its events are completed.
+    """The state of one request. It is the `Origin` of its errors, hence `at` and `request_id`."""
 
-    It is the errors' `Origin`, hence `at` and `request_id`.
-
-    Attributes:
-        clock: gives the wall time.
-        attempts: how often the request was sent.
-        renewed: whether it was sent again with another token after a 401.
-        elapsed: what `Retry.max_elapsed` bounds, in seconds.
-        sent_at: the loop time of the last attempt's grant.
-        retry_after: seconds that the last response asked to wait, if it did.
-    """
-
-    clock: Callable[[], datetime]
-    attempts: int = 0
-    renewed: bool = False
-    elapsed: float = 0.0
-    sent_at: float = 0.0
-    retry_after: float | None = None
+    clock: Callable[[], datetime]  # gives the wall time
+    attempts: int = 0  # how often the request was sent
+    renewed: bool = False  # whether it was sent again with another token after a 401
+    elapsed: float = 0.0  # what `Retry.max_elapsed` bounds, in seconds
+    sent_at: float = 0.0  # the loop time of the last attempt's grant
+    retry_after: float | None = None  # seconds that the last response asked to wait, if it did
     request_id = None  # a failed request has only the id that its error contains
 
     @property
@@ -92,21 +81,7 @@ class _Shared:
 
 
 class Sender:
-    """Sends a client's requests, with retries: see `send`, from there downwards.
-
-    Args:
-        transport: makes the attempts.
-        token: the access token (spec 5), or an async callable that returns one.
-        bucket: paces the attempts; may be shared with other clients.
-        retry: the bounds of retrying.
-        lane: which lane of the bucket to wait in.
-        strict: whether a deviation from the spec that could be repaired is an error.
-        observers: called with each event.
-        source: of the waits' randomness.
-
-    Raises:
-        ArgumentError: `token` is not a token, `retry` is not a `Retry`, or an observer cannot be called.
-    """
+    """Sends a client's requests, with retries: see `send`, from there downwards. Arguments as of `Client`."""
 
     def __init__(
         self,
@@ -213,12 +188,7 @@ class Sender:
     async def _attempt(
         self, request: Request, progress: _Sending, on_attempt: Callable[[], None]
     ) -> Response:
-        """Wait until the request may be sent, send it once, and return its response.
-
-        Raises:
-            ServiceError: the response is an error; or no token can be had, or the bucket refuses.
-            TransportError, MalformedAnswerError: `Transport.send` returned it.
-        """
+        """Wait until the request may be sent, send it once, and return its 2xx response or raise an error."""
         async with self._permission(request, progress) as token:
             time = asyncio.get_running_loop().time
             progress.attempts += 1
@@ -293,12 +263,7 @@ class Sender:
     async def _report_failure(
         self, request: Request, progress: _Sending, error: ServiceError | TransportError, wait: float | None
     ) -> None:
-        """Report a failed attempt to the bucket.
-
-        Raises:
-            AllowanceExhaustedError: the Retry-After is longer than `Retry.max_retry_after`.
-            BucketUnavailableError: the bucket is unavailable; the cause is the failure of the attempt.
-        """
+        """Report a failed attempt to the bucket; `wait` is None if its Retry-After is too long."""
         try:
             if isinstance(error, RateLimitedError):
                 # After a long Retry-After the allowance is used up (spec 8); otherwise the bucket pauses all

@@ -13,13 +13,9 @@ JsonBytes: TypeAlias = bytes | memoryview | msgspec.Raw
 
 
 def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -> T:
-    """Return the value that a decoder reads from JSON.
+    """Return the value that a decoder reads from JSON, or raise MalformedAnswerError with the first problem.
 
-    Args:
-        at: the JSON path of that JSON in its response, to name the place of a problem.
-
-    Raises:
-        MalformedAnswerError: it is not JSON, or violates the type; `problems` has the first place.
+    `at` is the JSON path of that JSON in its response, to name the place of the problem.
     """
     try:
         return decoder.decode(json_text(body) if isinstance(body, bytes) else body)

@@ -78,24 +78,14 @@ class Tokens:
 
     A token of any length is sent. One of less than 8 characters is not redacted in responses: it may be a
     word, and redacting it would alter texts and data.
-
-    Args:
-        timeout: seconds that the callable may take.
-
-    Attributes:
-        held: the token to send; None: the callable has to be called.
-        refused: whether the service refused the token last sent, and has accepted none since.
-
-    Raises:
-        ArgumentError: `token` is neither printable ASCII without spaces nor an async callable.
     """
 
     def __init__(self, token: str | AskToken, *, timeout: float = inf) -> None:
         self._timeout = timeout
         self._ask = None if isinstance(token, str) else token
         self._remembered: deque[Secret] = deque(maxlen=_REMEMBERED)
-        self.held: Secret | None = None
-        self.refused = False
+        self.held: Secret | None = None  # the token to send; None: the callable has to be called
+        self.refused = False  # whether the service refused the token last sent, and has accepted none since
         self._asking: SingleFlight[str, Secret | str] = SingleFlight()
         if isinstance(token, str):
             if not _is_token(token):
@@ -125,11 +115,7 @@ class Tokens:
             self.refused = False
 
     async def current(self) -> Secret:
-        """Return the token to send.
-
-        Raises:
-            AuthenticationError: the callable raised, or returned no token.
-        """
+        """Return the token to send; AuthenticationError: the callable raised, or returned no token."""
         if self.held is not None:
             return self.held
         outcome = await self._asking.share("token", self._call_source)

@@ -49,16 +49,10 @@ def _ignore(_: Event) -> None:
 
 @attrs.frozen
 class Tolerance:
-    """How a client reads responses that violate the spec in fields of which nothing is computed.
+    """How a client reads responses that violate the spec in fields of which nothing is computed."""
 
-    Attributes:
-        strict: whether each deviation is an error.
-        announce: called with a `Deviated` event for each.
-        operation, entity_id: of the request whose response is read.
-    """
-
-    strict: bool = False
-    announce: Callable[[Event], object] = _ignore
+    strict: bool = False  # whether each deviation is an error
+    announce: Callable[[Event], object] = _ignore  # called with a `Deviated` event for each
     operation: str = ""
     entity_id: str | None = None
 
@@ -95,15 +89,10 @@ class TolerantDecoder(Generic[T]):
         return msgspec.json.Decoder(lenient(self._kind))
 
     def decode(self, body: JsonBytes, at: str = "$", counts: Counts | None = None, path: str = "$") -> T:
-        """Return what JSON contains.
+        """Return what JSON contains, or raise MalformedAnswerError.
 
-        Args:
-            at: the JSON path of that JSON in its response.
-            counts: where repairs are counted; None: decode strictly.
-            path: the JSON path without indexes.
-
-        Raises:
-            MalformedAnswerError: it is not JSON, or violates the spec where nothing may be repaired.
+        `at` is the JSON path of that JSON in its response, `path` the same without indexes. Repairs are
+        counted in `counts`; without it there are none.
         """
         try:
             return decode(body, self._strict, at)
@@ -151,17 +140,11 @@ def is_repairable(error: MalformedAnswerError) -> bool:
 
 @attrs.frozen
 class _Twin:
-    """What turns an object of a lenient type into one of the strict type.
+    """What turns an object of a lenient type into one of the strict type."""
 
-    Attributes:
-        strict: makes the object.
-        repaired: the fields that may be missing or null.
-        inner: the fields that contain objects of lenient types.
-    """
-
-    strict: Callable[..., Any]
-    repaired: tuple[str, ...]
-    inner: tuple[str, ...]
+    strict: Callable[..., Any]  # makes the object
+    repaired: tuple[str, ...]  # the fields that may be missing or null
+    inner: tuple[str, ...]  # the fields that contain objects of lenient types
 
 
 _twins: dict[type, _Twin] = {}

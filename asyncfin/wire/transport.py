@@ -43,37 +43,20 @@ _INLINE_BYTES = 256 * 1024
 
 
 class _LoopState(NamedTuple):
-    """What a transport has open in one event loop.
-
-    Attributes:
-        closing: closes the session when it is closed itself, or when the loop ends.
-        scopes: the running blocks of `until_closed`.
-    """
+    """What a transport has open in one event loop."""
 
     loop: asyncio.AbstractEventLoop
     session: aiohttp.ClientSession
-    closing: AsyncGenerator[None, None]
-    scopes: set[asyncio.Timeout]
+    closing: AsyncGenerator[None, None]  # closes the session when it is closed itself, or when the loop ends
+    scopes: set[asyncio.Timeout]  # the running blocks of `until_closed`
 
 
 class Transport:
     """Sends requests to one service, in one event loop at a time.
 
     Opens its connections at the first request. Closes with its event loop (if that ends properly, as with
-    `asyncio.run`) or on `aclose()`. Reopens in a later loop, but never after `aclose()`.
-
-    Args:
-        base_url: where the service is. https, or http to this machine; a path may follow the host.
-        allow_http: whether to accept http to any other host too, with a warning and without a proxy.
-        timeouts: of one attempt.
-        max_in_flight: connections at most.
-        ssl: how to verify the service. None: by the system's authorities.
-        trust_env: whether to go through the proxy that the environment names for https.
-        max_body_bytes: the largest body accepted, before and after decompression.
-        clock: gives the wall time, aware UTC.
-
-    Raises:
-        ArgumentError: an argument is not as described.
+    `asyncio.run`) or on `aclose()`. Reopens in a later loop, but never after `aclose()`. A body may have
+    `max_body_bytes` before and after decompression. For the other arguments see `Client`.
     """
 
     def __init__(
@@ -113,19 +96,11 @@ class Transport:
         """Send `request` once and return the response, whatever its status, or the error in its place.
 
         A response is complete. Only the body of a 408, 429 or 5xx is empty if it is late or can't be read.
-        The error is for the caller to raise: raised here, its context and its frames would lead to
-        aiohttp, whose exceptions contain the request's headers.
+        The error is for the caller to raise: raised here, its context and its frames would lead to aiohttp,
+        whose exceptions contain the request's headers.
 
-        Args:
-            headers: to send in addition to those of every request. A value may be a function that returns
-                it: it is called as the headers are written, so that no waiting frame contains a secret.
-
-        Returns:
-            The response; a TransportError if no complete one was received; a MalformedAnswerError if the
-            body is larger than allowed, or in a coding that was not requested.
-
-        Raises:
-            RuntimeError: this is closed, or belongs to another event loop that is not closed.
+        Headers are sent in addition to those of every request. A value may be a function that returns it: it
+        is called as the headers are written, so that no waiting frame contains a secret.
         """
         session = (await self._opened()).session
         content_type = {} if request.body is None else {"Content-Type": "application/json"}
@@ -159,11 +134,7 @@ class Transport:
 
     @asynccontextmanager
     async def until_closed(self) -> AsyncIterator[None]:
-        """Run the block until this is closed: that ends it at once, wherever it waits, without an error.
-
-        Raises:
-            RuntimeError: this is closed already, or belongs to another event loop that is not closed.
-        """
+        """Run the block until this is closed: that ends it at once, wherever it waits, without an error."""
         scopes = (await self._opened()).scopes
         # A timeout without an end, which `aclose` moves to now: asyncio's own way to end a block from outside
         # and to distinguish it from a cancellation of the task.
@@ -180,13 +151,7 @@ class Transport:
             scopes.discard(scope)
 
     async def aclose(self) -> None:
-        """Close all connections, and end at once what runs in `until_closed`.
-
-        A second call does nothing.
-
-        Raises:
-            RuntimeError: this belongs to another event loop that is not closed.
-        """
+        """Close all connections, and end at once what runs in `until_closed`. A second call does nothing."""
         state = await self._state_of_this_loop()
         self._closed = True
         self._open = None

@@ -406,7 +406,7 @@ class Panel:
         a gap, and `value_version`, `unlisted`, `anchor` and `requests`.
 
         Args:
-            indent: the number of blanks by which nested lines are indented. None: one line.
+            indent: the number of blanks by which nested lines are indented. None: one line without blanks.
 
         Raises:
             MalformedAnswerError: a value breaks the spec.

@@ -51,7 +51,8 @@ def expected(panel: Panel, indent: int | None) -> str:
         "anchor": None,
         "requests": 1,
     }
-    return json.dumps(document, ensure_ascii=False, indent=indent)
+    separators = (",", ":") if indent is None else None
+    return json.dumps(document, ensure_ascii=False, indent=indent, separators=separators)
 
 
 @settings(max_examples=100)

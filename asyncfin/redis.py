@@ -20,6 +20,7 @@ RedisClient: TypeAlias = Any
 # A timer that fires later than this, in seconds, measured the event loop's delay and not the server's.
 _LATE = 0.05
 _EXTENSIONS = 3
+_TIMERS = 10  # of one wait
 
 
 class RedisClients:
@@ -99,29 +100,38 @@ class RedisClients:
 async def unless_silent(seconds: float) -> AsyncIterator[None]:
     """Cancel the block after `seconds` in which the event loop was running: TimeoutError.
 
-    A timer that fires more than 50 ms late has measured a busy loop, and the response may have been received
-    since: the block gets the same time again, at most three times.
+    A wait in which a timer fired more than 50 ms late has measured a busy loop, and the response may have been
+    received since: the block gets the same time again, at most three times.
     """
     loop = asyncio.get_running_loop()
-    timers: list[asyncio.TimerHandle] = []
+    extensions = 0
+    timer: asyncio.TimerHandle
 
-    def expire(due: float) -> None:
-        if loop.time() - due > _LATE and len(timers) <= _EXTENSIONS:
-            start()
+    def start(end: float, busy: bool) -> None:
+        nonlocal timer
+        # Several timers: the last one alone may be in time although the loop was blocked before it.
+        due = min(loop.time() + seconds / _TIMERS, end)
+        timer = loop.call_at(due, look, due, end, busy)
+
+    def look(due: float, end: float, busy: bool) -> None:
+        nonlocal extensions
+        now = loop.time()
+        busy = busy or now - due > _LATE
+        if now < end:
+            start(end, busy)
+        elif busy and extensions < _EXTENSIONS:
+            extensions += 1
+            start(now + seconds, False)
         else:
-            limit.reschedule(loop.time())
-
-    def start() -> None:
-        due = loop.time() + seconds
-        timers.append(loop.call_at(due, expire, due))
+            limit.reschedule(now)
 
     try:
         async with asyncio.timeout(None) as limit:
-            start()
+            start(loop.time() + seconds, False)
             try:
                 yield
             finally:
-                timers[-1].cancel()
+                timer.cancel()
     except TimeoutError:
-        busy = "; the event loop was busy" if len(timers) > 1 else ""
+        busy = "; the event loop was busy" if extensions else ""
         raise TimeoutError(f"no response within {seconds:g} s{busy}") from None

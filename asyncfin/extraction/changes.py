@@ -5,8 +5,9 @@ pyarrow is imported inside.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
@@ -14,7 +15,6 @@ from attrs import field, frozen
 from asyncfin import checks
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
-from asyncfin.extraction.parquet import rows_of
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
 from asyncfin.optional import library
@@ -65,16 +65,20 @@ class Snapshot:
     listed: frozenset[Period] = frozenset()
 
     @classmethod
+    @cache
     def empty(cls) -> Snapshot:
         """Return the snapshot of an entity without rows."""
         return cls(empty_table().replace_schema_metadata(None), "")
 
     @classmethod
-    def of(cls, *panels: Panel) -> Snapshot:
-        """Return the snapshot of the panels of one publication, which differ in their value version."""
+    def of(cls, panels: Sequence[Panel], table: Any) -> Snapshot:
+        """Return the snapshot of the panels of one publication, which differ in their value version.
+
+        `table` has their rows.
+        """
         first = panels[0]
         return cls(
-            rows_of(*panels).replace_schema_metadata(None),
+            table.replace_schema_metadata(None),
             first.dataset.dataset_id,
             ambiguous_ids(first),
             {each: triple for panel in panels for each, triple in _unlisted(panel)},
@@ -114,6 +118,9 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
         then those that vanished, in the order of `old`.
     """
     pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
+    if old is Snapshot.empty():  # a first run has thousands of these
+        words = pa.repeat(pa.scalar("appeared"), len(new.table))
+        return _with_changes(new.table, words, pa.nulls(len(new.table), pa.float64()), old.dataset_id)
     series, apart = _same_series(old, new)
     both = stacked([old.table, new.table], PERIOD_FIELDS)
     cells = combined(series, numbered(both, PERIOD_FIELDS))
@@ -252,7 +259,8 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
         ("value version", old.value_version, new.value_version),
         ("selection", old.select, new.select),
     )
-    found = compare(Snapshot.of(old), Snapshot.of(new))
+    before, after = (Snapshot.of([panel], panel.to_arrow()) for panel in (old, new))
+    found = compare(before, after)
     earliest = old.dataset.created_timestamp + timedelta(microseconds=1)
     known_from = max(new.dataset.created_timestamp, earliest)
     table = found.append_column(KNOWN_FROM, known_from_column(len(found), known_from))

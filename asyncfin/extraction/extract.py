@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from datetime import datetime
+from functools import partial
 
 from anyio import to_thread
 from attrs import evolve
@@ -208,7 +209,7 @@ async def extract(
             await _prune(store, kept, ids)
         if kept is not None:
             store.files.check()
-            await kept.finish(store.known, begins=not report.unknown)
+            await to_thread.run_sync(partial(kept.finish, store.known, begins=not report.unknown))
         report = evolve(report, others=len(store.known.keys() - set(ids)))
     finally:
         await store.files.aclose()
@@ -221,6 +222,6 @@ async def _prune(store: KnownFiles, history: History | None, ids: tuple[str, ...
     left = [each for each in store.known if each not in set(ids)]
     store.files.check()
     if history is not None:
-        await history.prune(store.known, set(ids))
+        await to_thread.run_sync(history.prune, store.known, set(ids))
     for entity_id in left:
         await store.delete(entity_id)

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import IO, Any, Literal
 
 from attrs import asdict, define, evolve, field, frozen
@@ -339,6 +340,7 @@ def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> N
             flush()
 
 
+@cache
 def empty_rows() -> Any:
     """Return the table of a feed without changes."""
     pa = library("pyarrow", "arrow")

@@ -6,14 +6,14 @@ pyarrow is imported inside.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from anyio import CapacityLimiter, to_thread
-from attrs import define, field, frozen
+from anyio import to_thread
+from attrs import define, frozen
 
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.as_of import folded
@@ -94,54 +94,30 @@ class FeedRun:
 
 @define
 class History:
-    """The change feed during one run, or in one worker of it."""
+    """The change feed during one run, or in one worker of it. Its calls block, and come one at a time."""
 
     _feed: Feed
     _question: SharedQuestion
     run: FeedRun
     _pending: set[str] | None = None  # the names of the parts, once they have been listed
     _index: dict[str, list[tuple[RunFooter, Recorded]]] | None = None
-    # One at a time: the index is read once, and comparing takes memory.
-    _limiter: CapacityLimiter = field(factory=partial(CapacityLimiter, 1))
 
     @classmethod
     def joined(cls, place: Folder | Prefix, question: SharedQuestion, run: FeedRun) -> History:
         """Return the feed in a worker of the run."""
         return cls(Feed(tree_at(place)), question, run)
 
-    async def _call(self, call: Callable[[], Any]) -> Any:
-        return await to_thread.run_sync(call, limiter=self._limiter)
-
-    async def record(self, *panels: Panel) -> str | None:
+    def record(self, panels: Sequence[Panel], table: Any) -> str | None:
         """Write what a new publication changes, and return the run that the entity's file is to name.
 
-        That is this run if something changed, else the one before it.
+        That is this run if something changed, else the one before it. `table` has the panels' rows.
 
         Raises:
             ManifestMismatchError: a file of the feed is missing or damaged.
             OSError: the part can't be written; nothing has changed.
         """
-        run: str | None = await self._call(partial(self._record, panels))
-        return run
-
-    async def finish(self, known: Mapping[str, Written], *, begins: bool) -> None:
-        """Make one file of the parts of this run.
-
-        Args:
-            known: the entities' files, as they are now.
-            begins: whether a file is made even without changes, if it is the feed's first one.
-        """
-        await self._call(partial(self._finish, known, begins))
-
-    async def prune(self, known: Mapping[str, Written], listed: Collection[str]) -> None:
-        """Write the rows of entities that are not listed as vanished."""
-        await self._call(partial(self._prune, known, listed))
-
-    # What follows blocks.
-
-    def _record(self, panels: tuple[Panel, ...]) -> str | None:
         entity_id, created = panels[0].dataset.entity_id, panels[0].dataset.created_timestamp
-        new = Snapshot.of(*panels)
+        new = Snapshot.of(panels, table)
         file = self._feed.describe_entity_file(entity_id)
         before = self._before(entity_id, file)
         last = before[-1][1] if before else None
@@ -244,13 +220,20 @@ class History:
         self._feed.write_part(name, footer, with_run(rows, self.run.name))
         self._pending.add(name)
 
-    def _finish(self, known: Mapping[str, Written], begins: bool) -> None:
+    def finish(self, known: Mapping[str, Written], *, begins: bool) -> None:
+        """Make one file of the parts of this run.
+
+        Args:
+            known: the entities' files, as they are now.
+            begins: whether a file is made even without changes, if it is the feed's first one.
+        """
         parts = self._feed.parts()
         complete(self._feed, parts, known)
         if not parts and begins and self.run.before is None:
             self._feed.complete(self.run.name, [], None, json.loads(self._question.text))
 
-    def _prune(self, known: Mapping[str, Written], listed: Collection[str]) -> None:
+    def prune(self, known: Mapping[str, Written], listed: Collection[str]) -> None:
+        """Write the rows of entities that are not listed as vanished."""
         nothing = Snapshot.empty()
         entities = dict.fromkeys([*known, *self._indexed()])
         for entity_id in entities:

@@ -113,16 +113,11 @@ def rows_of(*panels: Panel) -> Any:
 
 
 def encode(
-    answer: EntityAnswer, question: SharedQuestion, *, requests: int, run: str | None = None
+    answer: EntityAnswer, table: Any, question: SharedQuestion, *, requests: int, run: str | None = None
 ) -> EntityFile:
-    """Return the rows of an entity's panels as a Parquet file, all values decoded.
-
-    Raises:
-        MalformedAnswerError: a value breaks the spec.
-    """
+    """Return the rows of an entity's panels, which are `table`, as a Parquet file."""
     pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
     panel, missing = panels_of(answer)[0], answer.missing
-    table = rows_of(*panels_of(answer))
     (about,) = json.loads(table.schema.metadata[METADATA])["panels"]
     # The panel has what this entity has of the question; the file names the question of all entities.
     about["select"] = str(question.select) if question.select.where is None else question.select.name

@@ -29,7 +29,7 @@ from asyncfin.errors import (
 from asyncfin.events import ExtractFinished, ExtractStarted
 from asyncfin.extraction.entity import read
 from asyncfin.extraction.history import History
-from asyncfin.extraction.parquet import encode, panels_of
+from asyncfin.extraction.parquet import EntityFile, encode, panels_of, rows_of
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import (
@@ -218,15 +218,19 @@ class Run:
         return self._report(entity_id, "done")
 
     async def _put(self, answer: EntityAnswer) -> None:
-        panels = panels_of(answer)
-        requests = self._tracker.spent(answer.entity_id)
-        # What changed is durable before the file that it was compared with is replaced.
-        run = None if self._history is None else await self._history.record(*panels)
-        make = partial(encode, answer, self._question, requests=requests, run=run)
+        make = partial(self._recorded, answer, self._tracker.spent(answer.entity_id))
         await self._store.put(await to_thread.run_sync(make, limiter=self._encoding))
+        panels = panels_of(answer)
         if answer.missing:
             self._example = panels[0].catalogue
         self._deviations[answer.entity_id] = _deviations(panels)
+
+    def _recorded(self, answer: EntityAnswer, requests: int) -> EntityFile:
+        """Return the file of an entity; what it changes is durable in the feed by then. It blocks."""
+        panels = panels_of(answer)
+        table = rows_of(*panels)
+        run = None if self._history is None else self._history.record(panels, table)
+        return encode(answer, table, self._question, requests=requests, run=run)
 
     def _report(self, entity_id: str, state: EntityState) -> EntityReport:
         written = self._store.known[entity_id]

@@ -17,7 +17,7 @@ from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.cells import SERIES, TRIPLE, numbered, plain
 from asyncfin.extraction.changes import CHANGE, KNOWN_FROM
-from asyncfin.extraction.feed import Feed, empty_rows, part_name, run_time
+from asyncfin.extraction.feed import Feed, empty_rows, is_run, part_name, run_time
 from asyncfin.extraction.store import place_of
 from asyncfin.extraction.tree import tree_at
 from asyncfin.optional import library
@@ -206,6 +206,7 @@ def _feed_at(to: str | os.PathLike[str]) -> Feed:
         feed = Feed(tree_at(place_of(to)))
     except ArgumentError as error:
         raise ArgumentError(f"to: {str(error).removeprefix('to: ')}") from None
+    feed.check_head()
     if not feed.runs():
         raise ManifestMismatchError(
             f"{feed.tree} has no change feed: begin one with extract(..., history=True)"
@@ -240,8 +241,9 @@ def _since(feed: Feed, since: Moment | None) -> tuple[str | None, datetime | Non
     """Return the run, or the time, from which on changes are wanted."""
     if since is None:
         return None, None
-    if isinstance(since, str) and _is_run(since):
+    if isinstance(since, str) and is_run(since):
         if since not in feed.runs():
+            feed.chain()  # names it if its file is missing
             raise ArgumentError(
                 f"since: {feed} has no run {since}: it was begun again, or this run is of another feed; read"
                 " all of it (since=None), and replace what was read before"
@@ -250,19 +252,11 @@ def _since(feed: Feed, since: Moment | None) -> tuple[str | None, datetime | Non
     return None, _moment("since", since)
 
 
-def _is_run(text: str) -> bool:
-    try:
-        run_time(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _moment(name: str, value: Moment) -> datetime:
     """Return a date or datetime, or its text, as an aware datetime in UTC."""
     found: date | datetime | None = value if isinstance(value, date) else None
     if isinstance(value, str):
-        if _is_run(value):
+        if is_run(value):
             return run_time(value)
         try:
             found = datetime.fromisoformat(value)

@@ -1,10 +1,11 @@
 """The change feed of an extraction: one immutable Parquet file for each run that changed something.
 
     night.changes/<run>.parquet     the changes of a run; <run> is UTC time, sortable
+    night.changes/head              the name of the last run
     night.changes/pending/          parts of a run that has not finished, one for each entity that it changed
 
-Each run's footer names the run before it, and each entity's file the run that wrote it, so that a missing
-file is noticed. pyarrow is imported inside.
+Each run's footer names the run before it, each entity's file the run that wrote it, and `head` the last one,
+so that a missing file is noticed. pyarrow is imported inside.
 """
 
 from __future__ import annotations
@@ -98,6 +99,15 @@ def run_time(run: str) -> datetime:
     return datetime.strptime(run, _RUN_FORMAT).replace(tzinfo=UTC)
 
 
+def is_run(text: str) -> bool:
+    """Return whether a text is the name of a run."""
+    try:
+        run_time(text)
+    except ValueError:
+        return False
+    return True
+
+
 @define
 class Feed:
     """The feed of an extraction, as it is read and written. All calls block."""
@@ -113,6 +123,10 @@ class Feed:
         return f"{self.tree.name}.changes"
 
     @property
+    def _head(self) -> str:
+        return f"{self._folder}/head"
+
+    @property
     def _pending(self) -> str:
         return f"{self._folder}/pending"
 
@@ -120,12 +134,10 @@ class Feed:
         """Return the names of the runs, oldest first."""
         found = [name.removesuffix(".parquet") for name in self.tree.names(self._folder)]
         for run in found:
-            try:
-                run_time(run)
-            except ValueError:
+            if not is_run(run):
                 raise ManifestMismatchError(
                     f"{self} contains {run}.parquet, which is not a run's file: remove it"
-                ) from None
+                )
         return found
 
     def footer(self, run: str) -> RunFooter:
@@ -158,6 +170,29 @@ class Feed:
             footers.append(footer)
             before = run
         return footers
+
+    def check_head(self) -> None:
+        """Verify that the last run's file is there: if it only pruned, no other file names it.
+
+        Raises:
+            ManifestMismatchError: it is missing, or its name can't be read.
+        """
+        # Before the runs are listed: a run that finishes in between is not missing.
+        try:
+            with self.tree.open(self._head) as stream:
+                run = stream.read().decode(errors="replace")
+        except FileNotFoundError:
+            return
+        if not is_run(run):
+            raise ManifestMismatchError(
+                f"{self}: head is damaged: restore it, or delete it if no run's file is missing"
+            )
+        if run not in self.runs():
+            raise self._broken(run, "head names it")
+
+    def write_head(self, run: str) -> None:
+        """Note the last run, whose file is durable."""
+        self.tree.write(self._head, lambda stream: stream.write(run.encode()))
 
     def _broken(self, run: str, why: str) -> ManifestMismatchError:
         return ManifestMismatchError(

@@ -55,6 +55,7 @@ def find_feed(place: Folder | Prefix, question: SharedQuestion, history: bool | 
     if history:
         refuse_moving(question.periods)
     feed = Feed(tree_at(place))
+    feed.check_head()
     before = feed.question()
     if before is None:
         return feed if history else None
@@ -231,6 +232,7 @@ class History:
         complete(self._feed, parts, known)
         if not parts and begins and self.run.before is None:
             self._feed.complete(self.run.name, [], None, json.loads(self._question.text))
+            self._feed.write_head(self.run.name)
 
     def prune(self, known: Mapping[str, Written], listed: Collection[str]) -> None:
         """Write the rows of entities that are not listed as vanished."""
@@ -316,7 +318,8 @@ def complete(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -
     kept = []
     for _, mine in sorted(by_entity.items()):
         kept += effective(sorted(mine, key=lambda part: part.publications[0].known_from), files)
-    if run not in feed.runs():
+    runs = feed.runs()
+    if run not in runs:
         have = {part.publications[0].entity_id for part in kept}
         for entity_id, written in known.items():
             if written.run == run and entity_id not in have:
@@ -326,6 +329,10 @@ def complete(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -
                 )
         if kept:
             feed.complete(run, kept, kept[0].previous, kept[0].question)
+            runs.append(run)
+    if runs:
+        # Before the parts are deleted: as long as they exist, the next run makes up for a missing head.
+        feed.write_head(max(runs))
     feed.discard(name for part in parts for name in part.parts)
 
 

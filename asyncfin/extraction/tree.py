@@ -17,7 +17,7 @@ from asyncfin.extraction.folder import Folder, file_name, flush_names, write_who
 from asyncfin.extraction.prefix import Objects, Prefix
 
 _UNFINISHED = ".tmp"
-Fill = Callable[[IO[bytes]], None]
+Fill = Callable[[IO[bytes]], object]
 
 
 class Tree(Protocol):

@@ -107,7 +107,7 @@ async def test_the_first_run_writes_everything_as_appeared(night: Nights) -> Non
         ("appeared", REVENUE.triple, "FY2021", 2, None),
     ]
     assert table.column("known_from").to_pylist() == [BEGIN + timedelta(days=1)] * 2
-    assert files(night.to.parent / "night.changes") == ["20250102T070000.000000Z.parquet"]
+    assert files(night.to.parent / "night.changes") == ["20250102T070000.000000Z.parquet", "head"]
     assert set(table.column("run").to_pylist()) == {"20250102T070000.000000Z"}
     assert table.column_names[30:] == ["change", "before", "before_dataset_id", "known_from", "run"]
 
@@ -122,7 +122,7 @@ async def test_a_later_run_writes_only_what_changed(night: Nights) -> None:
     table = read_changes(night.to)
     assert changes_in(table)[2:] == [("restated", REVENUE.triple, "FY2020", 3, 1)]
     assert table.column("before_dataset_id").to_pylist() == [None, None, dataset_id(1)]
-    assert len(files(night.to.parent / "night.changes")) == 2
+    assert len(list((night.to.parent / "night.changes").glob("*.parquet"))) == 2
     for when, expected in ((1, ONE), (2, TWO)):
         known = as_of(night.to, BEGIN + timedelta(days=when))
         assert known.column("number").to_pylist() == [each.number for each in expected[REVENUE].values()]
@@ -224,6 +224,51 @@ async def test_a_missing_run_is_named(night: Nights) -> None:
             await night.run()
         path.write_bytes(content_of_it)
     assert len(read_changes(night.to)) == 4
+
+
+async def test_a_last_run_that_only_pruned_is_named_if_its_file_is_missing(night: Nights) -> None:
+    """No entity's file names it; `head` does. Without that, what is left is read as it is."""
+    await night.run((entity(1), entity(2)), history=True)
+    await night.run(prune=True)
+    place = night.to.parent / "night.changes"
+    *_, last = sorted(place.glob("*.parquet"))
+    assert (place / "head").read_text() == last.stem
+    last.unlink()
+    for read in (read_changes, lambda to: as_of(to, night.now)):
+        with pytest.raises(ManifestMismatchError, match=rf"{last.stem}.parquet is missing.*head names it"):
+            read(night.to)
+    with pytest.raises(ManifestMismatchError, match=last.stem):
+        await night.run()
+    (place / "head").write_text("2025")
+    with pytest.raises(ManifestMismatchError, match="head is damaged.*delete it"):
+        read_changes(night.to)
+    (place / "head").unlink()
+    assert len(as_of(night.to, night.now)) == 1
+
+
+async def test_a_feed_whose_only_run_is_missing_is_not_given_up(night: Nights) -> None:
+    """A run without the argument does not go on without a feed."""
+    night.publish(ONE)
+    await night.run(history=True)
+    (path,) = (night.to.parent / "night.changes").glob("*.parquet")
+    path.unlink()
+    night.publish(TWO)
+    for arguments in ({}, {"history": True}):
+        with pytest.raises(ManifestMismatchError, match=path.stem):
+            await night.run(**arguments)
+    with pytest.raises(ManifestMismatchError, match=path.stem):
+        read_changes(night.to)
+
+
+async def test_a_missing_run_is_named_to_who_has_read_up_to_it(night: Nights) -> None:
+    """It is not taken for a run of another feed."""
+    for content in (ONE, TWO, ONE):
+        night.publish(content)
+        await night.run(history=True)
+    _, second, _ = sorted((night.to.parent / "night.changes").glob("*.parquet"))
+    second.unlink()
+    with pytest.raises(ManifestMismatchError, match=second.stem):
+        read_changes(night.to, since=second.stem)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "other"])

@@ -49,6 +49,8 @@ def check(folder: Path, expected: object) -> None:
 def check_files(folder: Path) -> None:
     assert rows(as_of(folder, "2999-01-01")) == in_files(folder)
     assert not [name for name in files(folder.parent) if "pending" in name or name.endswith(".tmp")]
+    head = folder.parent / "night.changes" / "head"
+    assert head.read_text() == max(read_changes(folder).column("run").to_pylist())
 
 
 @pytest.mark.parametrize("number", [0, 1])

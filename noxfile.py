@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import nox
@@ -127,14 +128,19 @@ def release(session: nox.Session) -> None:
 
     Writes the version and the changelog's entry, builds, checks both distributions against what git
     tracks, and runs the README's first program from each in a fresh environment. Without a version it
-    shows the entry and does the rest for the present one.
+    shows the entry that the fragments would give, and does the rest for the present one.
     """
     session.install("build", "twine", "towncrier")
     version = session.posargs[0] if session.posargs else None
     if version is not None:
         text = (ROOT / "pyproject.toml").read_text()
         (ROOT / "pyproject.toml").write_text(re.sub(r'(?m)^version = ".*"', f'version = "{version}"', text))
-        session.run("towncrier", "build", "--yes", "--version", version)
+        changes = (ROOT / "CHANGELOG.md").read_text()
+        dated = changes.replace(f"## {version} (unreleased)", f"## {version} ({date.today()})")
+        (ROOT / "CHANGELOG.md").write_text(dated)
+        # An entry that was written by hand, as that of 0.1.0, is complete.
+        if dated == changes:
+            session.run("towncrier", "build", "--yes", "--version", version)
     else:
         session.run("towncrier", "build", "--draft", "--version", PROJECT["project"]["version"])
     place = Path(session.create_tmp()).resolve() / "dist"

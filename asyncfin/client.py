@@ -663,8 +663,7 @@ class Client:
     async def limits(self) -> Any:
         """Return the account's credits and research-run limits (spec 4.5). One request.
 
-        Returns:
-            The response's JSON value as it came: the spec does not show its structure.
+        It is the response's JSON value, unchanged, since the spec does not show its structure.
         """
         request = limits_request()
         return read_json(request, await self._sender.send(request))

@@ -33,9 +33,9 @@ html_show_sphinx = False
 html_copy_source = False
 
 myst_heading_anchors = 4
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "html_image"]
 
-# Names in docstrings stand in single backticks: those that have an entry become links.
+# Names in docstrings are in single backticks: those that have an entry become links.
 default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -50,7 +50,7 @@ python_trailing_comma_in_multi_line_signatures = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
-# Documents that stand elsewhere in the repository, and their pages.
+# Documents that are elsewhere in the repository, and their pages.
 ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
@@ -101,11 +101,12 @@ def unreleased() -> str:
 def read_source(app: object, page: str, source: list[str]) -> None:
     """Read the README as the front page, and let links lead to pages of the site."""
     if page == "index":
-        source[0] = SOURCES[page].read_text().replace("](docs/", "](") + source[0]
+        text = SOURCES[page].read_text().replace("](docs/", "](").replace(' src="docs/', ' src="')
+        source[0] = text + source[0]
     elif page == "changes":
         source[0] += unreleased()
     if (HERE / "_generated" / "explorer-small.png").exists():  # the last one that screenshots.py takes
-        source[0] = source[0].replace("](_static/explorer-", "](_generated/explorer-")
+        source[0] = re.sub(r'(\]\(|src=")_static/explorer-', r"\1_generated/explorer-", source[0])
     for file, name in ELSEWHERE.items():
         source[0] = source[0].replace(f"]({file})", f"]({name})").replace(f"](../{file})", f"]({name})")
 
@@ -126,8 +127,10 @@ def tidy_signature(app, what, name, obj, options, signature, returns):  # type: 
         return "", None
     if what == "exception" or signature == "(*args, **kwargs)":  # that of a protocol
         return signature and "", None
-    # Defaults that are functions have names; arguments that begin with an underscore are not for users.
-    signature = signature and re.sub(r"<function (\w+)>", r"\1", signature)
+    # Defaults that are functions or classes have names; arguments that begin with an underscore are internal.
+    signature = signature and re.sub(r"<(?:built-in )?function (\w+)>", r"\1", signature)
+    signature = signature and re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", signature)
+    signature = signature and re.sub(r"\bTuning\([^()]*\)", "Tuning()", signature)  # thirty numbers
     signature = signature and re.sub(r"(, )?(\*, )?(?<!\w)_\w+: [^=]*=[^,)]*", "", signature)
     for spelt, alias in ALIASES.items():
         signature = signature and signature.replace(spelt, alias)

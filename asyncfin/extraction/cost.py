@@ -48,8 +48,9 @@ class ExtractCost:
         unchanged: how many have a current file and will be skipped.
         failed: reports on those that can't be read now.
         requests: how many requests it will take, including one for each entity's metadata.
-        least, most: the range of `requests`: what it takes if each entity whose cost is not known takes as
-            many as the cheapest, or the most expensive, of those whose cost is known.
+        least: how many it will take if each entity whose cost is not known takes as many as the cheapest of
+            those whose cost is known.
+        most: how many, if each of them takes as many as the most expensive.
         guessed: for how many entities the cost is not known, because they have no file and their catalogues
             were not read, or because too little is left of the bucket's budget to find out.
         spent: how many requests the estimate itself took.

@@ -88,7 +88,7 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
             gzip'd or not; that is seen from the content, not from the name.
 
     Raises:
-        BrokenDatasetError: It cannot be read, is not JSON, inflates to more than 512 MiB, or breaks a rule of
+        BrokenDatasetError: it cannot be read, is not JSON, inflates to more than 512 MiB, or breaks a rule of
             the format.
     """
     name = str(source) if isinstance(source, Path | str) else f"<{type(source).__name__}>"

@@ -65,7 +65,7 @@ def utc_now() -> datetime:
 
 
 class Sandbox:
-    """A local service of the given datasets, on a port of this machine.
+    """A local service of the given datasets, on a port of this machine:
 
         async with Sandbox.demo() as sandbox:
             print(sandbox.base_url, sandbox.entities)
@@ -74,20 +74,22 @@ class Sandbox:
     while it runs; before and after they raise SandboxError.
 
     Args:
-        datasets: A DatasetFile each (its last publication is served), a Publication, or what `load` takes.
-        dialect: How to behave where the service description leaves it open.
-        faults: Faults that are set from the start, as by `inject`.
-        allowance: Data requests a UTC day of the default account; None: no limit.
-        rate: Its data requests a second; None: no limit.
-        burst: How many of them may come at once.
+        datasets: a DatasetFile each, of which the last publication is served, a Publication, or what `load`
+            takes.
+        dialect: how to behave where the service description leaves it open.
+        faults: faults that are set from the start, as by `inject`.
+        allowance: data requests a UTC day of the default account; None: no limit.
+        rate: its data requests a second; None: no limit.
+        burst: how many of them may come at once.
         store: ":memory:", or the name of a SQLite file that keeps publications, tokens, accounts and counts.
-        host: The address to listen at; "0.0.0.0" or "::" for all of this machine.
-        port: The port to listen at; 0 for a free one.
-        public_url: Where clients reach it, if that is not where it listens (a container, a proxy).
-        clock: Aware UTC time, for the day of the allowance and the Date header. Waits go by the loop's clock.
+        host: the address to listen at; "0.0.0.0" or "::" for all of this machine.
+        port: the port to listen at; 0 for a free one.
+        public_url: where clients reach it, if that is not where it listens (a container, a proxy).
+        clock: returns the wall time, aware UTC, for the day of the allowance and the Date header. Waits go by
+            the loop's clock.
 
     Raises:
-        SandboxError: No request can be sent to the public URL.
+        SandboxError: no request can be sent to the public URL.
     """
 
     _store: Store
@@ -174,9 +176,9 @@ class Sandbox:
         """Open the store, publish the datasets and listen.
 
         Raises:
-            PortInUseError: Something else listens there.
-            SandboxError: It cannot listen for another reason, the store cannot be used, or it runs already.
-            BrokenDatasetError: A dataset is broken.
+            PortInUseError: something else listens there.
+            SandboxError: it cannot listen for another reason, the store cannot be used, or it runs already.
+            BrokenDatasetError: a dataset is broken.
         """
         if self._runner is not None:
             raise SandboxError("the sandbox runs already: start it once")
@@ -264,8 +266,8 @@ class Sandbox:
         """Make a publication current, at once for every later request; sources as for Sandbox.
 
         Raises:
-            BrokenDatasetError: The dataset is broken; nothing has changed.
-            SandboxError: The current publication of the entity has its dataset_id and other content; nothing
+            BrokenDatasetError: the dataset is broken; nothing has changed.
+            SandboxError: the current publication of the entity has its dataset_id and other content; nothing
                 has changed.
         """
         publication = publication_of(source)

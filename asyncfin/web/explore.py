@@ -77,7 +77,7 @@ def explorer(
     hosts: Iterable[str] = _LOCAL,
     example: str = "",
 ) -> Starlette:
-    """Return the explorer as an ASGI app, to be served by itself or mounted in another.
+    """Return the explorer as an ASGI app, to be served by itself or mounted in another:
 
         app.mount("/explore", explorer(get_client, entity_ids))
 

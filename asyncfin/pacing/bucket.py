@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
+from itertools import islice, takewhile
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from attrs import define
@@ -194,6 +195,17 @@ class Lanes:
         """Remove the head of the queue that `next` returned."""
         queue.popleft()
         self._passed = self._passed + 1 if self._bulk and queue is self._interactive else 0
+
+    def alike(self, queue: deque[Waiter], most: int) -> int:
+        """Return how many requests at the head of the queue that `next` returned are alike, at most `most`.
+
+        One if both lanes wait, for they take turns.
+        """
+        if self._interactive and self._bulk:
+            return 1
+        head = queue[0]
+        run = takewhile(lambda each: (each.weight, each.counts) == (head.weight, head.counts), queue)
+        return len(list(islice(run, most)))
 
     def reject(self, error_for: Callable[[Waiter], BaseException | None]) -> None:
         """Fail the waiters for which there is an error."""

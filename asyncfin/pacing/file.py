@@ -139,8 +139,8 @@ class FileLedger(SharedLedger):
             return None
         return seen and seen[1]
 
-    async def reserve(self, weight: float, counts: bool) -> tuple[Booking, State]:
-        return await self._do(lambda ledger: ledger.reserve(weight, counts))
+    async def reserve(self, weight: float, counts: bool, most: int) -> tuple[Booking, State]:
+        return await self._do(lambda ledger: ledger.reserve(weight, counts, most))
 
     async def confirm(self, booked: Booking, weight: float, counts: bool) -> tuple[Booking, State]:
         return await self._do(lambda ledger: ledger.confirm(booked, weight, counts))

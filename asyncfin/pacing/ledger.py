@@ -40,7 +40,7 @@ _decode = msgspec.msgpack.Decoder(tuple[_Parameters, _Pace, _Day, int, float, by
 class Booking:
     """The result of `reserve` and `confirm`."""
 
-    granted: bool  # whether the request may be sent; if not, wait until `moment`, unless `resume_at` is set
+    granted: int  # how many requests may be sent; if none, wait until `moment`, unless `resume_at` is set
     moment: float  # when the booked grant is due, on the shared clock
     end: float  # distinguishes the booking from later ones
     epoch: int  # the booking is void in another one
@@ -154,16 +154,25 @@ class Ledger:
             measure=self.measure,
         )
 
-    def reserve(self, weight: float, counts: bool) -> Booking:
-        """Book the next free moment, and grant it if that is now. A used-up allowance has no moments."""
-        if counts and (resume_at := self._resume_at(weight)) is not None:
-            return self._booking(resume_at=resume_at)
-        # Spent already, though it is granted later: the next booking gets the moment after this one.
-        moment = max(self.now, self.gcra.moment(weight))
-        self.gcra.spend(weight, moment)
-        if moment <= self.now + EPSILON:
-            return self._grant(weight, counts, moment)
-        return self._booking(moment=moment)
+    def reserve(self, weight: float, counts: bool, most: int = 1) -> Booking:
+        """Book the next free moment. If that is now, grant it, and up to `most` moments that are free now.
+
+        A used-up allowance has no moments.
+        """
+        for granted in range(most):
+            resume_at = self._resume_at(weight) if counts else None
+            moment = max(self.now, self.gcra.moment(weight))
+            is_free = moment <= self.now + EPSILON
+            if granted and (resume_at is not None or not is_free):
+                return self._booking(granted=granted, moment=self.now)
+            if resume_at is not None:
+                return self._booking(resume_at=resume_at)
+            # Spent already, though it is granted later: the next booking gets the moment after this one.
+            self.gcra.spend(weight, moment)
+            if not is_free:
+                return self._booking(moment=moment)
+            self._grant(weight, counts)
+        return self._booking(granted=most, moment=self.now)
 
     def confirm(self, booked: Booking, weight: float, counts: bool) -> Booking:
         """Turn a booking whose moment has come into a grant, or into another booking.
@@ -182,7 +191,8 @@ class Ledger:
             return self.reserve(weight, counts)
         if rate is not None and booked.moment > self.now + EPSILON:
             return booked
-        return self._grant(weight, counts, self.now)
+        self._grant(weight, counts)
+        return self._booking(granted=1, moment=self.now)
 
     def cancel(self, booked: Booking, weight: float) -> None:
         """Return a booking if it is the last one: those behind it keep their moments."""
@@ -256,19 +266,16 @@ class Ledger:
     def _day(self) -> datetime:
         return wall_time(self.wall)
 
-    def _booking(
-        self, *, granted: bool = False, moment: float = -inf, resume_at: float | None = None
-    ) -> Booking:
+    def _booking(self, *, granted: int = 0, moment: float = -inf, resume_at: float | None = None) -> Booking:
         return Booking(
             granted=granted, moment=moment, end=self.gcra.full_at, epoch=self.epoch, resume_at=resume_at
         )
 
-    def _grant(self, weight: float, counts: bool, moment: float) -> Booking:
+    def _grant(self, weight: float, counts: bool) -> None:
         if self.gcra.rate is None:
             self.measure.granted(weight, self.now)
         if counts:
             self.budget.spend(weight, self._day, self.now)
-        return self._booking(granted=True, moment=moment)
 
     def _resume_at(self, weight: float) -> float | None:
         resume_at = self.budget.resume_at(weight, self._day)

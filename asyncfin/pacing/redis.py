@@ -160,19 +160,23 @@ end
 
 local granted, moment, finish, resume, note = 0, 0, nil, nil, ''
 local weight, counts = number(ARGV[13]), ARGV[14] == '1'
-local function grant(at)
+local function grant()
   if rate == nil then measure(weight) end
   if counts then spend_day(weight) end
-  granted, moment = 1, at
+  granted, moment = granted + 1, now
 end
-local function reserve()
-  if counts then
-    resume = resume_at(weight)
+local function reserve(most)
+  for _ = 1, most do
+    local refused = counts and resume_at(weight) or nil
+    local at = math.max(now, gcra_moment(weight))
+    local is_free = at <= now + EPSILON
+    if granted > 0 and (refused or not is_free) then return end
+    resume = refused
     if resume then return end
+    gcra_spend(weight, at)
+    if not is_free then moment = at return end
+    grant()
   end
-  local at = math.max(now, gcra_moment(weight))
-  gcra_spend(weight, at)
-  if at <= now + EPSILON then grant(at) else moment = at end
 end
 local function cancel(booked_end, booked_epoch)
   if booked_epoch == epoch and booked_end == full_at then gcra_give_back(weight) end
@@ -191,7 +195,7 @@ local function pause(time)
 end
 
 if op == 'reserve' then
-  reserve()
+  reserve(tonumber(ARGV[15]))
 elseif op == 'confirm' then
   local booked_moment, booked_end, booked_epoch = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17])
   if counts then resume = resume_at(weight) end
@@ -199,11 +203,11 @@ elseif op == 'confirm' then
     cancel(booked_end, booked_epoch)
   elseif booked_epoch ~= epoch
       or (rate ~= nil and now > booked_moment + math.max(weight / rate * 1000000, LATE)) then
-    reserve()
+    reserve(1)
   elseif rate ~= nil and booked_moment > now + EPSILON then
     moment, finish = booked_moment, booked_end
   else
-    grant(now)
+    grant()
   end
 elseif op == 'cancel' then
   cancel(tonumber(ARGV[16]), tonumber(ARGV[17]))
@@ -338,8 +342,8 @@ class RedisLedger(SharedLedger):
         self._owed, self._owed_counted = 0.0, 0.0
         self._catching_up: SingleFlight[None, None] = SingleFlight()
 
-    async def reserve(self, weight: float, counts: bool) -> tuple[Booking, State]:
-        return await self._or_fallback("reserve", weight, counts)
+    async def reserve(self, weight: float, counts: bool, most: int) -> tuple[Booking, State]:
+        return await self._or_fallback("reserve", weight, counts, str(most))
 
     async def confirm(self, booked: Booking, weight: float, counts: bool) -> tuple[Booking, State]:
         return await self._or_fallback("confirm", weight, counts, *_of(booked))
@@ -417,13 +421,13 @@ class RedisLedger(SharedLedger):
             except BucketUnavailableError as error:
                 self._begin_outage(error)
         assert self._fallback is not None
-        booking = Booking(granted=True, moment=0.0, end=0.0, epoch=-1, resume_at=None)
+        booking = Booking(granted=1, moment=0.0, end=0.0, epoch=-1, resume_at=None)
         try:
             await self._fallback.acquire(weight, counts=counts)
         except AllowanceExhaustedError as error:
             wall = (error.at or utc_now()).timestamp()
             resume_at = error.resume_at.timestamp()
-            return evolve(booking, granted=False, resume_at=resume_at), evolve(self._stale(), wall=wall)
+            return evolve(booking, granted=0, resume_at=resume_at), evolve(self._stale(), wall=wall)
         # Booked on the server when it responds again, so that the day's spending counts it.
         self._owed += weight
         self._owed_counted += weight if counts else 0.0
@@ -518,7 +522,7 @@ class RedisLedger(SharedLedger):
         if op != "look" and (seen[-1] != known_generation or int(seen[0]) > int(known_version)):
             self._seen = tuple(seen)
         booking = Booking(
-            granted=granted == "1",
+            granted=int(granted),
             moment=int(moment) / 1e6,
             end=int(end),
             epoch=int(epoch),

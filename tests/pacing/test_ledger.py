@@ -101,8 +101,9 @@ class Sequence:
             mine = ledger.confirm(first, weight, counts)
             theirs, state = await store.confirm(second, weight, counts)
         else:
-            mine = ledger.reserve(weight, counts)
-            theirs, state = await store.reserve(weight, counts)
+            most = chance.choice([1, 1, 2, 5])
+            mine = ledger.reserve(weight, counts, most)
+            theirs, state = await store.reserve(weight, counts, most)
         waits = not mine.granted and mine.resume_at is None
         self.booked = (mine, theirs, weight) if waits else None
         if mine.granted:
@@ -144,7 +145,7 @@ class Sequence:
             assert ledger.learn(ledger.learned, learned, rate, pause)
             state = await store.learn(state_before(store), learned, rate, pause)
         assert state is not None, "no other process has replaced the learned state"
-        nothing = Booking(granted=False, moment=-inf, end=0.0, epoch=0, resume_at=None)
+        nothing = Booking(granted=0, moment=-inf, end=0.0, epoch=0, resume_at=None)
         assert agree((nothing, ledger.state()), (nothing, state)), (op, ledger.state(), state)
 
 

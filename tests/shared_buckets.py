@@ -56,17 +56,19 @@ class RedisLine:
         url: the server's.
         cut: whether commands get no response.
         blocked: for how many seconds the event loop is blocked during each command.
+        sent: how many commands there were.
     """
 
     def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         from redis.asyncio import Redis
 
-        self.url, self.cut, self.blocked = url, False, 0.0
+        self.url, self.cut, self.blocked, self.sent = url, False, 0.0, 0
         execute = Redis.execute_command
 
         async def execute_command(client: Any, *args: Any, **options: Any) -> Any:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, VirtualTimeLoop)
+            self.sent += 1
             if self.cut:
                 await loop.create_future()
             if self.blocked:

@@ -137,6 +137,38 @@ async def test_a_budget_over_many_buckets_is_spent_exactly(make: Callable[..., A
         assert buckets[0].stats().daily_budget == 60
 
 
+async def test_what_is_free_is_granted_to_ten_waiters_at_a_time_in_their_order(
+    line: RedisLine, tmp_path: Path
+) -> None:
+    """Thirty that ask at once take three operations; the last finds the burst used up, and waits."""
+    loop, order = asyncio.get_running_loop(), list[int]()
+    async with aclosing(line.bucket(str(tmp_path), rate=1, burst=31)) as bucket:
+        await bucket.acquire()
+
+        async def one(number: int) -> float:
+            at: float = await bucket.acquire()
+            order.append(number)
+            return at
+
+        began, before = loop.time(), line.sent
+        grants = await asyncio.gather(*map(one, range(30)))
+        assert (order, line.sent - before) == ([*range(30)], 3)
+        assert max(grants) == pytest.approx(began, abs=0.001)
+        assert await bucket.acquire() == pytest.approx(began + 1, abs=0.01)
+
+
+async def test_a_budget_that_ends_among_waiters_is_spent_exactly(make: Callable[..., Any]) -> None:
+    """What does not count is granted between and behind what does."""
+    async with aclosing(make(rate=1, burst=40, daily_budget=4)) as bucket:
+        await bucket.acquire(counts=False)
+        counting = [True, True, False, True, True, True, False, True]
+        ends = await asyncio.gather(
+            *(bucket.acquire(counts=counts) for counts in counting), return_exceptions=True
+        )
+        refused = [at for at, end in enumerate(ends) if isinstance(end, AllowanceExhaustedError)]
+        assert (refused, bucket.stats().spent_today, bucket.stats().granted) == ([5, 7], 4, 7)
+
+
 async def test_what_is_given_back_or_never_reached_the_service_is_off_the_day(
     make: Callable[..., Any],
 ) -> None:

@@ -563,9 +563,9 @@ class Client:
 
         async def read(entity_id: str, in_order: Turn) -> EntityAnswer:
             @asynccontextmanager
-            async def both() -> AsyncIterator[None]:
-                async with in_order(), turn():
-                    yield
+            async def both() -> AsyncIterator[Callable[[], bool] | None]:
+                async with in_order(), turn() as may_retry:
+                    yield may_retry
 
             question = Question(entity_id, select, periods, value_version, max_age, known_only=True)
             return await self.entity_answer(question, turn=both)
@@ -616,7 +616,8 @@ class Client:
             entity_id: the entity.
             operation: the name of the read in `Restarted` events.
             turn: returns a context manager for each request, which may wait until the request may be sent, or
-                raise an error.
+                raise an error. It gives None, or a function that is called before each retry and returns
+                whether that may be sent.
             max_age: as for `catalogue`.
         """
         return Attempts(self._read(_everything(entity_id, max_age), operation, turn))

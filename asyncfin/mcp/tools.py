@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -113,7 +113,7 @@ def server(
     Args:
         client: what sends the requests. Its `max_age` and `stale_if_error` hold for the tools too.
         entities: the ids of the companies on offer, or a mapping of ids to names. All others are refused.
-        max_requests: how many requests one call may send, not counting retries. Catalogue pages that fit are
+        max_requests: how many requests one call may send, retries included. Catalogue pages that fit are
             kept, so that a further call goes on with them.
 
     Raises:
@@ -152,20 +152,26 @@ class _Call:
         sessions = cast(Sessions, self._ctx.request_context.lifespan_context)
         return sessions.of((self._ctx.headers or {}).get("mcp-session-id"))
 
+    def may_send(self) -> bool:
+        """Return whether another request may be sent, and count it if so."""
+        if self.spent >= self.limit:
+            return False
+        self.spent += 1
+        return True
+
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Count a request, and report it as progress when it is done.
+    async def turn(self) -> AsyncIterator[Callable[[], bool]]:
+        """Count a request and its retries, and report it as progress when it is done.
 
         Raises:
             NoTurnError: the call has sent as many as it may.
         """
-        if self.spent >= self.limit:
+        if not self.may_send():
             raise NoTurnError(
                 f"a call may send {counted(self.limit, 'request')}, and this needs more; the catalogue pages"
                 " that were read are kept"
             )
-        self.spent += 1
-        yield
+        yield self.may_send
         await self._ctx.report_progress(self.spent, self.limit, f"{counted(self.spent, 'request')} sent")
 
 

@@ -203,15 +203,16 @@ class Attempt:
         async def send(request: Request) -> Response:
             if (response := responses.get(request)) is None:
                 response = await read.send(request)
-                if read.has_turn:  # otherwise no NoTurnError can end the read
+                if read.has_turn:  # only it can end a read that could go on
                     responses[request] = response
             return response
 
         try:
             async with self.pinned_to(dataset.dataset_id):
                 catalogue = await read_catalogue(send, dataset)
-        except NoTurnError:
-            read.publications.unfinished.put(dataset.entity_id, unfinished)
+        except (NoTurnError, *_INCONCLUSIVE):
+            if read.has_turn:  # it may have ended the read by refusing a retry too
+                read.publications.unfinished.put(dataset.entity_id, unfinished)
             raise
         if read.cache is not None and read.fills_cache:
             await read.cache.put_catalogue(catalogue)

@@ -95,7 +95,7 @@ class Known:
 
 @frozen
 class Unfinished:
-    """A catalogue whose read was ended by a `NoTurnError`; the next read goes on with it."""
+    """A catalogue whose read was ended by its turn or a failure; the next read goes on with it."""
 
     dataset: Dataset
     sent: datetime  # when the request for its metadata was sent, aware UTC

@@ -18,7 +18,8 @@ from asyncfin.read.publications import Publications
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
 
-Turn = Callable[[], AbstractAsyncContextManager[None]]
+# It gives a function that says whether another attempt may be sent. None: as many as `Retry` allows.
+Turn = Callable[[], AbstractAsyncContextManager[Callable[[], bool] | None]]
 
 
 class NoTurnError(AsyncfinError):
@@ -101,8 +102,8 @@ class Read:
     async def send(self, request: Request) -> Response:
         """Send a request as a part of this read, and record it if the service refuses the entity."""
         try:
-            async with self._turn():
-                return await self._sender.send(request, on_attempt=self.stats.count)
+            async with self._turn() as may_retry:
+                return await self._sender.send(request, on_attempt=self.stats.count, may_retry=may_retry)
         except (NotFoundError, PermissionDeniedError) as refusal:
             # Without an error object it is not the service's refusal, but that of something in front of it.
             if refusal.has_error_object:

@@ -115,8 +115,20 @@ class Sender:
         """Return what the requests have cost so far."""
         return self._tally.stats()
 
-    async def send(self, request: Request, *, on_attempt: Callable[[], None] = lambda: None) -> Response:
-        """Return the 2xx response to `request`; `on_attempt` is called at each attempt.
+    async def send(
+        self,
+        request: Request,
+        *,
+        on_attempt: Callable[[], None] = lambda: None,
+        may_retry: Callable[[], bool] | None = None,
+    ) -> Response:
+        """Return the 2xx response to `request`.
+
+        Args:
+            request: what to send.
+            on_attempt: called at each attempt.
+            may_retry: called before each further attempt; if it returns False the last error is raised.
+                None: `Retry` alone decides.
 
         Raises:
             ServiceError: an error response that is not retryable, or that retries did not overcome.
@@ -151,7 +163,8 @@ class Sender:
                 #    It happens once, and does not count for `Retry.attempts`. Without `answered` the token
                 #    callable has failed, and nothing was sent.
                 unauthorized = isinstance(error, AuthenticationError) and error.answered
-                if unauthorized and self.tokens.renewable and not progress.renewed:
+                renewing = unauthorized and self.tokens.renewable and not progress.renewed
+                if renewing and (may_retry is None or may_retry()):
                     progress.renewed = True
                     self._announce_retry(request, progress, error, 0.0)
                     continue
@@ -163,10 +176,13 @@ class Sender:
                 with completing():
                     await self._report_failure(request, progress, error, wait)
 
-                # 3. It is not retryable, or `Retry` does not allow another attempt.
+                # 3. It is not retryable, or `Retry` or the caller does not allow another attempt.
                 if wait is None or self._retry.gives_up(
                     error, attempt=progress.counted_attempts, elapsed=progress.elapsed, wait=wait
                 ):
+                    raise error
+                if may_retry is not None and not may_retry():
+                    error.add_note("not retried: no further request may be sent")
                     raise error
 
                 # 4. After a 429 the bucket grants the next attempt once its pause is over.

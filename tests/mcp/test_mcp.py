@@ -30,9 +30,22 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 Call = Callable[..., Any]
 
 
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a store with the demo companies: encoding them for each test would take most of its time."""
+    store = tmp_path_factory.mktemp("demo") / "store"
+
+    async def fill() -> None:
+        async with Sandbox.demo(store=store):
+            pass
+
+    asyncio.run(fill())
+    return store
+
+
 @pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox.demo() as made:
+async def sandbox(demo: Path) -> AsyncIterator[Sandbox]:
+    async with Sandbox(store=demo) as made:
         yield made
 
 
@@ -391,6 +404,35 @@ async def test_find_series_sends_no_more_than_it_may_and_goes_on(limit: int) -> 
         assert found.structured_content["series"]
 
 
+async def test_retries_count_for_what_a_call_may_send(sandbox: Sandbox) -> None:
+    """Where the service fails, calls stay within the limit, and the pages between two failures are kept."""
+    sandbox.inject(*(Status(status=503, retry_after=0, nth=nth) for nth in (2, 3, 5, 6, 7)))
+    ended: list[str] = []
+    async with assistant(sandbox, max_requests=3, max_age=600, retry=Retry(wait_initial=0)) as call:
+        for number in range(1, 5):
+            found = await call("find_series", entities=["Apple"], words="revenue")
+            assert len(sandbox.log) <= 3 * number
+            ended.append(
+                found.structured_content.get("error", "notes" if "not read" in text_of(found) else "")
+            )
+    assert ended[-1] == ""
+    assert [served.status for served in sandbox.log].count(503) == 5
+    read = [served for served in sandbox.log if served.status == 200]
+    assert len(read) == 4, "a page was read twice"
+
+
+async def test_a_query_whose_retries_exceed_the_limit_says_what_failed(sandbox: Sandbox) -> None:
+    """The error of the service, with what to do."""
+    async with assistant(sandbox, max_requests=6, max_age=600, retry=Retry(wait_initial=0)) as call:
+        await call("find_series", entities=["Apple"], words="revenue")
+        before = len(sandbox.log)
+        sandbox.inject(Status(status=503, retry_after=0, operation="query"))
+        answer = await call("query", entities=["Apple"], series=["Revenue"])
+        assert len(sandbox.log) - before == 6
+    assert answer.structured_content["error"] == "ServerFailureError"
+    assert "Call again in a minute" in text_of(answer)
+
+
 async def test_two_companies_of_which_one_fits(sandbox: Sandbox) -> None:
     """The first one is found now, the second is named as not read yet."""
     async with assistant(sandbox, max_requests=5) as call:
@@ -404,7 +446,7 @@ async def test_two_companies_of_which_one_fits(sandbox: Sandbox) -> None:
 async def test_a_query_spends_no_more_requests_than_it_may(over: int) -> None:
     """A call of as many as it may is sent, one of a request more is refused before it sends any."""
     async with (
-        Sandbox(generate(2, series=900, publications=1)) as sandbox,
+        Sandbox(generate(2, series=300, publications=1)) as sandbox,
         Client(sandbox.base_url, sandbox.token, max_age=600) as client,
     ):
         catalogue = await client.catalogue(sandbox.entities[0])
@@ -454,12 +496,12 @@ async def test_a_publication_that_changes_within_a_call_does_not_exceed_it() -> 
         (Status(status=503, operation="query"), "ServerFailureError", False),
     ],
 )
-async def test_failures_say_what_an_assistant_can_do(fault: Status, error: str, wait: bool) -> None:
+async def test_failures_say_what_an_assistant_can_do(
+    sandbox: Sandbox, fault: Status, error: str, wait: bool
+) -> None:
     """A failure is structured content that says what to do, since the SDK hides the text of exceptions."""
-    async with (
-        Sandbox.demo(faults=[fault]) as sandbox,
-        assistant(sandbox, retry=Retry(attempts=1)) as call,
-    ):
+    sandbox.inject(fault)
+    async with assistant(sandbox, retry=Retry(attempts=1)) as call:
         result = await call("query", entities=["Apple"], series=["Revenue"])
     facts = result.structured_content
     assert result.is_error

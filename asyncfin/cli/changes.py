@@ -15,7 +15,7 @@ from asyncfin.clock import utc_text
 from asyncfin.extraction.as_of import as_of as state_as_of, read_changes
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.store import place_of
-from asyncfin.model.words import counted
+from asyncfin.model.words import counted, number_text
 from asyncfin.table.text import columns
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def changes(
         place: The folder or URL of the extraction.
         since: Only runs later than this run, or runs that began on this date or at this time (UTC) or later.
     """
-    _require(place)
+    require_feed(place)
     table = read_changes(place, since=since)
     if output.write(table):
         return
@@ -127,7 +127,7 @@ def as_of(
         place: The folder or URL of the extraction.
         when: A date or time (UTC); a date is its first moment.
     """
-    _require(place)
+    require_feed(place)
     table = state_as_of(place, when)
     if output.write(table):
         return
@@ -137,7 +137,12 @@ def as_of(
     _print((*map(_head, shown), "value"), rows, len(table), f"{counted(len(table), 'row')} of {entities}")
 
 
-def _require(place: str) -> None:
+def require_feed(place: str) -> None:
+    """Raise unless the libraries that read a change feed at this place are installed.
+
+    Raises:
+        UsageError: one is not.
+    """
     require("pyarrow.parquet", "arrow", "the change feed")
     if isinstance(place_of(place), Prefix):
         require("obstore", "store", place)
@@ -158,9 +163,7 @@ def _head(name: str) -> str:
 
 
 def _number(number: float | None) -> str:
-    if number is None:
-        return ""
-    return f"{number:,.0f}" if number == int(number) else f"{number:,}"
+    return "" if number is None else number_text(number)
 
 
 def _print(heads: Sequence[str], rows: Sequence[Sequence[str]], count: int, summary: str) -> None:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from asyncfin.cache.memory import MemoryCache
+from asyncfin.cli.changes import require_feed
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import Service, Several, entity_group, listening, require
@@ -29,6 +30,7 @@ async def explore(
     max_age: Annotated[float, Parameter(show_default=True, validator=Number(gte=0))] = 3600.0,
     host: Several = (),
     root_path: str = "",
+    history: str | None = None,
     names: Names = Names(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
@@ -48,9 +50,12 @@ async def explore(
         max_age: For how many seconds a URL shows what was read, without a request.
         host: A host name under which a proxy reaches this page. [else only this machine's]
         root_path: The path under which a proxy passes on to this page, such as /explore.
+        history: The folder or URL of an extraction with a change feed: the page marks what changed last.
     """
     for package in ("uvicorn", "starlette", "jinja2"):
         require(package, "web", "asyncfin explore")
+    if history is not None:
+        require_feed(history)
     import uvicorn
 
     from asyncfin.web import explorer
@@ -59,7 +64,7 @@ async def explore(
     with listening(f"--port {port}", "127.0.0.1", port) as listener:
         async with served(service, offered, max_age) as (client, companies, example):
             hosts = ("127.0.0.1", "localhost", *host)
-            app = explorer(client, companies, hosts=hosts, example=example)
+            app = explorer(client, companies, hosts=hosts, example=example, history=history)
             server = uvicorn.Server(uvicorn.Config(app, log_level="warning", root_path=root_path))
             announcing = asyncio.ensure_future(announce(server, example))
             try:

@@ -10,6 +10,11 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def number_text(number: float) -> str:
+    """Return a number without its format: ``391,035,000,000`` or ``1.76``."""
+    return f"{number:,.0f}" if number.is_integer() else f"{number:,}"
+
+
 # How many names an error contains.
 _MOST_NAMES = 20
 

@@ -7,9 +7,11 @@ from attrs import field, frozen
 from asyncfin.errors import printable
 from asyncfin.model.period import Period
 from asyncfin.model.series import Series
+from asyncfin.model.value import Value
 from asyncfin.table import comparison
 from asyncfin.table.notes import NOT_REQUESTED
 from asyncfin.table.panel import Panel
+from asyncfin.web.history import Marks
 
 # How much of a large answer a page shows; the rest is counted.
 MAX_ROWS = 200
@@ -20,11 +22,12 @@ _VERSIONS = {"original": "as first reported", "latest_restated": "as last restat
 
 @frozen
 class Cell:
-    """A cell: its text and number, or, without a value, its class."""
+    """A cell: its text and number, its class, and what changed in it with the last publication."""
 
     text: str = ""
     number: float | None = None
     kind: str = ""
+    change: str = ""
 
 
 @frozen
@@ -33,6 +36,7 @@ class Row:
 
     panel: Panel = field(repr=False)
     series: Series = field(repr=False)
+    marks: Marks = field(repr=False)
     company: str
     label: str
     scopes: str
@@ -48,12 +52,14 @@ class Row:
         values = dict(self.series.observations())
         return [self._cell(values, period) for period in periods]
 
-    def _cell(self, values: Mapping[Period, object], period: Period) -> Cell:
+    def _cell(self, values: Mapping[Period, Value], period: Period) -> Cell:
+        entity_id, version = self.panel.dataset.entity_id, self.panel.value_version
+        change = self.marks.cells.get((entity_id, version, self.series.series_id, period), "")
         value = values.get(period)
         if value is None:
             asked = comparison.sign(self.panel, period) != NOT_REQUESTED
-            return Cell(kind="gap" if asked else "unasked")
-        return Cell(value.text, value.number, "negative" if value.number < 0 else "")  # type: ignore[attr-defined]
+            return Cell(kind="gap" if asked else "unasked", change=change)
+        return Cell(value.text, value.number, "negative" if value.number < 0 else "", change)
 
 
 @frozen
@@ -64,6 +70,7 @@ class Shown:
         periods: the columns of the table, oldest first.
         rows: those shown, with their cells.
         charts: a chart for each number format.
+        marks: what changed with the last publications.
     """
 
     periods: tuple[Period, ...]
@@ -71,15 +78,16 @@ class Shown:
     charts: list[dict[str, object]]
     notes: list[str]
     several: bool
+    marks: Marks
 
     @property
     def durations(self) -> set[int]:
         return {period.duration_months for period in self.periods}
 
 
-def shown(panels: Sequence[Panel]) -> Shown:
+def shown(panels: Sequence[Panel], marks: Marks) -> Shown:
     """Return what the page shows of panels of several companies or value versions."""
-    rows = [_row(panel, series) for panel in panels for series in panel]
+    rows = [_row(panel, series, marks) for panel in panels for series in panel]
     every = comparison.periods_of(panels)
     periods = every[-MAX_COLUMNS:]
     charts, hidden = _charts(rows)
@@ -98,7 +106,7 @@ def shown(panels: Sequence[Panel]) -> Shown:
         notes.append(f"{len(rows) - MAX_ROWS:,} more series are not shown.")
     several = len({row.company for row in rows}) > 1
     table = [(row, row.cells(periods)) for row in rows[:MAX_ROWS]]
-    return Shown(periods, table, charts, notes, several)
+    return Shown(periods, table, charts, notes, several, marks)
 
 
 def _gaps(panel: Panel) -> str:
@@ -106,7 +114,7 @@ def _gaps(panel: Panel) -> str:
     return f"{panel.dataset.name}: {line}" if line else ""
 
 
-def _row(panel: Panel, series: Series) -> Row:
+def _row(panel: Panel, series: Series, marks: Marks) -> Row:
     catalogue = panel.catalogue
     listed = catalogue[series.series_id]
     texts = (
@@ -117,7 +125,7 @@ def _row(panel: Panel, series: Series) -> Row:
         "" if listed.description == series.label else listed.description,
         series.number_format,
     )
-    return Row(panel, series, *map(printable, texts))
+    return Row(panel, series, marks, *map(printable, texts))
 
 
 def _charts(rows: Sequence[Row]) -> tuple[list[dict[str, object]], int]:

@@ -6,6 +6,7 @@ machine are refused.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from asyncfin.plan.question import Question as Wanted
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.web.answer import shown
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
+from asyncfin.web.history import History, Marks
 from asyncfin.web.question import RULES, SCALES, VERSIONS, VIEWS, Question, row_text
 
 library("starlette", "web")
@@ -76,6 +78,7 @@ def explorer(
     *,
     hosts: Iterable[str] = _LOCAL,
     example: str = "",
+    history: str | os.PathLike[str] | None = None,
 ) -> Starlette:
     """Return the explorer as an ASGI app, to be served by itself or mounted in another:
 
@@ -94,13 +97,22 @@ def explorer(
         hosts: the host names that the page may be reached under. Any other Host header is refused with 400,
             so that no foreign page can reach it by another name.
         example: the path and query of a question to open first, in place of the list of companies.
+        history: the folder or URL of an extraction with a change feed, as for `read_changes`: the table then
+            marks what changed with the last publication of each company (extra ``arrow``). The feed is read
+            at each visit, in a thread. Where it can't be read, the page says so.
 
     Raises:
-        ImportError: the extra `web` is not installed.
+        ArgumentError: `history` is not the place of an extraction.
+        ImportError: the extra `web` is not installed, or for `history` the extra ``arrow``.
     """
     names = dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
     # Called at each request: a host makes its client when it starts, which is after this.
-    pages = _Pages(client if callable(client) else lambda: client, names, example)
+    pages = _Pages(
+        client if callable(client) else lambda: client,
+        names,
+        example,
+        None if history is None else History(history),
+    )
     return Starlette(
         routes=[
             Route("/", pages.start),
@@ -124,10 +136,13 @@ def explorer(
 class _Pages:
     """The endpoints. `names` maps the ids of the companies offered to their names, as far as known."""
 
-    def __init__(self, client: Callable[[], Client], names: dict[str, str], example: str) -> None:
+    def __init__(
+        self, client: Callable[[], Client], names: dict[str, str], example: str, history: History | None
+    ) -> None:
         self._client = client
         self._names = names
         self._example = example
+        self._history = history
         self._progress: dict[str, _Progress] = {}
         self._templates = Environment(
             loader=PackageLoader("asyncfin.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -221,8 +236,8 @@ class _Pages:
         select, periods = question.select(catalogues[0]), question.resolved(catalogues)
         plans = []
         for catalogue in catalogues:
-            # Of several companies each has what it has.
-            known = select if len(catalogues) == 1 else catalogue.narrowed(select)
+            # Each company has what it has; of a single one that has nothing the error says what is wrong.
+            known = catalogue.narrowed(select) or (select if len(catalogues) == 1 else None)
             for version in question.versions:
                 if known is None:
                     continue
@@ -242,11 +257,11 @@ class _Pages:
         answers: list[EntityAnswer] = []
         for entity_id in question.companies:
             for version in question.versions:
-                wanted = Wanted(entity_id, select, periods, version, known_only=len(catalogues) > 1)
+                wanted = Wanted(entity_id, select, periods, version, known_only=True)
                 if (panel := await self._client().cached_panel(wanted)) is None:
                     return {}
                 answers.append(EntityAnswer(entity_id, panel, missing=wanted.missing(panel.catalogue)))
-        return self._shown(question, answers, 0)
+        return await self._shown(question, answers, 0)
 
     async def _answer(self, question: Question) -> dict[str, Any]:
         """Request what the answer shows."""
@@ -259,8 +274,11 @@ class _Pages:
         for version in question.versions:
             if not several:
                 entity_id = question.companies[0]
-                panel = await client.query(entity_id, select, periods, value_version=version)
-                answers[entity_id, version] = EntityAnswer(entity_id, panel)
+                known = catalogues[0].narrowed(select) or select
+                panel = await client.query(entity_id, known, periods, value_version=version)
+                wanted = Wanted(entity_id, select, periods, version, known_only=True)
+                missing = wanted.missing(panel.catalogue)
+                answers[entity_id, version] = EntityAnswer(entity_id, panel, missing=missing)
                 continue
             many = client.query_many(question.companies, select, periods, value_version=version)
             async with many as received:
@@ -269,15 +287,21 @@ class _Pages:
         ordered = [answers[each, version] for each in question.companies for version in question.versions]
         if all(answer.panel is None for answer in ordered):
             raise next(answer.error for answer in ordered if answer.error is not None)
-        return self._shown(question, ordered, cost["requests"])
+        return await self._shown(question, ordered, cost["requests"])
 
-    def _shown(self, question: Question, answers: Sequence[EntityAnswer], planned: int) -> dict[str, Any]:
+    async def _shown(
+        self, question: Question, answers: Sequence[EntityAnswer], planned: int
+    ) -> dict[str, Any]:
         panels = [answer.panel for answer in answers if answer.panel is not None]
         for panel in panels:
             self._names[panel.dataset.entity_id] = panel.dataset.name
         if not any(panels):
             raise SelectionError("none of these companies has one of these series")
-        content = shown([panel for panel in panels if len(panel)])
+        catalogue = panels[0].catalogue
+        marks = Marks()
+        if self._history is not None:
+            marks = await self._history.marks(panels, question.triples(catalogue))
+        content = shown([panel for panel in panels if len(panel)], marks)
         return {
             "shown": content,
             "columns": [(each.fiscal_end, each.duration_months, each.label) for each in content.periods],
@@ -286,7 +310,7 @@ class _Pages:
             "planned": planned,
             "anchors": [(each.dataset.name, each.anchor) for each in panels if each.anchor],
             "notes": [*self._missing(answers), *content.notes],
-            "python": question.python(panels[0].catalogue),
+            "python": question.python(catalogue),
         }
 
     def _missing(self, answers: Iterable[EntityAnswer]) -> list[str]:

@@ -114,8 +114,14 @@ class Question:
         return Select.from_json(self._json(catalogue))
 
     def _json(self, catalogue: Catalogue) -> str:
-        rows = [_row(text, catalogue) for text in self.series]
-        return json.dumps({"series": rows}, ensure_ascii=False)
+        return json.dumps({"series": self._rows(catalogue)}, ensure_ascii=False)
+
+    def _rows(self, catalogue: Catalogue) -> list[list[str]]:
+        return [_row(text, catalogue) for text in self.series]
+
+    def triples(self, catalogue: Catalogue) -> list[tuple[str, str, str]]:
+        """Return the metric, group and path of each series, given the catalogue of the first company."""
+        return [(metric, group, path) for metric, group, path, *_ in self._rows(catalogue)]
 
     def chosen(self, catalogue: Catalogue) -> dict[str, CatalogueSeries]:
         """Return the selected series that a catalogue has, by the texts of their rows."""

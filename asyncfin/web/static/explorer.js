@@ -149,13 +149,16 @@
 
   function fillTable(table) {
     const numbers = tableNumbers(table);
+    // What a value was before is an amount, not a growth.
+    table.classList.toggle("computed", view() !== "values");
     for (const [at, row] of [...table.tBodies[0].rows].entries()) {
       for (const [column, cell] of row.querySelectorAll("td").entries()) {
         if (!("number" in cell.dataset)) continue;
-        cell.dataset.text ??= cell.textContent;
+        const text = cell.querySelector("bdi") ?? cell.appendChild(document.createElement("bdi"));
+        cell.dataset.text ??= text.textContent;
         const number = numbers[at][column];
         const shown = view() === "values" ? cell.dataset.text : number == null ? "" : formats[view()](number);
-        cell.replaceChildren(Object.assign(document.createElement("bdi"), { textContent: shown }));
+        text.textContent = shown;
         cell.classList.toggle("negative", view() === "values" ? Number(cell.dataset.number) < 0 : number < 0);
       }
     }
@@ -169,9 +172,9 @@
     }
   }
 
-  // A spreadsheet would take such a text for a formula.
+  // A spreadsheet would take such a text for a formula. A number is none: -1e-7.
   const safe = (text) => (/^\s*[=+\-@\t\r]/.test(text) && !/^[+-]?\d+(\.\d+)?$/.test(text) ? `'${text}` : text);
-  const quoted = (cell) => `"${safe(String(cell)).replaceAll('"', '""')}"`;
+  const quoted = (cell) => (typeof cell === "number" ? String(cell) : `"${safe(cell).replaceAll('"', '""')}"`);
 
   function save(name, blob) {
     const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });

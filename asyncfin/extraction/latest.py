@@ -1,0 +1,84 @@
+"""What the last publication of an entity changed, from a change feed. pyarrow is imported inside."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from attrs import frozen
+
+from asyncfin.errors import ManifestMismatchError
+from asyncfin.extraction.cells import SERIES, plain
+from asyncfin.extraction.changes import BEFORE, CHANGE
+from asyncfin.extraction.feed import Feed, Recorded, RunFooter
+from asyncfin.model.catalogue import is_same_publication
+from asyncfin.optional import library
+from asyncfin.table.columns import PERIOD_FIELDS
+
+_COLUMNS = (*SERIES, *PERIOD_FIELDS, "series_label", "scope_names", "period_label", CHANGE, BEFORE)
+
+
+@frozen
+class LatestChanges:
+    """What the last publication of an entity changed.
+
+    Attributes:
+        dataset_id: the publication.
+        known_from: when it became known.
+        is_first: whether the feed begins with it, so that every value is new.
+        count: how many cells changed.
+        rows: the changed cells of some metrics, with columns of the change feed; none of the first one.
+    """
+
+    dataset_id: str
+    known_from: datetime
+    is_first: bool
+    count: int
+    rows: tuple[dict[str, Any], ...]
+
+
+def latest_changes(feed: Feed, wanted: Mapping[str, Collection[str]]) -> dict[str, LatestChanges]:
+    """Return what the last publication of entities changed; those that the feed does not have are left out.
+
+    The call blocks. Of a run's file it reads the row groups that may have the entity.
+
+    Args:
+        feed: the feed, which keeps the footers that it has read.
+        wanted: the metrics of which rows are wanted, by entity.
+
+    Raises:
+        ManifestMismatchError: there is no feed, or a file of it is missing or damaged.
+        OSError: it can't be read.
+        ImportError: pyarrow, or obstore for a URL, is not installed.
+    """
+    known: dict[str, list[tuple[RunFooter, Recorded]]] = {}
+    footers = feed.chain()
+    if not footers:
+        raise ManifestMismatchError(f"{feed} has no runs")
+    for footer in footers:
+        for each in footer.publications:
+            if each.entity_id in wanted:
+                known.setdefault(each.entity_id, []).append((footer, each))
+    found = {}
+    for entity_id, several in known.items():
+        footer, last = several[-1]
+        before = several[-2][1].dataset_id if len(several) > 1 else None
+        if before is not None and is_same_publication(before, last.dataset_id):
+            continue  # it has left the extraction
+        rows = _rows(feed, footer, entity_id, wanted[entity_id]) if before is not None else ()
+        found[entity_id] = LatestChanges(last.dataset_id, last.moment, before is None, last.rows, rows)
+    return found
+
+
+def _rows(
+    feed: Feed, footer: RunFooter, entity_id: str, metric_ids: Collection[str]
+) -> tuple[dict[str, Any], ...]:
+    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
+    metrics = pa.array(sorted(metric_ids), pa.string())
+    rows: list[dict[str, Any]] = []
+    for table in feed.tables(footer, _COLUMNS, entity_id):
+        of_entity = compute.equal(plain(table.column("entity_id")), entity_id)
+        of_metrics = compute.is_in(plain(table.column("metric_id")), value_set=metrics)
+        rows += table.filter(compute.and_(of_entity, of_metrics)).to_pylist()
+    return tuple(rows)

@@ -53,6 +53,7 @@ def latest_changes(feed: Feed, wanted: Mapping[str, Collection[str]]) -> dict[st
         ImportError: pyarrow, or obstore for a URL, is not installed.
     """
     known: dict[str, list[tuple[RunFooter, Recorded]]] = {}
+    feed.check_head()
     footers = feed.chain()
     if not footers:
         raise ManifestMismatchError(f"{feed} has no runs")

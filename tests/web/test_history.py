@@ -169,7 +169,10 @@ async def test_a_broken_or_missing_feed_is_said_and_breaks_nothing(
     damaged = await night.answer()
     first.unlink()
     torn = await night.answer()
-    for html in (missing, damaged, torn):
+    second.unlink()
+    (night.to.parent / "night.changes" / "head").unlink()
+    empty = await night.answer()
+    for html in (missing, damaged, torn, empty):
         assert "the change feed can&#39;t be read" in html
         assert "night.changes" not in html
     assert "1,250.5" in damaged

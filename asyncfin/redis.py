@@ -100,8 +100,8 @@ class RedisClients:
 async def unless_silent(seconds: float) -> AsyncIterator[None]:
     """Cancel the block after `seconds` in which the event loop was running: TimeoutError.
 
-    A wait in which a timer fired more than 50 ms late has measured a busy loop, and the response may have been
-    received since: the block gets the same time again, at most three times.
+    A wait in which a timer fired more than 50 ms late has measured a busy loop, and the response may have
+    been received since: the block gets the same time again, at most three times.
     """
     loop = asyncio.get_running_loop()
     extensions = 0

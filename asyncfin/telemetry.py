@@ -204,12 +204,25 @@ class OpenTelemetryObserver:
                 }
                 self._begin(event, "asyncfin.question", attributes)
             case QuestionFinished():
-                figures = _figures(event, "series", "periods", "requests", "cached", "restarts", "dataset_id")
+                figures: Attributes = {
+                    "asyncfin.requests": event.requests,
+                    "asyncfin.cached": event.cached,
+                    "asyncfin.restarts": event.restarts,
+                }
+                if event.series is not None and event.periods is not None and event.dataset_id is not None:
+                    figures["asyncfin.series"] = event.series
+                    figures["asyncfin.periods"] = event.periods
+                    figures["asyncfin.dataset_id"] = event.dataset_id
                 self._end((QuestionStarted, event.serial), figures, event.failure)
             case ExtractStarted():
                 self._begin(event, "asyncfin.extract", {"asyncfin.entities": event.entities})
             case ExtractFinished():
-                figures = _figures(event, "done", "unchanged", "failed", "requests")
+                figures = {
+                    "asyncfin.done": event.done,
+                    "asyncfin.unchanged": event.unchanged,
+                    "asyncfin.failed": event.failed,
+                    "asyncfin.requests": event.requests,
+                }
                 self._end((ExtractStarted, event.serial), figures, event.failure)
             case Waiting():
                 self._add_wait(event)
@@ -258,24 +271,19 @@ class OpenTelemetryObserver:
         started, at = self._attempts.pop(event.serial, (None, 0))
         if started is None:  # it began before the observer was added
             return
-        attributes: Attributes = {
-            **_server(started.url),
-            "http.request.method": started.method,
-            "asyncfin.operation": event.operation,
-        }
         status: int | None = None
         if isinstance(event, RequestAnswered):
-            status = attributes["http.response.status_code"] = event.status
+            status = event.status
             failure = None if status < 300 else str(status)
             self._received.add(event.received, event.operation)
             if status == 429:
                 self._refused.add(1, event.operation)
         else:
             failure = event.failure
-        if failure is not None:
-            attributes["error.type"] = failure
         self._requests.add(1, event.operation, status, failure)
-        self._duration.record(event.seconds, attributes)
+        conventional = _conventional(started.url, started.method, event.operation, status, failure)
+        self._duration.record(event.seconds, conventional)
+        attributes = conventional.copy()
         attributes["url.full"] = started.url
         if event.entity_id is not None:
             attributes["asyncfin.entity"] = event.entity_id
@@ -304,19 +312,23 @@ class OpenTelemetryObserver:
         trace.get_current_span().add_event("asyncfin.waiting", attributes)
 
 
-def _figures(event: QuestionFinished | ExtractFinished, *names: str) -> Attributes:
-    """Return the attributes of fields that are not None."""
-    found = {f"asyncfin.{name}": getattr(event, name) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-@lru_cache(256)
-def _server(url: str) -> Attributes:
+@lru_cache(1024)
+def _conventional(
+    url: str, method: str, operation: str, status: int | None, failure: str | None
+) -> Attributes:
+    """Return the attributes of an attempt that are those of its duration too. They are not to be changed."""
     parts = urlsplit(url)
-    return {
+    attributes: Attributes = {
         "server.address": parts.hostname or "",
         "server.port": parts.port or (443 if parts.scheme == "https" else 80),
+        "http.request.method": method,
+        "asyncfin.operation": operation,
     }
+    if status is not None:
+        attributes["http.response.status_code"] = status
+    if failure is not None:
+        attributes["error.type"] = failure
+    return attributes
 
 
 def _observe_bucket(meter: Meter, bucket: Bucket) -> _Inspected[BucketStats]:

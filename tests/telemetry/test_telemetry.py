@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ from asyncfin.events import (
     ExtractStarted,
     QuestionFinished,
     QuestionStarted,
+    RequestAnswered,
     Restarted,
 )
 from asyncfin.sandbox import Latency, Sandbox, Status
@@ -381,6 +383,52 @@ async def test_a_restart_is_counted_and_is_an_event_of_the_question(recorder: Re
     assert question.attributes["asyncfin.dataset_id"] == panel.dataset.dataset_id
     assert question.attributes["asyncfin.series"] == len(panel)
     assert "asyncfin.restarted" in [event.name for event in question.events]
+
+
+async def test_a_restart_drops_what_was_counted_before_it(recorder: Recorder) -> None:
+    """The publication changes between the two value versions, and the first one is read again."""
+    first_version: list[int] = []
+
+    def publish(event: Event) -> None:
+        if isinstance(event, RequestAnswered) and event.operation == "query":
+            first_version.append(event.serial)
+            if len(first_version) == queries // 2:
+                sandbox.publish(NEW)
+
+    queries = 0
+    async with service(Recorder()) as (sandbox, client):
+        await read_entity(client, BOTH.entity_id, Select(), FiscalRange(), value_version="both")
+        queries = sum(each.operation == "query" for each in sandbox.log)
+    async with service(recorder, publish) as (sandbox, client):
+        answer = await read_entity(client, BOTH.entity_id, Select(), FiscalRange(), value_version="both")
+    assert answer.panel is not None
+    (question,) = recorder.named("asyncfin.question")
+    assert question.attributes["asyncfin.restarts"] == 1
+    assert question.attributes["asyncfin.series"] == 2 * len(answer.panel)
+    assert question.attributes["asyncfin.periods"] == len(answer.panel.periods)
+
+
+@pytest.mark.parametrize("way", ["query", "stream", "read_entity", "failed"])
+async def test_a_question_leaves_the_context_of_its_caller_as_it_was(way: str) -> None:
+    """Nothing of it stays in the task, or each question would keep the one before it in memory."""
+
+    def values() -> list[object]:
+        return [each for each in copy_context().values() if each is not None]
+
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        before = values()
+        if way == "query":
+            await client.query(BOTH.entity_id, Select(), FiscalRange())
+        elif way == "read_entity":
+            await read_entity(client, BOTH.entity_id, Select(), FiscalRange(), value_version="both")
+        elif way == "stream":
+            async with client.stream(BOTH.entity_id, Select(), FiscalRange()) as pieces:
+                assert values() == before
+                assert [len(piece) async for piece in pieces]
+        else:
+            with pytest.raises(SelectionError):
+                await client.query(BOTH.entity_id, Select("no metric"), FiscalRange())
+        assert values() == before
 
 
 async def _left_early(client: Client) -> None:

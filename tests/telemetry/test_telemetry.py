@@ -393,13 +393,15 @@ async def test_a_restart_drops_what_was_counted_before_it(recorder: Recorder) ->
         if isinstance(event, RequestAnswered) and event.operation == "query":
             first_version.append(event.serial)
             if len(first_version) == queries // 2:
-                sandbox.publish(NEW)
+                sandbox.publish(OLD)
 
     queries = 0
     async with service(Recorder()) as (sandbox, client):
+        sandbox.publish(NEW)  # which has more periods
         await read_entity(client, BOTH.entity_id, Select(), FiscalRange(), value_version="both")
         queries = sum(each.operation == "query" for each in sandbox.log)
     async with service(recorder, publish) as (sandbox, client):
+        sandbox.publish(NEW)
         answer = await read_entity(client, BOTH.entity_id, Select(), FiscalRange(), value_version="both")
     assert answer.panel is not None
     (question,) = recorder.named("asyncfin.question")

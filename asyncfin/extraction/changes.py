@@ -161,18 +161,22 @@ def _same_series(old: Snapshot, new: Snapshot) -> tuple[Any, list[int]]:
     heads = example_rows(rows, numbers, ["asked_version", "series_id", *TRIPLE])
     known = heads + [(*each, *triple) for one in (old, new) for each, triple in one.unlisted.items()]
     number_of = {head: number for number, head in reversed(list(enumerate(known)))}
-    in_old = set(numbers[: len(old.table)].unique().to_pylist())
-    of_old = {
-        head
-        for head, number in number_of.items()
-        if number in in_old or old.unlisted.get(head[:2]) == head[2:]
-    }
-    # The same id and triple, which have the same number already, or else a triple that both have once.
-    by_triple = {(head[0], head[2:]): head for head in of_old if head[1] not in old.ambiguous}
-    for head in list(number_of):
-        same = by_triple.get((head[0], head[2:]))
-        if same is not None and head not in of_old and head[1] not in new.ambiguous:
-            number_of[head] = number_of[same]
+    at = len(old.table)
+    of_old, of_new = (
+        {heads[number] for number in part.unique().to_pylist()}
+        | {(*each, *of) for each, of in one.unlisted.items()}
+        for part, one in ((numbers[:at], old), (numbers[at:], new))
+    )
+    # The same id and triple, which have the same number already, or else a triple that both have once. The
+    # feed has the rows of a series under the ids that it had when they were written.
+    unique: dict[tuple[str, Any], list[Any]] = {}
+    for head in of_old:
+        if head[1] not in old.ambiguous:
+            unique.setdefault((head[0], head[2:]), []).append(head)
+    for head in of_new:
+        if head[1] not in new.ambiguous:
+            for same in unique.get((head[0], head[2:]), ()):
+                number_of[same] = number_of[head]
     renumbered = pa.array([number_of[head] for head in known], pa.int64())
     apart = [number_of[(*each, *triple)] for one in (old, new) for each, triple in one.unlisted.items()]
     return renumbered.take(numbers), apart

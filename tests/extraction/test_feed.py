@@ -179,6 +179,24 @@ async def test_a_publication_that_went_back_is_a_change_like_others(night: Night
         assert as_of(night.to, when).column("number").to_pylist()[0] == expected
 
 
+@pytest.mark.parametrize("later", ["R-1", "R-2"])
+async def test_a_renamed_series_is_one_when_others_become_twins(night: Nights, later: str) -> None:
+    """Its rows are in the feed under two ids, and twins are compared with the feed; only the twin appears."""
+    renamed, twin = REVENUE._replace(series_id="R-1"), COST._replace(series_id="S-9")
+    cost = {COST: {"FY2020": Cell(4)}}
+    for content in (
+        ONE | cost,
+        {renamed: TWO[REVENUE]} | cost,
+        {REVENUE._replace(series_id=later): TWO[REVENUE]} | cost | {twin: {"FY2020": Cell(5)}},
+    ):
+        night.publish(content)
+        await night.run(history=True)
+    last = max(read_changes(night.to).column("run").to_pylist())
+    found = [row for row in read_changes(night.to).to_pylist() if row["run"] == last]
+    assert [(row["change"], row["series_id"]) for row in found] == [("appeared", "S-9")]
+    assert rows(as_of(night.to, night.now)) == in_files(night.to)
+
+
 async def test_a_clock_that_steps_back_changes_no_order(night: Nights) -> None:
     """Runs are named after the last one, and known times increase by a microsecond at least."""
     for content, number in ((ONE, 2), (TWO, 1), (ONE, 2), (TWO, 1)):
@@ -240,7 +258,7 @@ async def test_a_last_run_that_only_pruned_is_named_if_its_file_is_missing(night
     with pytest.raises(ManifestMismatchError, match=last.stem):
         await night.run()
     (place / "head").write_text("2025")
-    with pytest.raises(ManifestMismatchError, match="head is damaged.*delete it"):
+    with pytest.raises(ManifestMismatchError, match=r"head is damaged.*delete it"):
         read_changes(night.to)
     (place / "head").unlink()
     assert len(as_of(night.to, night.now)) == 1

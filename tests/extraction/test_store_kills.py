@@ -1,0 +1,117 @@
+"""SIGKILL at every write of a run into an object store: the next run loses and repeats nothing."""
+
+import asyncio
+import os
+import signal
+import threading
+from datetime import timedelta
+from multiprocessing import get_context
+from typing import Any
+
+import obstore
+import pytest
+
+from asyncfin import as_of, read_changes
+from tests.extraction.nights import BEGIN, LABELS, dataset_id
+from tests.extraction.s3 import BUCKET, S3, served
+from tests.extraction.test_feed_faults import ALL, CONTENTS, night
+from tests.extraction.test_history_properties import check_order
+from tests.storm import FailingProxy, failing
+
+Cells = dict[str, dict[tuple[str, str], float]]
+
+
+@pytest.mark.timeout(600)
+def test_killed_at_any_write() -> None:
+    """Of each company, the state of every night that it has is that night's publication."""
+    with served() as s3, failing(s3) as proxy:
+        asyncio.run(night(f"s3://{BUCKET}/whole/night", 0))
+        took_effect: set[tuple[bool, ...]] = set()
+        step = 1
+        while killed(s3, proxy, step):
+            took_effect.add(check(s3, f"{step}/night"))
+            step += 1
+        # The lock; a part and an object, or its deletion, of each company; the run, and its `head`.
+        assert step > 10
+        assert took_effect >= {(False, False, False), (True, True, False), (True, True, True)}
+
+
+def killed(s3: S3, proxy: FailingProxy, step: int) -> bool:
+    """Run the second night over a copy of the first one; return whether it was killed at this write."""
+    for key in s3.names("whole/"):
+        obstore.copy(s3.store, key, f"{step}/{key.partition('/')[2]}")
+    # A server that has imported everything, and no threads: a fork of this process would have those of S3.
+    processes = get_context("forkserver")
+    processes.set_forkserver_preload([__name__])
+    child = processes.Process(target=second_night, args=(f"s3://{BUCKET}/{step}/night", dict(os.environ)))
+    writes, started, lock = 0, threading.Event(), threading.Lock()
+
+    def choose(method: str, _: str) -> Any:
+        nonlocal writes
+        with lock:
+            writes += method in ("PUT", "DELETE", "POST")
+            if method in ("PUT", "DELETE", "POST") and writes == step:
+                started.wait()
+                assert child.pid
+                os.kill(child.pid, signal.SIGKILL)
+        return "reset" if writes >= step else None  # nothing of a process that is dead is written
+
+    proxy.choose = choose  # type: ignore[method-assign]
+    child.start()
+    started.set()
+    child.join()
+    proxy.choose = lambda *_: None  # type: ignore[method-assign]
+    assert child.exitcode in (0, -signal.SIGKILL)
+    return child.exitcode != 0
+
+
+def second_night(to: str, environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    asyncio.run(night(to, 1))
+
+
+def check(s3: S3, prefix: str) -> tuple[bool, ...]:
+    """Run the third night, and compare with the publications; return which of the second were in place."""
+    present = [dataset_of(s3, f"{prefix}/{each}.parquet") for each in ALL]
+    took_effect = tuple(found != dataset_id(at) for at, found in enumerate(present))
+    if f"{prefix}.journal/lock" in s3.names():
+        obstore.delete(s3.store, f"{prefix}.journal/lock")  # as it is taken over after five minutes
+    to = f"s3://{BUCKET}/{prefix}"
+    asyncio.run(night(to, 2))
+    known = sorted(set(read_changes(to).column("known_from").to_pylist()))
+    for when in known:
+        expected: Cells = {}
+        for entity_id, was_in_place in zip(ALL, took_effect, strict=True):
+            number = max(at for at in range(3) if BEGIN + timedelta(days=at) <= when)
+            if entity_id == ALL[2]:
+                # Pruned by the second night, at an hour after BEGIN and two days, or by the third one.
+                gone = BEGIN + timedelta(days=2 if was_in_place else 3, hours=1)
+                number = -1 if when >= gone else 0
+            elif number == 1 and not was_in_place:
+                number = 0
+            if number >= 0:
+                expected[entity_id] = {
+                    (key.metric_id, label): cell.number
+                    for key, cells in CONTENTS[number].items()
+                    for label, cell in cells.items()
+                }
+        assert state(as_of(to, when)) == expected, when
+    check_order(to)
+    assert not [name for name in s3.names() if name.startswith(f"{prefix}.changes/pending/")]
+    assert [name for name in s3.names() if name.endswith("lock")] == []
+    return took_effect
+
+
+def dataset_of(s3: S3, key: str) -> str | None:
+    if key not in s3.names():
+        return None
+    described = obstore.get(s3.store, key).attributes["asyncfin"]
+    return next(each for number in range(30) if (each := dataset_id(number)) in described)
+
+
+def state(table: Any) -> Cells:
+    found: Cells = {}
+    for row in table.to_pylist():
+        assert row["period_label"] in LABELS
+        found.setdefault(row["entity_id"], {})[row["metric_id"], row["period_label"]] = row["number"]
+    return found

@@ -236,7 +236,6 @@ async def test_questions_are_answered_while_the_server_of_a_cache_is_silent(tmp_
             assert content(await second.query(ENTITY, Select(), FiscalRange())) == content(whole)
             assert min(one.stats().broken, other.stats().broken) > 0
             server.signal(signal.SIGCONT)
-            await asyncio.sleep(2.1)
             third = RedisCache(server.url, account="desk")
             async with Client(sandbox.base_url, sandbox.token, cache=third, max_age=60) as client:
                 panel = await client.query(ENTITY, Select(), FiscalRange())

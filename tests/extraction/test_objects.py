@@ -140,9 +140,9 @@ async def test_a_key_that_is_not_ours_is_refused(s3: S3, client: Client, sandbox
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks are renewed and become stale within a second."""
+    """Locks are renewed at once; on a busy machine too, none becomes stale between two renewals."""
     monkeypatch.setattr(lock, "RENEW_SECONDS", 0.05)
-    monkeypatch.setattr(lock, "STALE_SECONDS", 1.0)
+    monkeypatch.setattr(lock, "STALE_SECONDS", 10.0)
 
 
 async def test_a_second_driver_is_refused_while_the_first_is_at_work(
@@ -162,8 +162,11 @@ async def test_a_second_driver_is_refused_while_the_first_is_at_work(
     assert s3.rows("night") == annual(*FIRST)
 
 
-async def test_a_lock_that_nobody_renews_is_taken_over(s3: S3, client: Client, quick: None) -> None:
+async def test_a_lock_that_nobody_renews_is_taken_over(
+    s3: S3, client: Client, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock of a killed driver is taken over without comparing the clocks of two machines."""
+    monkeypatch.setattr(lock, "STALE_SECONDS", 2.0)
     obstore.put(s3.store, "night.journal/lock", b"of a driver that was killed")
     await extract(client, IDS, Select(), Annual(), to=TO)
     assert s3.rows("night") == annual(*FIRST)
@@ -231,16 +234,14 @@ async def test_objects_are_deleted_and_looked_for_side_by_side(
 
 
 async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
-    s3: S3, client: Client, sandbox: Sandbox, quick: None, monkeypatch: pytest.MonkeyPatch
+    s3: S3, client: Client, sandbox: Sandbox, quick: None
 ) -> None:
     """Another one wrote the lock while this one hung; that is seen at the next renewal."""
-    monkeypatch.setattr(lock, "STALE_SECONDS", 60.0)
     sandbox.inject(Latency(operation="query", nth=1, seconds=2))
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
     await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
     obstore.put(s3.store, "night.journal/lock", b"another's")
     await wait_for(lambda: bytes(obstore.get(s3.store, "night.journal/lock").bytes()) == b"another's")
-    await asyncio.sleep(0.5)
     with pytest.raises(ManifestMismatchError, match="another run has taken over s3://figures/night"):
         await running
     assert s3.names() == ["night.journal/lock"]
@@ -259,7 +260,7 @@ async def test_a_driver_that_could_not_renew_its_lock_in_time_writes_nothing_mor
 
 async def test_a_cancelled_run_takes_its_lock_away(s3: S3, client: Client, sandbox: Sandbox) -> None:
     """However often it is cancelled: the next one need not wait for minutes."""
-    sandbox.inject(Latency(operation="query", nth=1, seconds=2))
+    sandbox.inject(Hang(operation="query", nth=1))
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
     await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
     assert s3.names() == ["night.journal/lock"]

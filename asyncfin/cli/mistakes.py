@@ -16,8 +16,6 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from asyncfin.model.period import intended_count
-
 # What other programs call it, by what it is called here. An option is proposed only where a command has it.
 _COMMANDS = {
     "query": ("get", "fetch", "ask", "select", "values", "data", "show", "table"),
@@ -156,6 +154,8 @@ def _wrong_value(option: str, value: str, error: CoercionError) -> str:
 def _number(option: str, value: str) -> str:
     if value.lower() in _NUMBERS:
         return f": write {option} {_NUMBERS[value.lower()]}"
+    from asyncfin.model.period import intended_count  # here, since the list of commands needs no model
+
     count = intended_count(value, months=option == "--trailing")
     return "" if count is None else f": write {option} {count}"
 

@@ -1,7 +1,4 @@
-"""Reads the change feed of an extraction: the changes themselves, and the state that they lead to.
-
-pyarrow is imported inside.
-"""
+"""Reads the change feed of an extraction: the changes themselves, and the state that they lead to."""
 
 from __future__ import annotations
 
@@ -20,12 +17,15 @@ from asyncfin.extraction.changes import CHANGE, KNOWN_FROM
 from asyncfin.extraction.feed import Feed, empty_rows, is_run, part_name, run_time
 from asyncfin.extraction.store import place_of
 from asyncfin.extraction.tree import tree_at
-from asyncfin.optional import library
+from asyncfin.optional import OptionalModule, library
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.columns import PERIOD_FIELDS, chosen
 
 if TYPE_CHECKING:
     import pyarrow
+
+pa = OptionalModule("pyarrow", "arrow")
+compute = OptionalModule("pyarrow.compute", "arrow")
 
 Moment: TypeAlias = str | date | datetime
 # A cell of the state: where a metric, group and path are unique, the id does not belong to it.
@@ -121,45 +121,35 @@ def folded(pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[st
             cells are distinguished by their series' ids.
         columns: the columns of the result if there is no piece.
     """
-    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
     apart = pa.array(sorted(ambiguous), pa.string())
-    state, waiting, slow = None, [], []
+    waiting, slow, merged = [], [], 0
     for piece in pieces:
         if len(apart):
             is_apart = compute.is_in(plain(piece.column("entity_id")), value_set=apart)
             slow.append(piece.filter(is_apart))
             piece = piece.filter(compute.invert(is_apart))
         waiting.append(piece)
-        if sum(map(len, waiting)) >= max(_AT_ONCE, 0 if state is None else len(state)):
-            state = _latest([*([] if state is None else [state]), *waiting])
-            waiting = []
-    parts = [_latest([*([] if state is None else [state]), *waiting]), _latest_by_id(slow)]
-    found = [part for part in parts if part is not None]
-    if not found:
-        return empty_rows().select(list(columns))
-    return pa.concat_tables(found).unify_dictionaries()
+        if sum(map(len, waiting)) - merged >= max(_AT_ONCE, merged):
+            waiting = [_latest(pa.concat_tables(waiting).unify_dictionaries())]
+            merged = len(waiting[0])
+    found = [
+        latest(pa.concat_tables(rows).unify_dictionaries())
+        for latest, rows in ((_latest, waiting), (_latest_by_id, slow))
+        if any(map(len, rows))
+    ]
+    return pa.concat_tables(found).unify_dictionaries() if found else empty_rows().select(list(columns))
 
 
-def _latest(tables: list[Any]) -> Any:
-    """Return the last row of each cell, unless it vanished; None without tables."""
-    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
-    tables = [table for table in tables if len(table)]
-    if not tables:
-        return None
-    rows = pa.concat_tables(tables).unify_dictionaries()
+def _latest(rows: Any) -> Any:
+    """Return the last row of each cell, unless it vanished."""
     cells = pa.table({"cell": numbered(rows, _CELL), "row": pa.array(range(len(rows)), pa.int64())})
     last = cells.group_by("cell", use_threads=False).aggregate([("row", "max")]).column("row_max")
     kept = rows.take(last)
     return kept.filter(compute.not_equal(plain(kept.column(CHANGE)), "vanished"))
 
 
-def _latest_by_id(tables: list[Any]) -> Any:
+def _latest_by_id(rows: Any) -> Any:
     """Return the same where several series share metric, reporting group and scope path."""
-    pa = library("pyarrow", "arrow")
-    tables = [table for table in tables if len(table)]
-    if not tables:
-        return None
-    rows = pa.concat_tables(tables).unify_dictionaries()
     cells: dict[int, dict[str, int]] = {}
     series, changes = rows.column("series_id").to_pylist(), rows.column(CHANGE).to_pylist()
     for row, cell in enumerate(numbered(rows, _CELL).to_pylist()):
@@ -176,18 +166,16 @@ def _latest_by_id(tables: list[Any]) -> Any:
 
 
 def _until(table: Any, moment: datetime) -> Any:
-    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
     return table.filter(compute.less_equal(table.column(KNOWN_FROM), pa.scalar(moment)))
 
 
 def _ordered(rows: Any) -> Any:
-    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
     keys = pa.table({name: plain(rows.column(name)) for name in _ORDER})
     return rows.take(compute.sort_indices(keys, sort_keys=[(name, "ascending") for name in _ORDER]))
 
 
 def _joined(tables: list[Any], about: dict[str, Any]) -> Any:
-    table = library("pyarrow", "arrow").concat_tables([each.replace_schema_metadata(None) for each in tables])
+    table = pa.concat_tables([each.replace_schema_metadata(None) for each in tables])
     metadata = {METADATA: json.dumps({"panels": []} | about)}
     return table.unify_dictionaries().combine_chunks().replace_schema_metadata(metadata)
 

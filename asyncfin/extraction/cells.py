@@ -1,14 +1,14 @@
-"""The cells of long tables as numbers, so that rows of several tables are compared without Python objects.
-
-pyarrow is imported inside.
-"""
+"""The cells of long tables as numbers, so that rows of several tables are compared without Python objects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from asyncfin.optional import library
+from asyncfin.optional import OptionalModule
+
+pa = OptionalModule("pyarrow", "arrow")
+compute = OptionalModule("pyarrow.compute", "arrow")
 
 # One metric on one scope path in one reporting group, in one of the requested versions.
 TRIPLE = ("metric_id", "reporting_group_id", "scope_path")
@@ -17,7 +17,6 @@ SERIES = ("entity_id", "asked_version", "series_id", *TRIPLE)
 
 def numbered(table: Any, names: Iterable[str]) -> Any:
     """Return a number for each row: equal numbers for rows with equal entries in these columns, from 0 on."""
-    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
     numbers = None
     for name in names:
         column = table.column(name)
@@ -35,7 +34,6 @@ def numbered(table: Any, names: Iterable[str]) -> Any:
 
 def example_rows(table: Any, numbers: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return these columns of one row for each number, in the order of the numbers."""
-    pa = library("pyarrow", "arrow")
     first: dict[int, int] = {}
     for row, number in enumerate(numbers.to_pylist()):
         first.setdefault(number, row)
@@ -47,19 +45,16 @@ def example_rows(table: Any, numbers: Any, names: Sequence[str]) -> list[tuple[A
 
 def combined(numbers: Any, others: Any) -> Any:
     """Return a number for each row that is equal where both are."""
-    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
     count = (compute.max(others).as_py() or 0) + 1
     return compute.add(compute.multiply(numbers, pa.scalar(count, pa.int64())), others)
 
 
 def plain(column: Any) -> Any:
     """Return a column without chunks and dictionary, which Arrow does not compare."""
-    pa = library("pyarrow", "arrow")
     column = column.combine_chunks()
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def stacked(tables: Sequence[Any], names: Sequence[str]) -> Any:
     """Return these columns of several tables, one table after the other."""
-    pa = library("pyarrow", "arrow")
     return pa.concat_tables([table.select(list(names)).replace_schema_metadata(None) for table in tables])

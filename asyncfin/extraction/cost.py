@@ -108,20 +108,13 @@ class ExtractCost:
 
 @frozen
 class _Expected:
-    """The expected cost of one entity.
+    """The expected cost of one entity."""
 
-    Attributes:
-        state: as `ExtractCost` names it.
-        requests: None if nothing is known of it.
-        guessed: whether it may have changed or not.
-        missing: what it does not have of the question; None if that is not known.
-    """
-
-    state: str
-    requests: int | None
-    guessed: bool = False
+    state: str  # as `ExtractCost` names it
+    requests: int | None  # None: nothing is known of it
+    guessed: bool = False  # whether it may have changed or not
     report: EntityReport | None = None
-    missing: Missing | None = None
+    missing: Missing | None = None  # of the question; None: not known
 
 
 async def extract_cost(
@@ -239,13 +232,9 @@ class _Estimate:
         )
 
     def _refuse_unknown(self, expected: dict[str, _Expected], *, early: bool = False) -> None:
-        """Refuse names that no entity has, if that is known of all.
+        """Refuse names that no entity has, if that is known of all: UnknownToAllError.
 
-        Args:
-            early: whether there are more entities: refuse only if these have nothing of the question at all.
-
-        Raises:
-            UnknownToAllError: there are some.
+        `early`: there are more entities, so these must have nothing of the question at all.
         """
         known = [each.missing for each in expected.values() if each.missing is not None]
         if not known or len(known) < len(expected):

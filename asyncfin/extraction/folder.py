@@ -36,11 +36,7 @@ _TRIAL = ".asyncfin-trial"
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add this path to an OSError that names no file.
-
-    Raises:
-        OSError: the block failed.
-    """
+    """Add this path to an OSError of the block that names no file."""
     try:
         yield
     except OSError as error:
@@ -65,9 +61,8 @@ class Folder:
     def at(cls, to: str | os.PathLike[str]) -> Folder:
         """Return the places for a data folder, which need not exist; a ``file:`` URL names one too.
 
-        Raises:
-            ArgumentError: it is not a folder, is part of another extraction, or no folder can be next to it
-                on the same file system.
+        An ArgumentError refuses what is not a folder, is part of another extraction, or can have no folder
+        next to it on the same file system.
         """
         data = _resolved(to)
         if os.path.lexists(data) and not data.is_dir():
@@ -84,14 +79,12 @@ class Folder:
                 f"{folder.beside} is where the lock would be, and it has the files of another extraction"
             )
         for place in (data, *data.parents):
-            if place.name.endswith(_BESIDE):
-                owner = cls._of(place.with_name(place.name.removesuffix(_BESIDE)))
-                if owner.is_extraction:
-                    raise ArgumentError(f"{data} is the lock folder of {owner.data}, or in it; give another")
-            if place.name.endswith(_CHANGES):
-                owner = cls._of(place.with_name(place.name.removesuffix(_CHANGES)))
-                if owner.is_extraction:
-                    raise ArgumentError(f"{data} is the change feed of {owner.data}, or in it; give another")
+            for suffix, purpose in ((_BESIDE, "lock folder"), (_CHANGES, "change feed")):
+                name = place.name.removesuffix(suffix)
+                if name in ("", place.name):
+                    continue
+                if (owner := cls._of(place.with_name(name))).is_extraction:
+                    raise ArgumentError(f"{data} is the {purpose} of {owner.data}, or in it; give another")
             if place != data and cls._of(place).is_extraction:
                 raise ArgumentError(f"{data} is in another extraction, {place}; give another folder")
         return folder
@@ -113,7 +106,7 @@ class Folder:
         return self.beside / _LOCK
 
     def file(self, entity_id: str) -> Path:
-        """Return an entity's Parquet file."""
+        """Return the path of an entity's file."""
         return self.data / f"{file_name(entity_id)}.parquet"
 
     def new_part(self) -> Path:
@@ -127,9 +120,7 @@ class Folder:
     def footer(self, path: Path) -> Footer | None:
         """Return the footer of a file that is where its entity's file belongs; None if it is foreign.
 
-        Raises:
-            ValueError: it is not a Parquet file, or a damaged one.
-            OSError: it can't be read.
+        Errors as for `read_footer`.
         """
         footer = read_footer(path)
         return footer if footer is not None and self.file(footer.entity_id) == path else None
@@ -146,11 +137,7 @@ class Folder:
         return path.parent == self.data and path.name.startswith("O-")
 
     def refuse(self, path: Path) -> None:
-        """Refuse a file in the data folder that does not belong to the extraction.
-
-        Raises:
-            ManifestMismatchError: always, unless it has been deleted by now.
-        """
+        """Refuse a file in the data folder that does not belong to the extraction, if it is still there."""
         if os.path.lexists(path):
             raise ManifestMismatchError(
                 f"{self.data} contains {path.relative_to(self.data)}, which is not an extraction's file, and"
@@ -158,11 +145,7 @@ class Folder:
             )
 
     def refuse_inner(self) -> None:
-        """Refuse a new folder around another extraction, or next to a database of something else.
-
-        Raises:
-            ManifestMismatchError: there is one.
-        """
+        """Refuse a new folder around another extraction, or next to a database of something else."""
         if self.is_extraction:
             return
         for place in (self.data, self.beside):
@@ -177,12 +160,7 @@ class Folder:
             )
 
     def make(self) -> None:
-        """Make the folders that do not exist.
-
-        Raises:
-            ManifestMismatchError: as for `refuse_inner`.
-            OSError: they can't be made.
-        """
+        """Make the folders that do not exist, where `refuse_inner` permits it."""
         self.refuse_inner()
         self.data.mkdir(parents=True, exist_ok=True)
         self.beside.mkdir(exist_ok=True)
@@ -190,8 +168,7 @@ class Folder:
     def try_out(self) -> None:
         """Rename a file into the data folder, before requests are spent on one.
 
-        Raises:
-            OSError: it is read-only, or on another file system than the folder of unfinished files.
+        This fails if it is read-only, or on another file system than the folder of unfinished files.
         """
         TemporaryFile(dir=self.data).close()
         written, placed = self.beside / _TRIAL, self.data / _TRIAL
@@ -211,11 +188,7 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclude other runs. The lock ends with the process, however it ends.
-
-        Raises:
-            ManifestMismatchError: another run is using the folder.
-        """
+        """Exclude other runs. The lock ends with the process, however it ends."""
         # Never deleted: a run could then hold the lock of a file that the next one does not see.
         with naming(self.lock):
             lock = self.lock.open("ab")
@@ -228,15 +201,7 @@ class Folder:
 
 
 def write_whole(file: Path, part: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Write a durable file, of which readers see the previous one until it is complete.
-
-    Args:
-        part: its path until then, on the same file system.
-        fill: writes its content.
-
-    Raises:
-        OSError: it can't be written; nothing has changed.
-    """
+    """Write a durable file; until it is complete it is `part`, and readers see the previous file."""
     try:
         with naming(part), part.open("wb") as unfinished:
             fill(unfinished)

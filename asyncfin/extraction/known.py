@@ -1,7 +1,4 @@
-"""What was known when a period was reported, from the values that one publication still has.
-
-pyarrow is imported inside.
-"""
+"""What was known when a period was reported, from the values that one publication still has."""
 
 from __future__ import annotations
 
@@ -14,13 +11,16 @@ from asyncfin.extraction.cells import numbered, plain, stacked
 from asyncfin.extraction.changes import refuse_differing
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import Period
-from asyncfin.optional import library
+from asyncfin.optional import OptionalModule
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.panel import Panel, concat
 
 if TYPE_CHECKING:
     import pyarrow
+
+pa = OptionalModule("pyarrow", "arrow")
+compute = OptionalModule("pyarrow.compute", "arrow")
 
 _CELL = ("series_id", *PERIOD_FIELDS)
 _check_panel = checks.instance_of(Panel)
@@ -61,7 +61,6 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     _check_pair(original, restated)
     if not isinstance(reported, Period):
         reported = Period.parse(reported)
-    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
     first, latest = original.to_arrow(), restated.to_arrow()
     cells = numbered(stacked([first, latest], _CELL), _CELL)
     of_first, of_latest = cells[: len(first)], cells[len(first) :]
@@ -112,20 +111,17 @@ def _check_pair(original: Panel, restated: Panel) -> None:
 
 def _ends(table: Any) -> Any:
     """Return the fiscal end of each row's report period, null where there is none."""
-    compute = library("pyarrow.compute", "arrow")
     years, months = plain(table.column("report_year")), plain(table.column("report_end_month"))
     return compute.add(compute.multiply(years, 12), months)
 
 
 def _certain(rows: Any, certain: Any) -> Any:
-    pa = library("pyarrow", "arrow")
     certain = pa.repeat(pa.scalar(True), len(rows)) if certain is None else certain
     return rows.replace_schema_metadata(None).append_column("certain", certain)
 
 
 def _ordered(rows: Any, panel: Panel) -> Any:
     """Return the rows in catalogue order, each series oldest first."""
-    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
     ids = pa.array(list(panel.catalogue.places), pa.string())
     place = compute.index_in(plain(rows.column("series_id")), value_set=ids)
     order = {"place": place, **{name: rows.column(name) for name in PERIOD_FIELDS}}

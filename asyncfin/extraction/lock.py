@@ -40,13 +40,8 @@ class PrefixLock:
     async def take(self, stop: asyncio.Event) -> bool:
         """Take the lock, also one that has not been renewed for five minutes.
 
-        Returns:
-            Whether it is taken; not if `stop` has ended the wait for it.
-
-        Raises:
-            ManifestMismatchError: another run is using the prefix.
-            ArgumentError: the store has no conditional writes.
-            OSError: the store fails.
+        Return whether it is taken: not if `stop` has ended the wait for it. Refused with ManifestMismatchError
+        if another run is using the prefix, with ArgumentError if the store has no conditional writes.
         """
         if not await self._claim(None):
             if not await self._take_over(stop):
@@ -58,11 +53,7 @@ class PrefixLock:
         return True
 
     def check(self) -> None:
-        """Verify that the lock is still this run's.
-
-        Raises:
-            ManifestMismatchError: another run has taken it over, or may have: it was not renewed in time.
-        """
+        """Raise ManifestMismatchError if another run has taken the lock over, or may have done so."""
         if self._lost:
             raise ManifestMismatchError(
                 f"another run has taken over {self._prefix}, and nothing more is written"
@@ -87,11 +78,7 @@ class PrefixLock:
                 await self._objects.delete(self._prefix.lock)
 
     async def _claim(self, tag: str | None) -> bool:
-        """Write the lock if there is none, or if its tag is the given one; return whether it is held.
-
-        Raises:
-            OSError: the store fails, or refuses the write although its condition holds.
-        """
+        """Write the lock if there is none, or if its tag is the given one; return whether it is held."""
         for seconds in waits():
             sent = self._time()
             if await self._put("create" if tag is None else {"e_tag": tag}):

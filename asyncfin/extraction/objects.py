@@ -42,16 +42,7 @@ class _Described:
 
 
 class ObjectFiles:
-    """The objects below a prefix of a bucket; see `Files`.
-
-    Args:
-        prefix: where the objects are.
-        lock: whether to exclude other runs.
-
-    Raises:
-        ImportError: a library is not installed.
-        ArgumentError: the environment does not say how to reach the bucket.
-    """
+    """The objects below a prefix of a bucket; see `Files`. `lock` is whether to exclude other runs."""
 
     def __init__(self, prefix: Prefix, *, lock: bool) -> None:
         self._prefix = prefix
@@ -113,11 +104,7 @@ class ObjectFiles:
             await self._lock.release()
 
     async def _described(self, key: str) -> Found:
-        """Return what the metadata of an object say, or the footer of its file.
-
-        Raises:
-            ManifestMismatchError: it is not of an extraction.
-        """
+        """Return what the metadata of an object say, or the footer of its file; refuse a foreign one."""
         # Metadata cost a request for each object and no bytes; a footer is read only if there are none.
         head, found = await self._objects.head(key), None
         with suppress(ValueError):

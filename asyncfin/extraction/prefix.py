@@ -47,11 +47,7 @@ class Prefix:
 
     @classmethod
     def at(cls, address: str) -> Prefix:
-        """Return the place that an address names.
-
-        Raises:
-            ArgumentError: it is not ``s3://bucket/prefix``, or the same with ``gs`` or ``az``.
-        """
+        """Return the place of an address: ``s3://bucket/prefix``, or the same with ``gs`` or ``az``."""
         parts = urlsplit(address)
         if "@" in parts.netloc or parts.query or parts.fragment:
             # Not shown: it may hold a secret.
@@ -110,14 +106,10 @@ class NoConditionsError(Exception):
 
 
 class Objects:
-    """The objects of a bucket.
+    """The objects of a bucket; ArgumentError: the environment does not say how to reach it.
 
     Every failure is an OSError that names the prefix: FileNotFoundError where there is no such bucket or
     object, PermissionError where the credentials are wrong or insufficient.
-
-    Raises:
-        ImportError: obstore is not installed.
-        ArgumentError: the environment does not say how to reach the bucket.
     """
 
     def __init__(self, prefix: Prefix) -> None:
@@ -152,7 +144,7 @@ class Objects:
         return await self._retried(read)
 
     async def get(self, key: str) -> Content:
-        """Return an object with its tag, which is another one after each change."""
+        """Return an object with its tag."""
 
         async def read() -> Content:
             found = await self._obstore.get_async(self._store, key)
@@ -181,14 +173,10 @@ class Objects:
     async def put_if(
         self, key: str, content: bytes, condition: Literal["create"] | dict[str, Any]
     ) -> str | None:
-        """Write an object if there is none, or if its tag is the given ``{"e_tag": tag}``.
+        """Write an object if there is none, or if its tag is the given ``{"e_tag": tag}``; return its tag.
 
-        Returns:
-            Its tag now; None if the condition does not hold, or if that is not certain: an attempt whose
-            response was lost may have reached the store.
-
-        Raises:
-            NoConditionsError: the store has none.
+        None: the condition does not hold, or that is not certain, since an attempt whose response was lost
+        may have reached the store.
         """
 
         async def write() -> str | None:
@@ -218,11 +206,7 @@ class Objects:
             await self._retried(delete)
 
     async def _retried(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what a call without a condition returns; repeat it if it is refused for one (409, 412).
-
-        Raises:
-            OSError: it fails.
-        """
+        """Return what a call without a condition returns; repeat it if it is refused for one (409, 412)."""
         for seconds in waits():
             try:
                 return await self._finished(call)
@@ -242,11 +226,7 @@ class Objects:
         raise failure
 
     def _final_failure(self, error: Exception) -> OSError:
-        """Return the failure that an error means, if repeating the call may help.
-
-        Raises:
-            OSError: it does not help.
-        """
+        """Return the failure that an error means, if repeating the call may help; else raise it."""
         failure = self._as_os_error(error)
         refused = isinstance(error, (self._errors.AlreadyExistsError, self._errors.PreconditionError))
         # obstore has no class for these, and repeats neither: refusals of listings, and cut responses.

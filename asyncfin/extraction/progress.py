@@ -63,13 +63,7 @@ class OnProgress(Protocol):
 
 @define
 class Tracker:
-    """Counts a run's requests and entities as an observer of its client, and reports the progress.
-
-    Args:
-        entities: how many there are to read.
-        callback: called with the progress; None: it is not reported.
-        time: the loop's clock.
-    """
+    """Counts a run's requests and entities as an observer of its client, and reports the progress."""
 
     entities: int
     callback: OnProgress | None

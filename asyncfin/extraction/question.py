@@ -23,11 +23,7 @@ _check_version = checks.one_of(*VALUE_VERSIONS, "both").as_selection_error()
 
 @frozen
 class SharedQuestion:
-    """The series, the periods and the value versions that are requested of every entity.
-
-    Raises:
-        SelectionError: an argument is not as described.
-    """
+    """The series, the periods and the value versions that are requested of every entity."""
 
     select: Select
     periods: PeriodSelection
@@ -65,11 +61,7 @@ class SharedQuestion:
 
 
 def written_question(select: Select, periods: PeriodSelection, value_version: AskedVersion) -> SharedQuestion:
-    """Return a question that can be written into files.
-
-    Raises:
-        SelectionError: an argument is not as described, or a Select has a `where` and no `name`.
-    """
+    """Return a question that can be written into files: a Select with a `where` has a `name`."""
     question = SharedQuestion(select, periods, value_version)
     if select.where is not None and not select.name:
         raise SelectionError("a Select with `where` needs a `name` here, which represents it in the files")

@@ -30,20 +30,11 @@ class Files(Protocol):
     async def lock(self, stop: asyncio.Event) -> bool:
         """Exclude other runs until `aclose`; return False if `stop` was set during a wait for the lock.
 
-        Raises:
-            ManifestMismatchError: there are foreign files, or another run is using the place.
-            ImportError: a library is not installed.
-            OSError: the place can't be read or written.
+        A ManifestMismatchError refuses a place that has foreign files, or that another run is using.
         """
 
     async def found(self) -> list[Found]:
-        """Return the files that are there, of any question.
-
-        Raises:
-            ManifestMismatchError: there are foreign files.
-            ImportError: a library is not installed.
-            OSError: the place can't be read.
-        """
+        """Return the files that are there, of any question; ManifestMismatchError: there are foreign ones."""
 
     async def find(self, entity_id: str) -> Found | None:
         """Return the file of an entity; None if there is none."""
@@ -52,22 +43,13 @@ class Files(Protocol):
         """Return the text of the question of an entity's file; None if it can't be read."""
 
     def check(self) -> None:
-        """Verify that the place is still locked by this run, if it has locked it.
-
-        Raises:
-            ManifestMismatchError: another run has taken it over.
-        """
+        """Raise ManifestMismatchError if another run has taken over the place that this one has locked."""
 
     def path(self, entity_id: str) -> str:
         """Return the path or URL of an entity's file."""
 
     async def put(self, file: EntityFile, question: str) -> None:
-        """Put an entity's file in place as a whole; `question` is the hash of its question.
-
-        Raises:
-            ManifestMismatchError: another run has taken the place over.
-            OSError: it can't be written.
-        """
+        """Put an entity's file in place as a whole; `question` is the hash of its question."""
 
     async def delete(self, entity_id: str) -> None:
         """Delete an entity's file."""
@@ -98,14 +80,7 @@ class KnownFiles:
     async def open(self, *, replace: bool, stop: asyncio.Event) -> bool:
         """Lock the place for a run, and read what is there; return False if `stop` has ended the wait for it.
 
-        Args:
-            replace: whether files of another question are to be deleted.
-            stop: ends a wait for the lock when it is set: nothing is locked or read then.
-
-        Raises:
-            ManifestMismatchError: the place is of another question, or another run is using it.
-            ImportError: a library is not installed.
-            OSError: the place can't be read or written.
+        Files of another question are deleted if `replace` is set, or else refused: ManifestMismatchError.
         """
         self._locked = await self.files.lock(stop)
         if not self._locked:
@@ -118,20 +93,15 @@ class KnownFiles:
         return True
 
     async def look(self, *, replace: bool) -> None:
-        """Read what is there, and write nothing. Errors as for `open`."""
+        """Read what is there, as `open` does, and write nothing."""
         others = await self._read()
         if not replace:
             await self._refuse_others(others)
 
     async def join(self, known: dict[str, Written], entity_ids: Iterable[str]) -> None:
-        """Use a place that another process has locked.
-
-        Args:
-            known: the files that it knows of.
-            entity_ids: whose files are looked for if they are not known: a worker that was killed may have
-                put some in place.
-        """
+        """Use a place that another process has locked, and the files that it knows of."""
         self.known = known
+        # A worker that was killed may have put others in place.
         await _all([partial(self._find, each) for each in entity_ids if each not in known])
 
     async def is_current(self, dataset: Dataset) -> bool:
@@ -143,7 +113,7 @@ class KnownFiles:
         return self._is_of(dataset)
 
     async def put(self, file: EntityFile) -> None:
-        """Put an entity's file in place. Errors as for `Files.put`."""
+        """Put an entity's file in place."""
         await self.files.put(file, self._question.hash)
         self.known[file.entity_id] = file.written
 
@@ -171,11 +141,7 @@ class KnownFiles:
         return others
 
     async def _refuse_others(self, others: list[Found]) -> None:
-        """Refuse a place with files of another question; those without rows are ignored.
-
-        Raises:
-            ManifestMismatchError: there are some; the message says how the questions differ.
-        """
+        """Refuse a place with files of another question; those without rows are ignored."""
         for found in others:
             if found.written.rows == 0 or (text := await self.files.question(found.entity_id)) is None:
                 continue
@@ -193,11 +159,7 @@ async def _all(jobs: list[Callable[[], Awaitable[None]]]) -> None:
 
 
 def place_of(to: str | os.PathLike[str]) -> Folder | Prefix:
-    """Return the place of an extraction's files: a folder, or a prefix of a bucket.
-
-    Raises:
-        ArgumentError: it is neither.
-    """
+    """Return the place of an extraction's files: a folder, or a prefix of a bucket."""
     if isinstance(to, str) and to.lower().startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
         return Prefix.at(to)
     return Folder.at(to)

@@ -33,11 +33,7 @@ _converter.register_structure_hook_func(lambda kind: kind == Mapping[str, tuple[
 
 
 def structure(value: Any, kind: type[T]) -> T:
-    """Return plain data as an object of an attrs class. Unknown keys are ignored.
-
-    Raises:
-        ValueError: the data do not fit; the message says what is wrong.
-    """
+    """Return plain data as an object of an attrs class; ValueError: the data do not fit."""
     try:
         # Unknown keys pass: a file of a later version may say more of itself.
         return _converter.structure(_exactly(value, dict), kind)

@@ -40,10 +40,7 @@ _MOST_BROKEN = 3
 class Chunk:
     """The work of one call in a worker. Nothing in it is secret, since engines store and log what they send.
 
-    Attributes:
-        make_client: makes the client of the worker; it is sent by its name.
-        known: what the driver knows of the files of these entities.
-        history: the run of the change feed; None: there is no feed.
+    `make_client` is sent by its name, and `known` is what the driver knows of the files of these entities.
     """
 
     make_client: MakeClient
@@ -58,15 +55,7 @@ class Chunk:
 
 @frozen
 class ChunkResult:
-    """What a worker has done.
-
-    Attributes:
-        reports: the outcome of its entities.
-        known: what is known of their files now.
-        waits: seconds that requests have waited, in total.
-        stopped: what ended it early; None if nothing did.
-        complaint: what one of the entities says of names that none of them has; None without any.
-    """
+    """What a worker has done; `complaint` is what an entity says of names that none of them has."""
 
     reports: tuple[EntityReport, ...]
     known: dict[str, Written]
@@ -86,10 +75,7 @@ def check_make_client(make_client: Any, select: Select) -> None:
     """Refuse a function that a worker could not import by its name.
 
     Pickle sends a function of a module by its name. One of `__main__`, or within another function, is sent by
-    value (cloudpickle), with all that it refers to: a token among it.
-
-    Raises:
-        ArgumentError: it is such a function, or the question has a predicate, which is code too.
+    value (cloudpickle), with all that it refers to: a token among it. So is a predicate of the question.
     """
     if not _is_importable(make_client):
         # Not shown: a functools.partial shows its arguments, and a token may be among them.
@@ -120,12 +106,7 @@ def _is_importable(function: Any) -> bool:
 
 
 def read_chunk(chunk: Chunk) -> ChunkResult:
-    """Read a chunk in a worker, and put each of its entities in place.
-
-    Raises:
-        AsyncfinError: an entity failed, if that is to end the run.
-        ManifestMismatchError, OSError: a file can't be put in place.
-    """
+    """Read a chunk in a worker, and put each of its entities in place."""
     return asyncio.run(_read_chunk(chunk))
 
 
@@ -175,11 +156,7 @@ class Driver:
         return FirstThree(self._question, self._tracker, may_end, lambda _: self._complaint)
 
     async def over(self, executor: Executor | MakeExecutor, ids: tuple[str, ...]) -> ExtractReport:
-        """Return the report on all entities.
-
-        Raises:
-            BrokenExecutor: a worker died, and a given executor with it; or three made in a row.
-        """
+        """Return the report on all entities; BrokenExecutor: a given one broke, or three in a row."""
         if isinstance(executor, Executor):
             await self._read_all(executor, ids)
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache, partial
 from threading import Lock
 from time import time_ns
@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from asyncfin import checks
 from asyncfin.cache.store import Cache, CacheStats
-from asyncfin.clock import utc_text
 from asyncfin.errors import own_version
 from asyncfin.events import (
     BucketStats,
@@ -48,6 +47,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("asyncfin")
 Attributes: TypeAlias = dict[str, str | int | float]
 S = TypeVar("S")
+# Of a gauge: a number, or one for each lane; None: unknown.
+_Reading: TypeAlias = float | Mapping[str, int] | None
 
 _OUTCOME = ("http.response.status_code", "error.type")
 
@@ -90,14 +91,10 @@ class _Counter:
 
 
 class _Inspected(Generic[S]):
-    """The last state of a bucket or a cache that several processes may share.
+    """The last state of a bucket or a cache that several processes may share, and its gauges."""
 
-    Args:
-        source: the bucket or the cache. One without `inspect` is read with `stats`.
-    """
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
+    def __init__(self, meter: Meter, source: Any) -> None:
+        self._meter, self._source = meter, source
         self._time: Callable[[], float] | None = None  # of the last loop
         self._tried_at = self._read_at = 0.0
         self._state: S | None = None
@@ -112,22 +109,25 @@ class _Inspected(Generic[S]):
         self._time, self._tried_at = time, time()
         try:
             async with asyncio.timeout(_PATIENCE):
-                self._state = await self._inspect()
+                inspect: Callable[[], Awaitable[S]] | None = getattr(self._source, "inspect", None)
+                self._state = self._source.stats() if inspect is None else await inspect()
             self._read_at = time()
         except Exception as error:  # noqa: BLE001  it must not fail the question
             _log.debug("%s could not be inspected: %s", type(self._source).__name__, type(error).__name__)
 
-    async def _inspect(self) -> S:
-        inspect: Callable[[], Awaitable[S]] | None = getattr(self._source, "inspect", None)
-        state: S = self._source.stats() if inspect is None else await inspect()
-        return state
+    def gauge(self, name: str, unit: str, description: str, read: Callable[[S, float], _Reading]) -> None:
+        """Make a gauge of what is read from a state at a loop time; an old state is not exported."""
 
-    def valid(self) -> tuple[S, float] | None:
-        """Return the state and the loop's time now; None: it was never read, or too long ago."""
-        if self._state is None or self._time is None:
-            return None
-        now = self._time()
-        return (self._state, now) if 0 <= now - self._read_at <= _VALID else None
+        def observe(options: CallbackOptions) -> list[Observation]:
+            # Another loop's clock may be behind.
+            if self._state is None or self._time is None or not 0 <= self._time() - self._read_at <= _VALID:
+                return []
+            reading = read(self._state, self._time())
+            if isinstance(reading, Mapping):
+                return [metrics.Observation(each, {"asyncfin.lane": lane}) for lane, each in reading.items()]
+            return [] if reading is None else [metrics.Observation(reading)]
+
+        self._meter.create_observable_gauge(f"asyncfin.{name}", [observe], unit, description)
 
 
 class OpenTelemetryObserver:
@@ -179,10 +179,20 @@ class OpenTelemetryObserver:
         self._inspected: list[_Inspected[Any]] = []
         if bucket is not None:
             checks.instance_of(Bucket)("bucket", bucket)
-            self._inspected.append(_observe_bucket(meter, bucket))
+            state: _Inspected[BucketStats] = _Inspected(meter, bucket)
+            state.gauge("bucket.rate", "{request}/s", "the rate", lambda stats, _: stats.rate)
+            holds = "what the bucket holds; below zero in debt"
+            state.gauge("bucket.level", "{request}", holds, lambda stats, _: stats.level)
+            waiting = "requests that wait for the bucket"
+            state.gauge("bucket.waiting", "{request}", waiting, lambda stats, _: stats.waiting)
+            state.gauge("bucket.paused", "s", "until the pause after a 429 ends", _paused)
+            state.gauge("bucket.left_today", "{request}", "what is left of the daily budget", _left_today)
+            self._inspected.append(state)
         if cache is not None:
             checks.instance_of(Cache)("cache", cache)
-            self._inspected.append(_observe_cache(meter, cache))
+            size: _Inspected[CacheStats] = _Inspected(meter, cache)
+            size.gauge("cache.bytes", "By", "the size of the cache", lambda stats, _: stats.bytes)
+            self._inspected.append(size)
         # By the class of the event that begins them, and its serial.
         self._spans: dict[tuple[type[Event], int], tuple[Span, Context]] = {}
         self._attempts: dict[int, tuple[RequestStarted, int]] = {}
@@ -225,22 +235,17 @@ class OpenTelemetryObserver:
                 }
                 self._end((ExtractStarted, event.serial), figures, event.failure)
             case Waiting():
-                self._add_wait(event)
+                attributes = {"asyncfin.reason": event.reason, "asyncfin.wait": event.seconds}
+                if event.until is not None:
+                    attributes["asyncfin.until"] = event.until.isoformat()
+                _add_event(event, "asyncfin.waiting", attributes)
             case Retrying():
                 self._retries.add(1, event.operation, event.failure)
-                trace.get_current_span().add_event(
-                    "asyncfin.retrying",
-                    {
-                        "asyncfin.operation": event.operation,
-                        "error.type": event.failure,
-                        "asyncfin.wait": event.wait,
-                    },
-                )
+                attributes = {"error.type": event.failure, "asyncfin.wait": event.wait}
+                _add_event(event, "asyncfin.retrying", attributes)
             case Restarted():
                 self._restarts.add(1, event.operation)
-                trace.get_current_span().add_event(
-                    "asyncfin.restarted", {"asyncfin.operation": event.operation}
-                )
+                _add_event(event, "asyncfin.restarted", {})
 
     async def after_question(self) -> None:
         """Inspect the bucket and the cache for the gauges, unless that was done lately."""
@@ -299,17 +304,10 @@ class OpenTelemetryObserver:
             span.set_status(trace.StatusCode.ERROR)
         span.end()
 
-    @staticmethod
-    def _add_wait(event: Waiting) -> None:
-        attributes: Attributes = {
-            "asyncfin.operation": event.operation,
-            "asyncfin.reason": event.reason,
-            "asyncfin.wait": event.seconds,
-        }
-        if event.until is not None:
-            attributes["asyncfin.until"] = utc_text(event.until)
-        # The span above the attempts: while its request waits, no attempt is sent.
-        trace.get_current_span().add_event("asyncfin.waiting", attributes)
+
+def _add_event(event: Event, name: str, attributes: Attributes) -> None:
+    # To the span above the attempts: while its request waits, no attempt is sent.
+    trace.get_current_span().add_event(name, {"asyncfin.operation": event.operation, **attributes})
 
 
 @lru_cache(1024)
@@ -331,63 +329,11 @@ def _conventional(
     return attributes
 
 
-def _observe_bucket(meter: Meter, bucket: Bucket) -> _Inspected[BucketStats]:
-    """Make the gauges of a bucket, and return the state that they show."""
-    state: _Inspected[BucketStats] = _Inspected(bucket)
-    gauge = partial(_gauge, meter, state)
-    gauge("bucket.rate", "{request}/s", "the rate", lambda stats, _: _known(stats.rate))
-    gauge(
-        "bucket.level",
-        "{request}",
-        "what the bucket holds; below zero in debt",
-        lambda stats, _: _known(stats.level),
-    )
-    gauge(
-        "bucket.waiting",
-        "{request}",
-        "requests that wait for the bucket",
-        lambda stats, _: [
-            metrics.Observation(number, {"asyncfin.lane": lane}) for lane, number in stats.waiting.items()
-        ],
-    )
-    gauge("bucket.paused", "s", "until the pause after a 429 ends", _paused)
-    gauge("bucket.left_today", "{request}", "what is left of the daily budget", _left_today)
-    return state
+def _paused(stats: BucketStats, now: float) -> float:
+    return 0.0 if stats.paused_until is None else max(0.0, stats.paused_until - now)
 
 
-def _observe_cache(meter: Meter, cache: Cache) -> _Inspected[CacheStats]:
-    """Make the gauge of a cache, and return the state that it shows."""
-    state: _Inspected[CacheStats] = _Inspected(cache)
-    _gauge(meter, state, "cache.bytes", "By", "the size of the cache", lambda stats, _: _known(stats.bytes))
-    return state
-
-
-def _gauge(
-    meter: Meter,
-    state: _Inspected[S],
-    name: str,
-    unit: str,
-    description: str,
-    observations: Callable[[S, float], list[Observation]],
-) -> None:
-    """Make a gauge; `observations` gets the state and the loop's time."""
-
-    def observe(options: CallbackOptions) -> list[Observation]:
-        found = state.valid()
-        return [] if found is None else observations(*found)
-
-    meter.create_observable_gauge(f"asyncfin.{name}", [observe], unit, description)
-
-
-def _known(value: float | None) -> list[Observation]:
-    return [] if value is None else [metrics.Observation(value)]
-
-
-def _paused(stats: BucketStats, now: float) -> list[Observation]:
-    return _known(0.0 if stats.paused_until is None else max(0.0, stats.paused_until - now))
-
-
-def _left_today(stats: BucketStats, _: float) -> list[Observation]:
+def _left_today(stats: BucketStats, _: float) -> float | None:
     if stats.daily_budget is None or stats.spent_today is None:
-        return []
-    return _known(stats.daily_budget - stats.spent_today)
+        return None
+    return stats.daily_budget - stats.spent_today

@@ -40,8 +40,8 @@ class PrefixLock:
     async def take(self, stop: asyncio.Event) -> bool:
         """Take the lock, also one that has not been renewed for five minutes.
 
-        Return whether it is taken: not if `stop` has ended the wait for it. Refused with ManifestMismatchError
-        if another run is using the prefix, with ArgumentError if the store has no conditional writes.
+        Return whether it is taken: not if `stop` has ended the wait for it. ManifestMismatchError: another
+        run is using the prefix; ArgumentError: the store has no conditional writes.
         """
         if not await self._claim(None):
             if not await self._take_over(stop):

@@ -62,8 +62,7 @@ async def demo() -> None:
 
 
 def print_entities(catalogues: Sequence[Catalogue], address: str, console: Console) -> None:
-    console.print(Text(f"Read over HTTP from a sandbox of the service, at {address}", "bold"))
-    console.print()
+    console.print(f"Read over HTTP from a sandbox of the service, at {address}\n", style="bold")
     table = _table("entity", "name", right=("series", "scopes", "periods", "latest"))
     for each in catalogues:
         counts = (len(each), len(each.by_path), len(each.periods))
@@ -72,23 +71,21 @@ def print_entities(catalogues: Sequence[Catalogue], address: str, console: Conso
 
 
 def print_figures(panel: Panel, console: Console) -> None:
-    console.print()
     title = f"{panel.dataset.name}, fiscal years, in billions of US dollars, as first reported"
-    console.print(Text(title, "bold"))
-    console.print()
+    console.print(f"\n{title}\n", style="bold")
     shown = [period.label for period in panel.periods[-_SHOWN_YEARS:]]
     table = _table("", right=shown)
     names = table.columns[0]
     names.max_width, names.no_wrap, names.overflow = _NAME_WIDTH, True, "ellipsis"
     table.add_column(f"from {panel.periods[0]}", style="cyan", no_wrap=True)
-    of_company = [series for series in panel if series.basis == "consolidated"]
-    of_products = [series for series in panel if series.basis == "product" and series.metric_id == "Revenue"]
-    for series in of_company:
-        _add_row(table, series.label, series)
+    for series in panel:
+        if series.basis == "consolidated":
+            _add_row(table, series.label, series)
     table.add_row()
     table.add_row(Text("Revenue by product", "italic"))
-    for series in of_products:
-        _add_row(table, f"  {panel.catalogue.scope_names(series.scopes)[-1]}", series)
+    for series in panel:
+        if series.basis == "product" and series.metric_id == "Revenue":
+            _add_row(table, f"  {panel.catalogue.scope_names(series.scopes)[-1]}", series)
     console.print(table)
 
 
@@ -113,9 +110,8 @@ def _table(*left: str, right: Sequence[str] = ()) -> Table:
 
 def print_cost(stats: Stats, plan: Plan, console: Console) -> None:
     spent = ", ".join(f"{counts.requests} {operation}" for operation, counts in stats.by_operation.items())
-    console.print()
     console.print(
-        f"All of it came over HTTP, in {counted(stats.requests, 'request')}: {spent}.\n"
+        f"\nAll of it came over HTTP, in {counted(stats.requests, 'request')}: {spent}.\n"
         f"The question means {counted(len(plan.series), 'series', 'series')} and was planned into"
         f" {counted(plan.requests, 'request')}."
     )
@@ -123,8 +119,7 @@ def print_cost(stats: Stats, plan: Plan, console: Console) -> None:
 
 def print_next(console: Console) -> None:
     """Print what can be run after the demo."""
-    console.print()
-    console.print(Text("Next", "bold"))
+    console.print("\nNext", style="bold")
     # nox puts its environment on the path, which the user's shell does not have.
     if shutil.which("asyncfin") is None or "NOX_CURRENT_SESSION" in os.environ:
         console.print('  python -m pip install -e ".[all]"   install the command `asyncfin`, then:')

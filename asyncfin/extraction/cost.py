@@ -18,7 +18,7 @@ from asyncfin.extraction.extract import checked_place, distinct_ids
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
-from asyncfin.extraction.report import EntityReport, ExtractReport, Failure, UnknownToAllError, failures
+from asyncfin.extraction.report import EntityReport, Failure, UnknownToAllError, failures
 from asyncfin.extraction.run import FAILURES
 from asyncfin.extraction.store import KnownFiles, store_at
 from asyncfin.extraction.unknown import ENOUGH, unknown_names
@@ -132,10 +132,10 @@ async def extract_cost(
 ) -> ExtractCost:
     """Return the expected cost of `extract` with the same arguments. Nothing is written.
 
-    Requests: one for each entity that has a file, unless it is to be refreshed; none for the others, whose
-    cost is the average of the entities in the folder. If there are none, the catalogues of the first three
-    entities are read. All count against the bucket's daily budget. If less is left of it than there are
-    entities, no request is sent: the run does not fit anyway.
+    Requests: one for each entity that has a file, unless it is to be refreshed. The others are estimated by
+    the average of those with a file or, where there is none, by the catalogues of the first three. All
+    count against the bucket's daily budget; if less is left of it than there are entities, no request is
+    sent, as the run does not fit in any case.
 
     Args:
         read_catalogues: whether to read the catalogue of each new or changed entity and plan its question.
@@ -236,16 +236,15 @@ class _Estimate:
 
         `early`: there are more entities, so these must have nothing of the question at all.
         """
+        select = self._question.select
         known = [each.missing for each in expected.values() if each.missing is not None]
-        if not known or len(known) < len(expected):
+        if len(known) < len(expected) or (early and not all(has_nothing(select, each) for each in known)):
             return
-        if early and not all(has_nothing(self._question.select, each) for each in known):
-            return
-        if not (unknown := unknown_names(self._question.select, known)):
+        if not (unknown := unknown_names(select, known)):
             return
         complaint = self._example.complaint(unknown) if self._example else None
-        reports = tuple(EntityReport(each, "left") for each in expected)
-        report = ExtractReport(reports, self._tracker.seconds, self._tracker.waits, None, unknown, complaint)
+        reports = [EntityReport(each, "left") for each in expected]
+        report = self._tracker.summary(reports, None, unknown, complaint)
         raise UnknownToAllError.of(report, len(known), early=early)
 
     def _left(self) -> float | None:
@@ -255,8 +254,8 @@ class _Estimate:
 
     async def _entity(self, entity_id: str, read_catalogue: bool) -> tuple[str, _Expected]:
         last = self._store.known.get(entity_id)
-        doubtful = last is None or not self._refresh
-        if self._may_ask and (read_catalogue or (last is not None and doubtful)):
+        may_be_current = last is not None and not self._refresh
+        if self._may_ask and (read_catalogue or may_be_current):
             try:
                 async for attempt in self._client.whole_read(entity_id, "estimate"):
                     async with attempt:
@@ -274,7 +273,7 @@ class _Estimate:
                 report = EntityReport(entity_id, "failed", failure=Failure.of(error))
                 return entity_id, _Expected("failed", 1, report=report)
         if last is not None:
-            return entity_id, _Expected("changed", last.requests, guessed=doubtful)
+            return entity_id, _Expected("changed", last.requests, guessed=may_be_current)
         return entity_id, _Expected("new", None)
 
     async def _expected(
@@ -286,10 +285,9 @@ class _Estimate:
             return _Expected("unchanged", 1, missing=last.missing)
         if last is not None and not read_catalogue:
             return _Expected("changed", last.requests)
-        # The cost of reading the publication, if no request is repeated.
         catalogue = await self._client.catalogue(dataset)
         asked = self._question
-        # The metadata, the catalogue in full pages, and the plans.
+        # The metadata, the catalogue in full pages, and the plans, if no request is repeated.
         requests = 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE))
         for version in asked.versions:
             question = Question(catalogue, asked.select, asked.periods, version, known_only=True)

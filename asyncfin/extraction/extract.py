@@ -21,7 +21,7 @@ from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.history import History, begin, find_feed
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import OnProgress, Tracker
-from asyncfin.extraction.question import AskedVersion, written_question
+from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run
 from asyncfin.extraction.store import KnownFiles, place_of, store_at
@@ -30,10 +30,6 @@ from asyncfin.model.period import PeriodSelection
 from asyncfin.model.select import Select
 from asyncfin.optional import library
 from asyncfin.wire.protocol import check_entity_id
-
-_check_progress = checks.plain_callable.optional()
-_check_history = checks.flag.optional()
-_check_stop = checks.instance_of(asyncio.Event).optional()
 
 
 def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
@@ -178,43 +174,56 @@ async def extract(
     options = Options(
         on_error=on_error,
         refresh=refresh,
+        replace=replace,
         wait=wait,
         allow_unknown=allow_unknown,
-        stop=_check_stop("stop", stop) or asyncio.Event(),
+        lock=lock,
+        chunk=chunk,
+        history=history,
+        prune=prune,
+        stop=asyncio.Event() if stop is None else stop,
+        progress=progress,
         clock=clock,
     )
-    checks.positive_int("chunk", chunk)
-    checks.flag("replace", replace)
-    checks.flag("lock", lock)
-    checks.flag("prune", prune)
-    _check_history("history", history)
-    _check_progress("progress", progress)
-    tracker = Tracker(len(ids), progress, asyncio.get_running_loop().time)
-    place = await checked_place(to)
-    store = store_at(place, question, lock=lock)
+    report = await _run(client, executor, ids, question, await checked_place(to), options)
+    report.raise_for_unknown()
+    return report
+
+
+async def _run(
+    client: Client | MakeClient,
+    executor: Executor | MakeExecutor | None,
+    ids: tuple[str, ...],
+    question: SharedQuestion,
+    place: Folder | Prefix,
+    options: Options,
+) -> ExtractReport:
+    tracker = Tracker(len(ids), options.progress, asyncio.get_running_loop().time)
+    store = store_at(place, question, lock=options.lock)
     try:
         # Before a request is spent: what can't be written need not be read. The feed is first, since opening
         # with `replace` deletes files that are its record.
-        feed = await to_thread.run_sync(find_feed, place, question, history)
-        opened = await store.open(replace=replace, stop=options.stop)
-        kept = await begin(feed, question, store.known, clock) if feed is not None and opened else None
+        feed = await to_thread.run_sync(find_feed, place, question, options.history)
+        opened = await store.open(replace=options.replace, stop=options.stop)
+        kept = (
+            await begin(feed, question, store.known, options.clock) if feed is not None and opened else None
+        )
         if isinstance(client, Client):
             report = await Run(client, question, store, tracker, options, kept).over(ids)
         else:
             assert executor is not None
-            run = None if kept is None else kept.run
-            driver = Driver(client, question, place, store, tracker, options, chunk, run)
+            driver = Driver(
+                client, question, place, store, tracker, options, None if kept is None else kept.run
+            )
             report = await driver.over(executor, ids)
-        if prune and opened:
+        if options.prune and opened:
             await _prune(store, kept, ids)
         if kept is not None:
             store.files.check()
             await to_thread.run_sync(partial(kept.finish, store.known, begins=not report.unknown))
-        report = evolve(report, others=len(store.known.keys() - set(ids)))
+        return evolve(report, others=len(store.known.keys() - set(ids)))
     finally:
         await store.files.aclose()
-    report.raise_for_unknown()
-    return report
 
 
 async def _prune(store: KnownFiles, history: History | None, ids: tuple[str, ...]) -> None:

@@ -105,7 +105,7 @@ class ObjectFiles:
 
     async def _described(self, key: str) -> Found:
         """Return what the metadata of an object say, or the footer of its file; refuse a foreign one."""
-        # Metadata cost a request for each object and no bytes; a footer is read only if there are none.
+        # A HEAD request, which transfers no content; the footer is read only where the metadata are missing.
         head, found = await self._objects.head(key), None
         with suppress(ValueError):
             said = structure(with_missing(json.loads(head.attributes.get(_ATTRIBUTE, ""))), _Described)

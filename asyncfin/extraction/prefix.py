@@ -80,7 +80,6 @@ class Prefix:
 class Head:
     """The metadata of an object; `modified` is by the store's clock."""
 
-    key: str
     size: int
     attributes: Mapping[str, str]
     modified: datetime
@@ -139,7 +138,7 @@ class Objects:
 
         async def read() -> Head:
             found = await self._obstore.get_async(self._store, key, options={"head": True})
-            return Head(key, found.meta["size"], found.attributes, found.meta["last_modified"])
+            return Head(found.meta["size"], found.attributes, found.meta["last_modified"])
 
         return await self._retried(read)
 

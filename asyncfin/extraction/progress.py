@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -13,7 +13,7 @@ from typing import Protocol
 from attrs import define, field, frozen
 
 from asyncfin.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Waited, Waiting
-from asyncfin.extraction.report import EntityReport
+from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped
 from asyncfin.model.words import lasting
 from asyncfin.plan.question import Missing
 
@@ -86,6 +86,12 @@ class Tracker:
         """Since the run began."""
         return self.time() - self._began
 
+    def summary(
+        self, reports: Iterable[EntityReport], stopped: Stopped | None, unknown: Missing, near: str | None
+    ) -> ExtractReport:
+        """Return the report on a run that ends now; `near` is its complaint."""
+        return ExtractReport(tuple(reports), self.seconds, self.waits, stopped, unknown, near)
+
     def spent(self, entity_id: str) -> int:
         """Return how many requests an entity has cost in this run."""
         return self._spent[entity_id]
@@ -152,16 +158,14 @@ class Tracker:
             return
         progress = ExtractProgress(
             self.entities,
-            self.states["done"],
-            self.states["unchanged"],
-            self.states["failed"],
-            self.requests,
-            self._rows,
-            self._bytes,
-            self.seconds,
-            next(reversed(self._waiting.values()), None),
-            ended,
-            self.unknown,
+            **{state: self.states[state] for state in ("done", "unchanged", "failed")},
+            requests=self.requests,
+            rows=self._rows,
+            bytes=self._bytes,
+            seconds=self.seconds,
+            waiting=next(reversed(self._waiting.values()), None),
+            ended=ended,
+            unknown=self.unknown,
         )
         token = _run.set(None)  # requests that the callback starts are not the run's
         try:

@@ -227,11 +227,12 @@ class UnknownToAllError(SelectionError):
         """
         near = f"; {report.complaint}" if report.complaint else ""
         if early:
-            said = (
+            return cls(
                 f"none of the first {count:,} entities has {named(report.unknown)}, and so none of them has"
-                f" anything of the question{near}"
+                f" anything of the question{near}; if later ones have it: allow_unknown=True"
+                " (--allow-unknown)",
+                report=report,
             )
-            return cls(f"{said}; if later ones have it: allow_unknown=True (--allow-unknown)", report=report)
         who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
         return cls(f"{who} {named(report.unknown)}{near}", report=report)
 

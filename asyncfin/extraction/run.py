@@ -30,17 +30,11 @@ from asyncfin.events import ExtractFinished, ExtractStarted
 from asyncfin.extraction.entity import read
 from asyncfin.extraction.history import History
 from asyncfin.extraction.parquet import EntityFile, encode, panels_of, rows_of
-from asyncfin.extraction.progress import Tracker
+from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.report import (
-    EntityReport,
-    EntityState,
-    ExtractReport,
-    Failure,
-    Stopped,
-)
+from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, Failure, Stopped
 from asyncfin.extraction.store import KnownFiles
-from asyncfin.extraction.unknown import FirstThree, unknown_to_all, without_periods
+from asyncfin.extraction.unknown import FirstThree, without_periods
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.plan.question import Missing
 from asyncfin.read.entity import EntityAnswer
@@ -58,23 +52,24 @@ _DONE_FOR_ONE_MORE = 8
 # How often a run that sleeps reports it, and looks at the wall clock: the monotonic one may not move.
 _LOOK_SECONDS = 10.0
 
-
 _serials = count(1)
 
 
 @frozen(kw_only=True)
 class Options:
-    """The options of a run, as `extract` describes them.
-
-    Raises:
-        ArgumentError: one is not as described.
-    """
+    """The options of a run, as `extract` describes them; ArgumentError: one is not as described."""
 
     on_error: OnError = field(validator=checks.one_of("continue", "raise").field)
     refresh: bool = field(validator=checks.flag.field)
+    replace: bool = field(default=False, validator=checks.flag.field)
     wait: bool = field(default=False, validator=checks.flag.field)
     allow_unknown: bool = field(validator=checks.flag.field)
+    lock: bool = field(default=True, validator=checks.flag.field)
+    chunk: int = field(default=25, validator=checks.positive_int.field)
+    history: bool | None = field(default=None, validator=checks.flag.optional().field)
+    prune: bool = field(default=False, validator=checks.flag.field)
     stop: asyncio.Event = field(factory=asyncio.Event, validator=checks.instance_of(asyncio.Event).field)
+    progress: OnProgress | None = field(default=None, validator=checks.plain_callable.optional().field)
     clock: Callable[[], datetime] = field(default=utc_now, validator=checks.plain_callable.field)
 
 
@@ -113,18 +108,9 @@ class Run:
                 if not (following := self._first.next(left, by_id)):
                     break
                 by_id |= await self.read_all(following)
-        entities = tuple(by_id.get(each) or EntityReport(each, "left") for each in ids)
-        unknown = self._first.unknown or await to_thread.run_sync(
-            partial(unknown_to_all, self._question, entities, has_rows=self._store.has_rows)
-        )
-        return ExtractReport(
-            entities,
-            self._tracker.seconds,
-            self._tracker.waits,
-            self.stopped,
-            unknown,
-            self.explain(unknown),
-        )
+        entities = [by_id.get(each) or EntityReport(each, "left") for each in ids]
+        unknown = await self._first.unknown_at_end(entities, has_rows=self._store.has_rows)
+        return self._tracker.summary(entities, self.stopped, unknown, self.explain(unknown))
 
     @contextmanager
     def announced(self, entities: int) -> Iterator[None]:
@@ -140,21 +126,17 @@ class Run:
             finally:
                 if self.stopped is not None:
                     failure = type(self.stopped).__name__
-                states = self._tracker.states
-                announce(
-                    ExtractFinished(
-                        "extract",
-                        None,
-                        serial,
-                        entities,
-                        done=states["done"],
-                        unchanged=states["unchanged"],
-                        failed=states["failed"],
-                        requests=self._tracker.requests,
-                        failure=failure,
-                        seconds=self._tracker.seconds,
-                    )
+                finished = ExtractFinished(
+                    "extract",
+                    None,
+                    serial,
+                    entities,
+                    **{state: self._tracker.states[state] for state in ("done", "unchanged", "failed")},
+                    requests=self._tracker.requests,
+                    failure=failure,
+                    seconds=self._tracker.seconds,
                 )
+                announce(finished)
 
     async def read_all(self, ids: Sequence[str]) -> dict[str, EntityReport]:
         """Return the reports on some entities; those that the run does not reach are "left"."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
+from anyio import to_thread
 from attrs import define, field
 
 from asyncfin.extraction.progress import Tracker
@@ -82,6 +84,11 @@ class FirstThree:
             self._judged = True
             self._judge([each.missing for each in read])
         return () if self.unknown else left
+
+    async def unknown_at_end(self, entities: Sequence[EntityReport], *, has_rows: bool) -> Missing:
+        """Return what no entity has, of all that the run was to read; see `unknown_to_all`."""
+        judge = partial(unknown_to_all, self._question, entities, has_rows=has_rows)
+        return self.unknown or await to_thread.run_sync(judge)
 
     def _judge(self, missing: Sequence[Missing]) -> None:
         if not (unknown := unknown_names(self._question.select, missing)):

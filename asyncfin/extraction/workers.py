@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-from collections.abc import Callable, Iterable, Sequence
+import pkgutil
+from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
-from functools import partial
 from inspect import isroutine
 from typing import Any
 
@@ -26,7 +25,7 @@ from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped
 from asyncfin.extraction.run import OnError, Options, Run, sleep_until
 from asyncfin.extraction.store import KnownFiles, store_at
-from asyncfin.extraction.unknown import ENOUGH, FirstThree, unknown_names, unknown_to_all
+from asyncfin.extraction.unknown import ENOUGH, FirstThree, unknown_names
 from asyncfin.model.select import Select
 from asyncfin.tasks import wait_for_all
 
@@ -95,14 +94,10 @@ def _is_importable(function: Any) -> bool:
         return False
     if module == "__main__":  # another one in each process
         return False
-    found: Any
     try:
-        found = importlib.import_module(str(module))
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError):
+        return bool(pkgutil.resolve_name(f"{module}:{name}") == function)
+    except (ImportError, AttributeError, ValueError):
         return False
-    return bool(found == function)
 
 
 def read_chunk(chunk: Chunk) -> ChunkResult:
@@ -142,7 +137,6 @@ class Driver:
     _store: KnownFiles
     _tracker: Tracker
     _options: Options
-    _size: int
     _history: FeedRun | None = None
     _reports: dict[str, EntityReport] = field(factory=dict)
     _stopped: Stopped | None = None
@@ -175,21 +169,12 @@ class Driver:
                         raise
                 finally:
                     await to_thread.run_sync(made.shutdown)
-        entities = tuple(
+        entities = [
             self._reports.get(each) or EntityReport(each, "left", requests=self._tracker.spent(each))
             for each in ids
-        )
-        unknown = self._first.unknown or await to_thread.run_sync(
-            partial(unknown_to_all, self._question, entities, has_rows=self._store.has_rows)
-        )
-        return ExtractReport(
-            entities,
-            self._tracker.seconds,
-            self._tracker.waits,
-            self._stopped,
-            unknown,
-            self._complaint if unknown else None,
-        )
+        ]
+        unknown = await self._first.unknown_at_end(entities, has_rows=self._store.has_rows)
+        return self._tracker.summary(entities, self._stopped, unknown, self._complaint if unknown else None)
 
     @property
     def _ending(self) -> bool:
@@ -202,7 +187,8 @@ class Driver:
             # At first a few entities in one chunk: a misspelt name is not sent to all workers.
             if not (following := self._first.next(left, self._reports)):
                 break
-            size = max(self._size, ENOUGH) if len(following) < len(left) else self._size
+            size = self._options.chunk
+            size = max(size, ENOUGH) if len(following) < len(left) else size
             chunks = [following[at : at + size] for at in range(0, len(following), size)]
             await self._read_chunks(executor, chunks)
             # Workers report a used-up allowance and end: the driver alone sleeps, and sends what is left.
@@ -213,6 +199,11 @@ class Driver:
     async def _read_chunks(self, executor: Executor, chunks: list[Sequence[str]]) -> None:
         """Send chunks, and gather their results; those that have not begun are taken back at the end."""
         sent: dict[asyncio.Future[ChunkResult], Future[ChunkResult]] = {}
+
+        def take_back() -> None:
+            for future in sent.values():
+                future.cancel()  # does nothing to one that runs
+
         stop = asyncio.ensure_future(self._options.stop.wait())
         try:
             for ids in chunks:
@@ -231,13 +222,13 @@ class Driver:
                     self._gather(each.result())
                 self._store.files.check()
                 if self._ending:
-                    _take_back(sent.values())
+                    take_back()
         except BrokenExecutor:
             # It fails all its futures itself. Python 3.11's process pool stumbles over one that is cancelled
             # at that moment: the others never end then, nor do its processes.
             raise
         except BaseException:
-            _take_back(sent.values())
+            take_back()
             raise
         finally:
             stop.cancel()
@@ -265,17 +256,10 @@ class Driver:
             self._complaint = result.complaint
         for entity in result.reports:
             entity_id = entity.entity_id
-            if entity.state == "left":
-                self._tracker.add(entity)
-                continue
-            # An earlier chunk may have spent requests on it before the allowance was used up.
-            spent = self._tracker.spent(entity_id) + entity.requests
-            self._reports[entity_id] = evolve(entity, requests=spent)
-            if entity.failure is None:
-                self._store.known[entity_id] = result.known[entity_id]
+            if entity.state != "left":
+                # An earlier chunk may have spent requests on it before the allowance was used up.
+                spent = self._tracker.spent(entity_id) + entity.requests
+                self._reports[entity_id] = evolve(entity, requests=spent)
+                if entity.failure is None:
+                    self._store.known[entity_id] = result.known[entity_id]
             self._tracker.add(entity)
-
-
-def _take_back(futures: Iterable[Future[ChunkResult]]) -> None:
-    for future in futures:
-        future.cancel()  # does nothing to one that runs

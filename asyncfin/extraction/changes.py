@@ -1,7 +1,4 @@
-"""What changed between two publications of one question: rows that appeared, were restated or vanished.
-
-pyarrow is imported inside.
-"""
+"""What changed between two publications of one question: rows that appeared, were restated or vanished."""
 
 from __future__ import annotations
 
@@ -17,13 +14,16 @@ from asyncfin.errors import SelectionError
 from asyncfin.extraction.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
-from asyncfin.optional import library
+from asyncfin.optional import OptionalModule
 from asyncfin.table.arrow import empty_table, schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.panel import Panel
 
 if TYPE_CHECKING:
     import pyarrow
+
+pa = OptionalModule("pyarrow", "arrow")
+compute = OptionalModule("pyarrow.compute", "arrow")
 
 # A row with an equal number is relabelled if one of these differs.
 COMPARED = (
@@ -66,9 +66,9 @@ class Snapshot:
 
     @classmethod
     @cache
-    def empty(cls) -> Snapshot:
+    def empty(cls, dataset_id: str = "") -> Snapshot:
         """Return the snapshot of an entity without rows."""
-        return cls(empty_table().replace_schema_metadata(None), "")
+        return cls(empty_table().replace_schema_metadata(None), dataset_id)
 
     @classmethod
     def of(cls, panels: Sequence[Panel], table: Any) -> Snapshot:
@@ -117,7 +117,6 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
         The long table and `change`, `before` and `before_dataset_id`: first the rows of `new`, in its order,
         then those that vanished, in the order of `old`.
     """
-    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
     if old is Snapshot.empty():  # a first run has thousands of these
         words = pa.repeat(pa.scalar("appeared"), len(new.table))
         return _with_changes(new.table, words, pa.nulls(len(new.table), pa.float64()), old.dataset_id)
@@ -155,7 +154,6 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
 
 def _same_series(old: Snapshot, new: Snapshot) -> tuple[Any, list[int]]:
     """Return a number for each row of both, equal for the same series, and the numbers of unlisted series."""
-    pa = library("pyarrow", "arrow")
     rows = stacked([old.table, new.table], SERIES)
     numbers = numbered(rows, SERIES)
     heads = example_rows(rows, numbers, ["asked_version", "series_id", *TRIPLE])
@@ -184,7 +182,6 @@ def _same_series(old: Snapshot, new: Snapshot) -> tuple[Any, list[int]]:
 
 def _altered(old: Any, new: Any, rows: Any, before: Any) -> tuple[Any, Any]:
     """Return which of these rows of the new table have another number, and which only another label."""
-    compute = library("pyarrow.compute", "arrow")
 
     def differs(name: str) -> Any:
         now, then = plain(new.column(name)).take(rows), plain(old.column(name)).take(before)
@@ -200,19 +197,17 @@ def _altered(old: Any, new: Any, rows: Any, before: Any) -> tuple[Any, Any]:
 
 def _covered(table: Any, snapshot: Snapshot) -> Any:
     """Return for each row of a table whether the question of a snapshot covers its period."""
-    pa = library("pyarrow", "arrow")
     numbers = numbered(table, PERIOD_FIELDS)
     covered = [snapshot.covers(Period(*period)) for period in example_rows(table, numbers, PERIOD_FIELDS)]
     return pa.array(covered, pa.bool_()).take(numbers)
 
 
 def _indices(mask: Any) -> Any:
-    return library("pyarrow.compute", "arrow").indices_nonzero(mask)
+    return compute.indices_nonzero(mask)
 
 
 def _with_changes(rows: Any, words: Any, before: Any, dataset_id: str) -> Any:
     """Return rows with the columns that say what changed."""
-    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
     datasets = compute.if_else(compute.is_valid(before), pa.scalar(dataset_id), pa.scalar(None, pa.string()))
     return (
         rows.append_column(CHANGE, words.dictionary_encode())
@@ -223,7 +218,6 @@ def _with_changes(rows: Any, words: Any, before: Any, dataset_id: str) -> Any:
 
 def known_from_column(rows: int, moment: datetime) -> Any:
     """Return the column `known_from` of rows that became known together."""
-    pa = library("pyarrow", "arrow")
     return pa.repeat(pa.scalar(moment, pa.timestamp("us", "UTC")), rows)
 
 

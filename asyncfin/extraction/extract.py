@@ -205,16 +205,15 @@ async def _run(
         # with `replace` deletes files that are its record.
         feed = await to_thread.run_sync(find_feed, place, question, options.history)
         opened = await store.open(replace=options.replace, stop=options.stop)
-        kept = (
-            await begin(feed, question, store.known, options.clock) if feed is not None and opened else None
-        )
+        kept = None
+        if feed is not None and opened:
+            kept = await to_thread.run_sync(begin, feed, question, store.known, options.clock)
         if isinstance(client, Client):
             report = await Run(client, question, store, tracker, options, kept).over(ids)
         else:
             assert executor is not None
-            driver = Driver(
-                client, question, place, store, tracker, options, None if kept is None else kept.run
-            )
+            run = None if kept is None else kept.run
+            driver = Driver(client, question, place, store, tracker, options, run)
             report = await driver.over(executor, ids)
         if options.prune and opened:
             await _prune(store, kept, ids)

@@ -5,31 +5,35 @@
     night.changes/pending/          parts of a run that has not finished, one for each entity that it changed
 
 Each run's footer names the run before it, each entity's file the run that wrote it, and `head` the last one,
-so that a missing file is noticed. pyarrow is imported inside.
+so that a missing file is noticed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeVar
 
 from attrs import asdict, define, evolve, field, frozen
 
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.changes import BEFORE, BEFORE_DATASET, CHANGE, KNOWN_FROM, RUN
 from asyncfin.extraction.folder import file_name
+from asyncfin.extraction.parquet import ROWS_A_GROUP
 from asyncfin.extraction.question import canonical
 from asyncfin.extraction.strict import structure
 from asyncfin.extraction.tree import Tree, entity_path
-from asyncfin.optional import library
+from asyncfin.optional import OptionalModule
 from asyncfin.table.arrow import METADATA, empty_table
 
+pa = OptionalModule("pyarrow", "arrow")
+parquet = OptionalModule("pyarrow.parquet", "arrow")
+
 FORMAT = 1
-_ROWS_A_GROUP = 122_880
+T = TypeVar("T")
 _ROWS_A_THREAD = 10_000
 _RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 
@@ -91,11 +95,7 @@ def run_name(moment: datetime, last: str | None) -> str:
 
 
 def run_time(run: str) -> datetime:
-    """Return when a run began, aware UTC.
-
-    Raises:
-        ValueError: it is not the name of a run.
-    """
+    """Return when a run began, aware UTC; ValueError: it is not the name of a run."""
     return datetime.strptime(run, _RUN_FORMAT).replace(tzinfo=UTC)
 
 
@@ -110,7 +110,10 @@ def is_run(text: str) -> bool:
 
 @define
 class Feed:
-    """The feed of an extraction, as it is read and written. All calls block."""
+    """The feed of an extraction, as it is read and written. All calls block.
+
+    A file that is missing, damaged or foreign is a ManifestMismatchError that names it.
+    """
 
     tree: Tree
     _footers: dict[str, RunFooter] = field(factory=dict)
@@ -141,11 +144,7 @@ class Feed:
         return found
 
     def footer(self, run: str) -> RunFooter:
-        """Return the footer of a run's file.
-
-        Raises:
-            ManifestMismatchError: it is damaged, or another run's.
-        """
+        """Return the footer of a run's file."""
         if run not in self._footers:
             path = f"{self._folder}/{run}.parquet"
             footer = self._read_footer(path)
@@ -155,11 +154,7 @@ class Feed:
         return self._footers[run]
 
     def chain(self, since: str | None = None) -> list[RunFooter]:
-        """Return the footers of all runs, or of those after `since`, oldest first.
-
-        Raises:
-            ManifestMismatchError: a file is missing or damaged; the message names it.
-        """
+        """Return the footers of all runs, or of those after `since`, oldest first."""
         runs = self.runs()
         before = since
         footers = []
@@ -172,11 +167,7 @@ class Feed:
         return footers
 
     def check_head(self) -> None:
-        """Verify that the last run's file is there: if it only pruned, no other file names it.
-
-        Raises:
-            ManifestMismatchError: it is missing, or its name can't be read.
-        """
+        """Verify that the last run's file is there: if it only pruned, no other file names it."""
         # Before the runs are listed: a run that finishes in between is not missing.
         try:
             with self.tree.open(self._head) as stream:
@@ -201,22 +192,14 @@ class Feed:
         )
 
     def check_runs_of_files(self, runs: Iterable[str | None]) -> None:
-        """Verify that the runs named by the entities' files are in the feed.
-
-        Raises:
-            ManifestMismatchError: one is not.
-        """
+        """Verify that the runs named by the entities' files are in the feed."""
         if unknown := {run for run in runs if run is not None}.difference(self.runs()):
             raise self._broken(min(unknown), "a file of the extraction names it")
 
     def tables(
         self, footer: RunFooter, columns: Sequence[str] | None = None, entity_id: str | None = None
     ) -> Iterator[Any]:
-        """Yield the rows of a run's file, in pieces; with `entity_id` only those pieces that may have it.
-
-        Raises:
-            ManifestMismatchError: the file is damaged.
-        """
+        """Yield the rows of a run's file, in pieces; with `entity_id` only those pieces that may have it."""
         name = f"pending/{footer.parts[0]}" if footer.expects else f"{footer.run}.parquet"
         with self._opened(f"{self._folder}/{name}") as file:
             found = file.metadata.num_rows
@@ -231,12 +214,6 @@ class Feed:
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[Any]:
-        """Open a file of the feed.
-
-        Raises:
-            ManifestMismatchError: it is missing or damaged.
-        """
-        pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
         name = path.removeprefix(f"{self._folder}/")
         try:
             with self.tree.open(path) as stream:
@@ -305,17 +282,12 @@ class Feed:
 
     def describe_file(self, path: str) -> dict[str, Any] | None:
         """Return the metadata of an entity's file; None if there is no such file, or it can't be read."""
-        pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
-        try:
-            with self.tree.open(path) as stream:
-                metadata = parquet.read_metadata(stream).metadata or {}
-                described = json.loads(metadata[METADATA])["panels"][0]
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
-            _raise_if_unreadable(error)
-            return None
-        return dict(described)
+
+        def described(stream: IO[bytes]) -> dict[str, Any]:
+            metadata = parquet.read_metadata(stream).metadata or {}
+            return dict(json.loads(metadata[METADATA])["panels"][0])
+
+        return self._of_file(path, described)
 
     def describe_entity_file(self, entity_id: str) -> dict[str, Any] | None:
         """Return the metadata of the file of an entity, as `describe_file` does."""
@@ -323,24 +295,26 @@ class Feed:
 
     def entity_table(self, entity_id: str) -> Any:
         """Return the rows of an entity's file; None if it can't be read."""
-        pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
+
+        def rows(stream: IO[bytes]) -> Any:
+            table = parquet.ParquetFile(stream, page_checksum_verification=True).read()
+            return table.replace_schema_metadata(None)
+
+        return self._of_file(entity_path(self.tree, entity_id), rows)
+
+    def _of_file(self, path: str, read: Callable[[IO[bytes]], T]) -> T | None:
         try:
-            with self.tree.open(entity_path(self.tree, entity_id)) as stream:
-                table = parquet.ParquetFile(stream, page_checksum_verification=True).read()
+            with self.tree.open(path) as stream:
+                return read(stream)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
             _raise_if_unreadable(error)
             return None
-        return table.replace_schema_metadata(None)
 
 
 def _described(file: Any) -> dict[str, Any]:
-    """Return the feed's entry of the metadata of a file.
-
-    Raises:
-        ValueError, KeyError, TypeError: it has none that can be read.
-    """
+    """Return the feed's entry of the metadata of a file."""
     described = json.loads((file.metadata.metadata or {})[METADATA])
     if described["format"] > FORMAT:
         raise ValueError(f"format {described['format']}: a later version of asyncfin wrote it")
@@ -356,7 +330,6 @@ def _raise_if_unreadable(error: Exception) -> None:
 
 def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> None:
     """Write rows with the footer; row groups are filled across parts."""
-    pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
     metadata = {METADATA: json.dumps({"format": FORMAT, "feed": asdict(footer)})}
     schema = empty_rows().schema.with_metadata(metadata)
     waiting: list[Any] = []
@@ -364,12 +337,12 @@ def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> N
 
         def flush() -> None:
             table = pa.concat_tables(waiting).unify_dictionaries().replace_schema_metadata(metadata)
-            writer.write_table(table, row_group_size=_ROWS_A_GROUP)
+            writer.write_table(table, row_group_size=ROWS_A_GROUP)
             waiting.clear()
 
         for table in tables:
             waiting.append(table.replace_schema_metadata(None))
-            if sum(map(len, waiting)) >= _ROWS_A_GROUP:
+            if sum(map(len, waiting)) >= ROWS_A_GROUP:
                 flush()
         if any(map(len, waiting)):
             flush()
@@ -378,7 +351,6 @@ def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> N
 @cache
 def empty_rows() -> Any:
     """Return the table of a feed without changes."""
-    pa = library("pyarrow", "arrow")
     word = pa.dictionary(pa.int32(), pa.string())
     long = empty_table().schema
     added = [(CHANGE, word), (BEFORE, pa.float64()), (BEFORE_DATASET, word)]
@@ -404,6 +376,5 @@ def _may_have(group: Any, entity_id: str) -> bool:
 
 def with_run(rows: Any, run: str) -> Any:
     """Return rows with the column `run`."""
-    pa = library("pyarrow", "arrow")
     names = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(rows)), pa.array([run]))
     return rows.append_column(RUN, names)

@@ -1,7 +1,4 @@
-"""Writes the change feed during a run: what a new publication changes, before the entity's file is replaced.
-
-pyarrow is imported inside.
-"""
+"""Writes the change feed during a run: what a publication changes, before the entity's file is replaced."""
 
 from __future__ import annotations
 
@@ -9,10 +6,10 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property
+from itertools import count, takewhile
 from typing import Any
 
-from anyio import to_thread
 from attrs import define, frozen
 
 from asyncfin.errors import ArgumentError, ManifestMismatchError
@@ -37,9 +34,11 @@ from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.extraction.tree import tree_at
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import Annual, PeriodSelection, Quarterly, Trailing
-from asyncfin.optional import library
+from asyncfin.optional import OptionalModule
 from asyncfin.table.arrow import empty_table
 from asyncfin.table.panel import Panel
+
+compute = OptionalModule("pyarrow.compute", "arrow")
 
 _MICROSECOND = timedelta(microseconds=1)
 _READ_AT_ONCE = 16
@@ -48,9 +47,7 @@ _READ_AT_ONCE = 16
 def find_feed(place: Folder | Prefix, question: SharedQuestion, history: bool | None) -> Feed | None:
     """Return the feed that a run continues or begins; None if it keeps none.
 
-    Raises:
-        ArgumentError: the periods move, so that a feed would report rows that only left the window.
-        ManifestMismatchError: there is a feed of another question, or one that `history` forbids.
+    A ManifestMismatchError refuses a feed of another question, or one that `history` forbids.
     """
     if history:
         refuse_moving(question.periods)
@@ -73,11 +70,7 @@ def find_feed(place: Folder | Prefix, question: SharedQuestion, history: bool | 
 
 
 def refuse_moving(periods: PeriodSelection) -> None:
-    """Refuse periods that leave out older ones as time goes by.
-
-    Raises:
-        ArgumentError: they do.
-    """
+    """Refuse periods that move: a feed would report rows that only left the window as vanished."""
     if isinstance(periods, Trailing) or (isinstance(periods, (Annual, Quarterly)) and periods.last):
         raise ArgumentError(
             f"history=True needs periods that stay, and those of {periods!r} move with each new one: write"
@@ -100,8 +93,6 @@ class History:
     _feed: Feed
     _question: SharedQuestion
     run: FeedRun
-    _pending: set[str] | None = None  # the names of the parts, once they have been listed
-    _index: dict[str, list[tuple[RunFooter, Recorded]]] | None = None
 
     @classmethod
     def joined(cls, place: Folder | Prefix, question: SharedQuestion, run: FeedRun) -> History:
@@ -112,10 +103,6 @@ class History:
         """Write what a new publication changes, and return the run that the entity's file is to name.
 
         That is this run if something changed, else the one before it. `table` has the panels' rows.
-
-        Raises:
-            ManifestMismatchError: a file of the feed is missing or damaged.
-            OSError: the part can't be written; nothing has changed.
         """
         entity_id, created = panels[0].dataset.entity_id, panels[0].dataset.created_timestamp
         new = Snapshot.of(panels, table)
@@ -125,16 +112,10 @@ class History:
         rows = compare(self._previous(entity_id, file, before, new.ambiguous), new)
         if not len(rows):
             return self.run.name if before and before[-1][0].run == self.run.name else self.run.before
-        moment = self._known_from(last, created)
-        recorded = Recorded(
-            entity_id,
-            new.dataset_id,
-            moment.isoformat(),
-            len(rows),
-            tuple(sorted(new.ambiguous)),
-            bool(new.unlisted),
+        unlisted = bool(new.unlisted)
+        self._write(
+            entity_id, new, rows, self._known_from(last, created), unlisted=unlisted, run=self.run.name
         )
-        self._write(recorded, rows, "replaced", self.run.name)
         return self.run.name
 
     def _before(self, entity_id: str, file: Mapping[str, Any] | None) -> list[tuple[RunFooter, Recorded]]:
@@ -143,29 +124,32 @@ class History:
         A worker that was killed may have left parts of this run; those whose file was not replaced are
         deleted.
         """
-        found = list(self._indexed().get(entity_id, ()))
-        if self._pending is None:
-            self._pending = self._feed.pending_names()
-        number, names = 0, []
-        while (name := part_name(entity_id, number)) in self._pending:
-            names.append(name)
-            number += 1
-        parts = [self._feed.part(name) for name in names]
+        parts = [self._feed.part(name) for name in self._part_names(entity_id)]
         in_file = None if file is None else (str(file["dataset_id"]), file.get("run"))
         kept = effective(parts, {} if in_file is None else {entity_id: in_file})
         for part in parts[len(kept) :]:
             self._feed.discard(part.parts)
             self._pending.difference_update(part.parts)
-        return found + [(part, part.publications[0]) for part in kept]
+        return self._publications.get(entity_id, []) + [(part, part.publications[0]) for part in kept]
 
-    def _indexed(self) -> dict[str, list[tuple[RunFooter, Recorded]]]:
-        """Return the publications of each entity in the feed, oldest first."""
-        if self._index is None:
-            self._index = {}
-            for footer in self._feed.chain():
-                for recorded in footer.publications:
-                    self._index.setdefault(recorded.entity_id, []).append((footer, recorded))
-        return self._index
+    @cached_property
+    def _pending(self) -> set[str]:
+        """The names of the pending parts, also of those that this run adds."""
+        return self._feed.pending_names()
+
+    def _part_names(self, entity_id: str) -> list[str]:
+        """Return the names of an entity's pending parts, oldest first."""
+        names = (part_name(entity_id, number) for number in count())
+        return list(takewhile(self._pending.__contains__, names))
+
+    @cached_property
+    def _publications(self) -> dict[str, list[tuple[RunFooter, Recorded]]]:
+        """The publications of each entity in the feed, oldest first."""
+        found: dict[str, list[tuple[RunFooter, Recorded]]] = {}
+        for footer in self._feed.chain():
+            for recorded in footer.publications:
+                found.setdefault(recorded.entity_id, []).append((footer, recorded))
+        return found
 
     def _previous(
         self,
@@ -189,7 +173,7 @@ class History:
         names = empty_table().schema.names
         footers = {footer.run + "".join(footer.parts[:1]): footer for footer, _ in before}.values()
         pieces = (
-            _of(table, entity_id)
+            table.filter(compute.equal(table.column("entity_id"), entity_id))
             for footer in footers
             for table in self._feed.tables(footer, None, entity_id)
         )
@@ -204,29 +188,32 @@ class History:
         later = [each for each in (*moments, run_time(self.run.name)) if each > last.moment]
         return later[0] if later else last.moment + _MICROSECOND
 
-    def _write(self, recorded: Recorded, rows: Any, expects: Expects, file_run: str | None) -> None:
-        assert self._pending is not None
-        entity_id, number = recorded.entity_id, 0
-        while (name := part_name(entity_id, number)) in self._pending:
-            number += 1
-        rows = rows.append_column(KNOWN_FROM, known_from_column(len(rows), recorded.moment))
+    def _write(
+        self,
+        entity_id: str,
+        new: Snapshot,
+        rows: Any,
+        moment: datetime,
+        expects: Expects = "replaced",
+        *,
+        unlisted: bool = False,
+        run: str | None = None,
+    ) -> None:
+        """Write a part with what leads to a snapshot; `run` is the run that the entity's file will name."""
+        name, ambiguous = part_name(entity_id, len(self._part_names(entity_id))), tuple(sorted(new.ambiguous))
+        rows = rows.append_column(KNOWN_FROM, known_from_column(len(rows), moment))
+        recorded = Recorded(entity_id, new.dataset_id, moment.isoformat(), len(rows), ambiguous, unlisted)
+        question = json.loads(self._question.text)
         footer = RunFooter(
-            self.run.name,
-            self.run.before,
-            json.loads(self._question.text),
-            (recorded,),
-            expects=expects,
-            file_run=file_run,
+            self.run.name, self.run.before, question, (recorded,), expects=expects, file_run=run
         )
         self._feed.write_part(name, footer, with_run(rows, self.run.name))
         self._pending.add(name)
 
     def finish(self, known: Mapping[str, Written], *, begins: bool) -> None:
-        """Make one file of the parts of this run.
+        """Make one file of the parts of this run, which led to the entities' files as they are now.
 
-        Args:
-            known: the entities' files, as they are now.
-            begins: whether a file is made even without changes, if it is the feed's first one.
+        With `begins`, the feed's first file is made even without changes.
         """
         parts = self._feed.parts()
         complete(self._feed, parts, known)
@@ -236,57 +223,34 @@ class History:
 
     def prune(self, known: Mapping[str, Written], listed: Collection[str]) -> None:
         """Write the rows of entities that are not listed as vanished."""
-        nothing = Snapshot.empty()
-        entities = dict.fromkeys([*known, *self._indexed()])
-        for entity_id in entities:
+        for entity_id in dict.fromkeys([*known, *self._publications]):
             if entity_id in listed:
                 continue
             file = self._feed.describe_entity_file(entity_id)
             before = self._before(entity_id, file)
-            rows = compare(self._previous(entity_id, file, before), nothing)
+            rows = compare(self._previous(entity_id, file, before), Snapshot.empty())
             if len(rows):
                 last = before[-1][1]
-                moment = self._known_from(last)
-                recorded = Recorded(entity_id, last.dataset_id, moment.isoformat(), len(rows))
-                self._write(recorded, rows, "pruned", None)
+                gone = Snapshot.empty(last.dataset_id)
+                self._write(entity_id, gone, rows, self._known_from(last), "pruned")
 
     def adopt(self, entity_ids: Iterable[str]) -> None:
         """Begin the feed of files that were written without one, with their publications' timestamps."""
-        nothing = Snapshot.empty()
         for entity_id in entity_ids:
             file, table = self._feed.describe_entity_file(entity_id), self._feed.entity_table(entity_id)
-            if entity_id in self._indexed() or file is None or table is None or not len(table):
+            if entity_id in self._publications or file is None or table is None or not len(table):
                 continue
             self._before(entity_id, file)
             new = Snapshot(table, str(file["dataset_id"]), _ambiguous_in(table))
-            rows = compare(nothing, new)
             created = datetime.fromisoformat(str(file["created_timestamp"]))
-            recorded = Recorded(
-                entity_id,
-                new.dataset_id,
-                created.isoformat(),
-                len(rows),
-                tuple(sorted(new.ambiguous)),
-                bool(file.get("unlisted")),
-            )
-            self._write(recorded, rows, "replaced", None)
+            rows = compare(Snapshot.empty(), new)
+            self._write(entity_id, new, rows, created, unlisted=bool(file.get("unlisted")))
 
 
-async def begin(
+def begin(
     feed: Feed, question: SharedQuestion, known: Mapping[str, Written], clock: Callable[[], datetime]
 ) -> History:
-    """Complete a killed run, adopt files that the feed does not have, and begin a run.
-
-    Raises:
-        ManifestMismatchError: a file of the feed is missing or damaged.
-        OSError: the feed can't be read or written.
-    """
-    return await to_thread.run_sync(partial(_begin, feed, question, known, clock))
-
-
-def _begin(
-    feed: Feed, question: SharedQuestion, known: Mapping[str, Written], clock: Callable[[], datetime]
-) -> History:
+    """Complete a killed run, adopt files that the feed does not have, and begin a run. It blocks."""
     feed.sweep()
     complete(feed, feed.parts(), known)
     feed.check_runs_of_files(written.run for written in known.values())
@@ -303,18 +267,14 @@ def _new_run(feed: Feed, question: SharedQuestion, clock: Callable[[], datetime]
 
 
 def complete(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -> None:
-    """Make one file of the parts of a run, those that led to the entities' files as they are.
-
-    Raises:
-        ManifestMismatchError: a part is missing: a file names the run, and there are no changes.
-    """
+    """Make one file of the parts of a run, those that led to the entities' files as they are."""
     if not parts:
         return
     run = max(part.run for part in parts)
     by_entity: dict[str, list[RunFooter]] = {}
     for part in parts:
         by_entity.setdefault(part.publications[0].entity_id, []).append(part)
-    files = _files_of(by_entity, feed)
+    files = _files_of(list(by_entity), feed)
     kept = []
     for _, mine in sorted(by_entity.items()):
         kept += effective(sorted(mine, key=lambda part: part.publications[0].known_from), files)
@@ -336,9 +296,8 @@ def complete(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -
     feed.discard(name for part in parts for name in part.parts)
 
 
-def _files_of(entity_ids: Iterable[str], feed: Feed) -> dict[str, tuple[str, str | None]]:
+def _files_of(ids: Sequence[str], feed: Feed) -> dict[str, tuple[str, str | None]]:
     """Return the publications and runs that the files of entities name."""
-    ids = list(entity_ids)
     with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
         described = zip(ids, threads.map(feed.describe_entity_file, ids), strict=True)
         return {
@@ -348,8 +307,8 @@ def _files_of(entity_ids: Iterable[str], feed: Feed) -> dict[str, tuple[str, str
 
 def effective(parts: list[RunFooter], files: Mapping[str, tuple[str, str | None]]) -> list[RunFooter]:
     """Return the parts of an entity, oldest first, up to the last one that led to its file as it is."""
-    for count in range(len(parts), 0, -1):
-        part, recorded = parts[count - 1], parts[count - 1].publications[0]
+    while parts:
+        part, recorded = parts[-1], parts[-1].publications[0]
         file = files.get(recorded.entity_id)
         if part.expects == "pruned":
             took_effect = file is None
@@ -358,13 +317,9 @@ def effective(parts: list[RunFooter], files: Mapping[str, tuple[str, str | None]
                 is_same_publication(file[0], recorded.dataset_id) and file[1] == part.file_run
             )
         if took_effect:
-            return parts[:count]
-    return []
-
-
-def _of(table: Any, entity_id: str) -> Any:
-    compute = library("pyarrow.compute", "arrow")
-    return table.filter(compute.equal(table.column("entity_id"), entity_id))
+            break
+        parts = parts[:-1]
+    return parts
 
 
 def _ambiguous_in(table: Any) -> frozenset[str]:

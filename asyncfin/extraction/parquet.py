@@ -1,7 +1,7 @@
 """One entity's Parquet file: encoded in memory, and its footer read back.
 
 The footer is the record of an extraction: the entity, the publication, the question, what the entity does
-not have of it, and what it cost. pyarrow is imported inside.
+not have of it, and what it cost.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from attrs import frozen
 from asyncfin.errors import own_version
 from asyncfin.extraction.question import SharedQuestion, canonical, text_hash
 from asyncfin.extraction.strict import structure
-from asyncfin.optional import library
+from asyncfin.optional import OptionalModule
 from asyncfin.plan.question import Missing
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.panel import Panel
 
+pa = OptionalModule("pyarrow", "arrow")
+parquet = OptionalModule("pyarrow.parquet", "arrow")
+
 # Most entities have fewer rows; larger groups would make readers hold more than they look at.
-_ROWS_A_GROUP = 122_880
+ROWS_A_GROUP = 122_880
 # Of the metadata, so that a later version knows what it reads.
 FORMAT = 1
 
@@ -108,7 +111,7 @@ def rows_of(*panels: Panel) -> Any:
     if not others:
         return first
     bare = [table.replace_schema_metadata(None) for table in tables]
-    whole = library("pyarrow", "arrow").concat_tables(bare).unify_dictionaries()
+    whole = pa.concat_tables(bare).unify_dictionaries()
     return whole.replace_schema_metadata(first.schema.metadata)
 
 
@@ -116,7 +119,6 @@ def encode(
     answer: EntityAnswer, table: Any, question: SharedQuestion, *, requests: int, run: str | None = None
 ) -> EntityFile:
     """Return the rows of an entity's panels, which are `table`, as a Parquet file."""
-    pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
     panel, missing = panels_of(answer)[0], answer.missing
     (about,) = json.loads(table.schema.metadata[METADATA])["panels"]
     # The panel has what this entity has of the question; the file names the question of all entities.
@@ -135,7 +137,7 @@ def encode(
     stream = pa.BufferOutputStream()
     # With page checksums, so that a reader can verify a file.
     parquet.write_table(
-        table, stream, compression="zstd", row_group_size=_ROWS_A_GROUP, write_page_checksum=True
+        table, stream, compression="zstd", row_group_size=ROWS_A_GROUP, write_page_checksum=True
     )
     content: bytes = stream.getvalue().to_pybytes()
     written = Written(panel.dataset.dataset_id, table.num_rows, len(content), requests, missing, run)
@@ -145,11 +147,8 @@ def encode(
 def read_footer(file: Path | bytes) -> Footer | None:
     """Return the footer of a file, or of its end; None if it is a Parquet file of something else.
 
-    Raises:
-        ValueError: it is not a Parquet file, or a damaged one.
-        OSError: it can't be read.
+    ValueError: it is not a Parquet file, or a damaged one.
     """
-    pa, parquet = library("pyarrow", "arrow"), library("pyarrow.parquet", "arrow")
     # Opened here: pyarrow raises OSError for a damaged file too.
     with file.open("rb") if isinstance(file, Path) else BytesIO(file) as stream:
         size = stream.seek(0, os.SEEK_END)

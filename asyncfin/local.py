@@ -1,4 +1,4 @@
-"""Private files, and locks between the processes of a machine.
+"""Private files, files written as a whole, and locks between the processes of a machine.
 
 A private file or folder belongs to this user and is closed to others. Locks are `flock` locks: they end with
 the process that holds them, however it ends. A descriptor must not cross a fork, since parent and child would
@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from errno import EACCES, EISDIR, ELOOP, ENXIO
 from pathlib import Path
+from typing import IO
 
 # Windows has no flock, no owners and no modes: buckets and caches of files are refused there.
 SUPPORTED = sys.platform != "win32"
@@ -104,3 +105,39 @@ def unlock(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
     else:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add this path to an OSError of the block that names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+
+
+def write_whole(file: Path, part: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Write a durable file; until it is complete it is `part`, and readers see the previous file."""
+    try:
+        with naming(part), part.open("wb") as unfinished:
+            fill(unfinished)
+            unfinished.flush()
+            os.fsync(unfinished.fileno())
+        with naming(file):
+            part.replace(file)
+        flush_names(file.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def flush_names(folder: Path) -> None:
+    """Make renamings and deletions in a folder durable, where directories can be flushed."""
+    if os.name == "posix":
+        with naming(folder):
+            names = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(names)
+            finally:
+                os.close(names)

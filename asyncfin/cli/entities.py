@@ -117,8 +117,17 @@ class Names:
 
         The values are their names, "" where none is known.
         """
-        asked = [self.entity_id(each) for each in texts] + (listed(ids, self) if ids else [])
-        return {entity_id: self._by_id.get(entity_id, "") for entity_id in asked or self._by_id}
+        asked = self._asked(texts, ids) or self._by_id
+        return {entity_id: self._by_id.get(entity_id, "") for entity_id in asked}
+
+    def given(self, texts: Iterable[str], ids: Path | None) -> list[str]:
+        """Return the entities that arguments and a file of ids name: at least one."""
+        if found := self._asked(texts, ids):
+            return found
+        raise UsageError("no entity is given: give entity ids, or a file of them as --ids FILE")
+
+    def _asked(self, texts: Iterable[str], ids: Path | None) -> list[str]:
+        return [self.entity_id(each) for each in texts] + (listed(ids, self) if ids else [])
 
     def add_names(self, text: str) -> str:
         """Return a text with names added to the entity ids in it."""

@@ -11,7 +11,7 @@ from attrs import asdict, evolve, frozen
 from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
-from asyncfin.cli.entities import Names, listed
+from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import EntitiesFailedError, UsageError, prefix_errors
 from asyncfin.cli.extract_progress import shown_progress
 from asyncfin.cli.options import (
@@ -147,9 +147,7 @@ def extract(
     value_version: AskedVersion = "both" if both else "latest_restated" if restated else "original"
     question = SharedQuestion(selection.select(), periods.selection(), value_version)
     # Read before the event loop runs, where Ctrl-C would not end a wait for standard input.
-    entities = [*map(names.entity_id, entity_ids), *(listed(ids, names) if ids else ())]
-    if not entities:
-        raise UsageError("no entity is given: give entity ids, or a file of them as --ids FILE")
+    entities = names.given(entity_ids, ids)
     # What `extract` and `extract_cost` take alike.
     arguments: dict[str, Any] = {
         "entity_ids": entities,
@@ -161,15 +159,9 @@ def extract(
     }
     if dry_run:
         arguments["read_catalogues"] = read_catalogues
-        cost = asyncio.run(_cost(arguments, pace, service, quiet))
-        if json:
-            print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
-        else:
-            screen().print(names.add_names(str(cost)))
-        raise_failed(cost.failed, cost.entities)
+        _end_estimate(asyncio.run(_cost(arguments, pace, service, quiet)), names, json)
     else:
-        arguments |= {"wait": wait, "lock": not no_lock}
-        arguments |= {"history": history or None, "prune": prune}
+        arguments |= {"wait": wait, "lock": not no_lock, "history": history or None, "prune": prune}
         _end(asyncio.run(_report(arguments, pace, service, names, quiet)), pace, names, json)
 
 
@@ -220,6 +212,14 @@ async def interruptible() -> AsyncIterator[asyncio.Event]:
     finally:
         with suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGINT)
+
+
+def _end_estimate(cost: ExtractCost, names: Names, json: bool) -> None:
+    if json:
+        print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
+    else:
+        screen().print(names.add_names(str(cost)))
+    raise_failed(cost.failed, cost.entities)
 
 
 def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:

@@ -32,12 +32,10 @@ def shown_progress(names: Names, *, quiet: bool) -> Iterator[OnProgress | None]:
             yield bar
 
 
-def _failure(progress: ExtractProgress, names: Names) -> str | None:
-    """Return the line for the entity that has just failed; None for others."""
-    ended = progress.ended
-    if ended is None or ended.failure is None:
-        return None
-    return f"{names.named(ended.entity_id)} failed: {ended.failure.error}: {ended.failure.message}"
+def print_failure(progress: ExtractProgress, console: Console, names: Names) -> None:
+    """Print a line for the entity that has just failed, if one has."""
+    if (ended := progress.ended) and (failure := ended.failure):
+        console.print(f"{names.named(ended.entity_id)} failed: {failure.error}: {failure.message}")
 
 
 def _ended(progress: ExtractProgress) -> int:
@@ -65,8 +63,7 @@ class _Lines:
         self._console, self._names, self._next = console, names, _LINE_SECONDS
 
     def __call__(self, progress: ExtractProgress) -> None:
-        if failure := _failure(progress, self._names):
-            self._console.print(failure)
+        print_failure(progress, self._console, self._names)
         # Ten seconds after this one and not on a grid: after a pause there would be several at once.
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_SECONDS
@@ -93,8 +90,7 @@ class _Bar:
         self._task = self._bar.add_task("", total=None)
 
     def __call__(self, progress: ExtractProgress) -> None:
-        if failure := _failure(progress, self._names):
-            self._console.print(failure)
+        print_failure(progress, self._console, self._names)
         self._bar.update(self._task, completed=_ended(progress), total=progress.entities)
         self._below.plain = cost(progress) + _waiting(progress, "\n")
 

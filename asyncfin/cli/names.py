@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from asyncfin.cli.entities import COLUMNS, OptionalNames, listed, read_table
+from asyncfin.cli.entities import COLUMNS, OptionalNames, read_table
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import Service, cached, entity_group
 from asyncfin.cli.output import print_csv, print_text, replace_file
@@ -53,9 +53,7 @@ async def names(
         asked: list[str] = []
     else:
         # Each id once, in the order given: a file of ids may repeat them.
-        asked = [names.entity_id(each) for each in entity_ids] + (listed(ids, names) if ids else [])
-        if not asked:
-            raise UsageError("no entity is given: give entity ids, or a file of them as --ids FILE")
+        asked = names.given(entity_ids, ids)
         new = [entity_id for entity_id in dict.fromkeys(asked) if entity_id not in known]
         async with connected(service, "Reading", names) as client:
             each = await read_each(client, new, client.dataset)

@@ -2,18 +2,19 @@
 
 import csv
 import json
-import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import Any, TextIO, cast
+from secrets import token_hex
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
 
 from asyncfin.errors import printable
+from asyncfin.local import write_whole
 from asyncfin.table.csv import csv_cell
 from asyncfin.table.document import to_json
 from asyncfin.table.notes import GAP
@@ -138,20 +139,11 @@ def spark(numbers: Sequence[float | None]) -> str:
 def replace_file(file: Path, content: bytes) -> None:
     """Write a file, or replace it as a whole: a reader sees the old one or the new one."""
     target = file.resolve()  # a symbolic link stays
-    mode = target.stat().st_mode & 0o777 if target.exists() else None
-    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as unfinished:
-        try:
-            unfinished.write(content)
-            unfinished.flush()
-            os.fsync(unfinished.fileno())
-            os.chmod(unfinished.name, mode if mode is not None else 0o666 & ~_umask())
-            os.replace(unfinished.name, target)
-        except BaseException:
-            Path(unfinished.name).unlink(missing_ok=True)
-            raise
+    part = target.with_name(f".{target.name}.{token_hex(8)}")
 
+    def fill(stream: IO[bytes]) -> None:
+        stream.write(content)
+        with suppress(FileNotFoundError):
+            shutil.copymode(target, part)
 
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+    write_whole(target, part, fill)

@@ -19,6 +19,7 @@ from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.report import named
+from asyncfin.extraction.unknown import without_periods
 from asyncfin.model.period import intended_period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.words import counted
@@ -128,10 +129,7 @@ def print_missing(answers: Sequence[EntityAnswer], *, why_empty: bool) -> None:
             continue
         name = each.panel.dataset.name
         # Where there are series, the table shows which periods have no value.
-        missing = {
-            field: ids for field, ids in each.missing.items() if field != "periods" or not len(each.panel)
-        }
-        if missing:
+        if missing := without_periods(each.missing) if len(each.panel) else each.missing:
             print_error(f"asyncfin: {name} has no {named(missing)}")
         elif why_empty and (why := each.panel.why_empty()):
             print_error(f"asyncfin: {name}: {why}")

@@ -12,6 +12,7 @@ from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import AsyncfinError, SelectionError
 from asyncfin.extraction.report import missing_in_all, named
+from asyncfin.extraction.unknown import without_periods
 from asyncfin.model.period import Annual, Quarterly
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
@@ -56,19 +57,17 @@ class Answers:
         """
         failed = {each.entity_id: each.error for each in self.answers if each.error is not None}
         check_failed(failed, self.ended, self.entities, names)
-        missing = [each.missing for each in self.answers]
         nothing = not any(each.panel for each in self.answers)
-        unknown = missing_in_all(missing)
+        unknown = missing_in_all(each.missing for each in self.answers)
         if not nothing:
-            unknown = {field: ids for field, ids in unknown.items() if field != "periods"}
+            unknown = without_periods(unknown)
+        none = f"none of the {self.entities} entities has"
         if unknown:
             panel = self.answers[0].panel
             near = f"; {panel.catalogue.complaint(unknown)}" if panel is not None else ""
-            raise SelectionError(
-                f"none of the {self.entities} entities has {named(unknown)}{near}", missing=unknown
-            )
+            raise SelectionError(f"{none} {named(unknown)}{near}", missing=unknown)
         if nothing:
-            raise SelectionError(f"none of the {self.entities} entities has anything of the question")
+            raise SelectionError(f"{none} anything of the question")
 
 
 async def read_several(client: Client, entities: Sequence[str], question: Question) -> Answers:
@@ -144,10 +143,9 @@ async def read_each(client: Client, entities: Sequence[str], read: Callable[[str
 
     async def read_one(entity_id: str) -> None:
         nonlocal ended
-        if ended is not None:
-            return
         try:
-            found[entity_id] = await read(entity_id)
+            if ended is None:
+                found[entity_id] = await read(entity_id)
         except FATAL as error:
             ended = ended or error
         except AsyncfinError as error:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile
-from typing import IO
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
@@ -22,7 +21,7 @@ from attrs import frozen
 
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.parquet import Footer, read_footer
-from asyncfin.local import try_lock
+from asyncfin.local import naming, try_lock
 
 # File systems take 255 bytes, of which ".parquet" is a part.
 _LONGEST = 247
@@ -32,17 +31,6 @@ _LOCK = "lock"
 # Earlier versions kept a journal of the files, and damaged ones under names that begin alike.
 _JOURNAL = "journal.sqlite"
 _TRIAL = ".asyncfin-trial"
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Add this path to an OSError of the block that names no file."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None or error.errno is None:
-            raise
-        raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
 
 
 @frozen
@@ -198,31 +186,6 @@ class Folder:
             if not held:
                 raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
             yield
-
-
-def write_whole(file: Path, part: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Write a durable file; until it is complete it is `part`, and readers see the previous file."""
-    try:
-        with naming(part), part.open("wb") as unfinished:
-            fill(unfinished)
-            unfinished.flush()
-            os.fsync(unfinished.fileno())
-        with naming(file):
-            part.replace(file)
-        flush_names(file.parent)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def flush_names(folder: Path) -> None:
-    """Make renamings and deletions in a folder durable, where directories can be flushed."""
-    if os.name == "posix":
-        with naming(folder):
-            names = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(names)
-            finally:
-                os.close(names)
 
 
 def _matching(place: Path, pattern: str) -> Iterator[Path]:

@@ -10,8 +10,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
-from asyncfin.extraction.folder import Folder, flush_names, write_whole
-from asyncfin.extraction.parquet import EntityFile, Found
+from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.parquet import EntityFile, Footer, Found
+from asyncfin.local import flush_names, write_whole
 from asyncfin.optional import library
 from asyncfin.tasks import wait_for_all
 
@@ -45,11 +46,15 @@ class FolderFiles:
         return await self._run(self._found)
 
     async def find(self, entity_id: str) -> Found | None:
-        return await self._run(partial(self._find, entity_id))
+        footer = await self._footer(entity_id)
+        return None if footer is None else footer.found
 
     async def question(self, entity_id: str) -> str | None:
-        footer = await self._run(partial(self._folder.owned_footer, self._folder.file(entity_id)))
+        footer = await self._footer(entity_id)
         return None if footer is None else footer.question
+
+    async def _footer(self, entity_id: str) -> Footer | None:
+        return await self._run(partial(self._folder.owned_footer, self._folder.file(entity_id)))
 
     def check(self) -> None:
         pass  # the lock of a folder lasts as long as the process
@@ -58,10 +63,16 @@ class FolderFiles:
         return str(self._folder.file(entity_id))
 
     async def put(self, file: EntityFile, question: str) -> None:
-        await self._run(partial(self._put, file))
+        # A new name: a worker that was taken for dead may still be writing the same entity's.
+        path, part = self._folder.file(file.entity_id), self._folder.new_part()
+        await self._run(partial(write_whole, path, part, lambda stream: stream.write(file.content)))
 
     async def delete(self, entity_id: str) -> None:
-        await self._run(partial(self._delete, entity_id))
+        def delete() -> None:
+            self._folder.file(entity_id).unlink(missing_ok=True)
+            flush_names(self._folder.data)
+
+        await self._run(delete)
 
     async def aclose(self) -> None:
         try:
@@ -113,16 +124,3 @@ class FolderFiles:
                 folder.refuse(path)
             _log.warning("%s is damaged, and its entity will be read again: %s", path, reason)
         return found
-
-    def _find(self, entity_id: str) -> Found | None:
-        footer = self._folder.owned_footer(self._folder.file(entity_id))
-        return None if footer is None else footer.found
-
-    def _put(self, file: EntityFile) -> None:
-        # A new name: a worker that was taken for dead may still be writing the same entity's.
-        part = self._folder.new_part()
-        write_whole(self._folder.file(file.entity_id), part, lambda stream: stream.write(file.content))
-
-    def _delete(self, entity_id: str) -> None:
-        self._folder.file(entity_id).unlink(missing_ok=True)
-        flush_names(self._folder.data)

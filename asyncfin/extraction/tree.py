@@ -13,8 +13,9 @@ from secrets import token_hex
 from tempfile import TemporaryFile
 from typing import IO, Protocol
 
-from asyncfin.extraction.folder import Folder, file_name, flush_names, write_whole
+from asyncfin.extraction.folder import Folder, file_name
 from asyncfin.extraction.prefix import Objects, Prefix
+from asyncfin.local import flush_names, write_whole
 
 _UNFINISHED = ".tmp"
 Fill = Callable[[IO[bytes]], object]

@@ -31,6 +31,8 @@ from asyncfin.model.select import Select
 from asyncfin.optional import library
 from asyncfin.wire.protocol import check_entity_id
 
+_check_stop = checks.instance_of(asyncio.Event).optional()
+
 
 def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     """Return distinct entity ids, in their order.
@@ -181,7 +183,7 @@ async def extract(
         chunk=chunk,
         history=history,
         prune=prune,
-        stop=asyncio.Event() if stop is None else stop,
+        stop=_check_stop("stop", stop) or asyncio.Event(),
         progress=progress,
         clock=clock,
     )

@@ -68,7 +68,7 @@ class Options:
     chunk: int = field(default=25, validator=checks.positive_int.field)
     history: bool | None = field(default=None, validator=checks.flag.optional().field)
     prune: bool = field(default=False, validator=checks.flag.field)
-    stop: asyncio.Event = field(factory=asyncio.Event, validator=checks.instance_of(asyncio.Event).field)
+    stop: asyncio.Event = field(factory=asyncio.Event)
     progress: OnProgress | None = field(default=None, validator=checks.plain_callable.optional().field)
     clock: Callable[[], datetime] = field(default=utc_now, validator=checks.plain_callable.field)
 

@@ -4,6 +4,7 @@ import re
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from docutils.io import StringOutput
 from sphinx.builders.text import TextBuilder
@@ -98,9 +99,10 @@ def unreleased() -> str:
     )
 
 
-def read_source(app: object, page: str, source: list[str]) -> None:
+def read_source(app: Any, page: str, source: list[str]) -> None:
     """Read the README as the front page, and let links lead to pages of the site."""
     if page == "index":
+        app.env.note_dependency(str(SOURCES[page]))
         text = SOURCES[page].read_text().replace("](docs/", "](").replace(' src="docs/', ' src="')
         source[0] = text + source[0]
     elif page == "changes":

@@ -3,12 +3,23 @@
 import asyncio
 import logging
 import selectors
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio.to_thread
 import pytest
 from hypothesis import HealthCheck, settings
+
+# About FileBucket and FileCache, which Windows does not have, at least in part.
+POSIX_ONLY = [
+    *("cache/test_cache_writer.py", "cache/test_cached_questions.py", "cache/test_cached_workers.py"),
+    *("cache/test_file_faults.py", "cache/test_stores.py", "cli/test_cache_command.py"),
+    *("cli/test_cli_bucket.py", "cli/test_names.py", "cli/test_status_command.py", "extraction/test_cost.py"),
+    *("pacing/test_bucket_processes.py", "pacing/test_shared_buckets.py", "read/test_current_publication.py"),
+    "read/test_oracle.py",
+]
+collect_ignore = POSIX_ONLY if sys.platform == "win32" else []
 
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True

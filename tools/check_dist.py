@@ -12,7 +12,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # Not of use to those who build from the sdist.
-ONLY_IN_THE_REPOSITORY = (".ci/", ".github/", ".pre-commit-config.yaml", "SECURITY.md", "changelog.d/")
+ONLY_IN_THE_REPOSITORY = (
+    ".ci/",
+    ".gitattributes",
+    ".github/",
+    ".pre-commit-config.yaml",
+    "SECURITY.md",
+    "changelog.d/",
+)
 # The build backend adds it.
 ONLY_IN_THE_SDIST = {"PKG-INFO"}
 

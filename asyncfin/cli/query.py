@@ -56,7 +56,7 @@ async def query(
 
       asyncfin query ENTITY_ID --metric Revenue --annual --last 5
       asyncfin query ENTITY_ID --basis product --quarterly --csv > products.csv
-      asyncfin query ENTITY_ID ENTITY_ID --metric Revenue --annual --plot two.pdf
+      asyncfin query ENTITY_ID ENTITY_ID --metric EPS --annual --plot two.pdf
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or their names. Several are compared.

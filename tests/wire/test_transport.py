@@ -234,6 +234,14 @@ async def test_only_a_large_body_is_inflated_in_a_thread(size: int, jobs: int) -
 
 # --- what does not
 
+
+def damaged(body: bytes, at: int) -> bytes:
+    """Return a body with one bit inverted."""
+    changed = bytearray(body)
+    changed[at] ^= 1
+    return bytes(changed)
+
+
 TRUNCATED = {
     "short of its length": dropping(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345"),
     "reset within the body": resetting(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345"),
@@ -243,6 +251,8 @@ TRUNCATED = {
     "gzip cut": answer(body=gzip.compress(PLAIN)[:-9], content_encoding="gzip"),
     "second gzip cut": answer(body=(gzip.compress(PLAIN) * 2)[:-9], content_encoding="gzip"),
     "zstd cut": answer(body=zstd.compress(PLAIN)[:-3], content_encoding="zstd"),
+    "gzip of another checksum": answer(body=damaged(gzip.compress(PLAIN), -8), content_encoding="gzip"),
+    "gzip of another length": answer(body=damaged(gzip.compress(PLAIN), -4), content_encoding="gzip"),
     "no gzip": answer(body=b"no gzip", content_encoding="gzip"),
     "gzip of no bytes": answer(body=b"", content_encoding="gzip"),
     "zstd of no bytes": answer(body=b"", content_encoding="zstd"),

@@ -2,7 +2,7 @@
 
 import json
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
 
@@ -92,7 +92,8 @@ def panel_json(grid: Grid, before: Mapping[str, Any], after: Mapping[str, Any], 
 
 
 def _field(name: str, value: Any) -> str:
-    return f'"{name}":{to_json(value)}'
+    encode = to_json if isinstance(value, datetime) else _encoded
+    return f'"{name}":{encode(value)}'
 
 
 def _encoded_values(grid: Grid) -> dict[str, str]:
@@ -101,18 +102,16 @@ def _encoded_values(grid: Grid) -> dict[str, str]:
     encoded = {}
     store = grid.store
     for block, rows in grid.rows():
-        aligned = block.axis.periods == grid.periods
-        usual = _is_usual(block.numbers)
-        entries = store.entries(block, rows, _values)
+        entries = grid.aligned(block.axis, store.entries(block, rows, _values))
         for row, values in zip(rows, entries, strict=True):
             numbers = block.numbers[block.starts[row] : block.starts[row + 1]]
-            encode = _encoded if usual or _is_usual(numbers) else to_json
-            encoded[block.series_ids[row]] = encode(values if aligned else grid.aligned(block.axis, values))
+            encode = _encoded if _is_usual(numbers) else to_json
+            encoded[block.series_ids[row]] = encode(values)
     return encoded
 
 
-def _encoded(values: Sequence[Value | None]) -> str:
-    return msgspec.json.encode(values).decode()
+def _encoded(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _is_usual(numbers: "array[float]") -> bool:

@@ -1,7 +1,7 @@
 """A view of stored series: which series, at which periods. Cutting a panel makes a new view."""
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from operator import itemgetter
@@ -139,20 +139,21 @@ class Grid:
 
     def _picks(self, axis: Axis) -> Callable[[list[Value | None]], tuple[Value | None, ...]]:
         """Return what picks an entry a period, and two more, from those of a page that None follows."""
-        # One C call a series: of a sparse one most periods have no value, and a company has thousands.
         if axis not in self._getters:
-            positions = axis.positions()
-            # Two more, because an itemgetter of a single index returns no tuple.
-            self._getters[axis] = itemgetter(*(positions.get(each, -1) for each in self.periods), -1, -1)
+            self._getters[axis] = self._getter(axis.positions())
         return self._getters[axis]
 
-    def aligned(self, axis: Axis, values: Iterable[Value | None]) -> list[Value | None]:
-        """Return values given by an axis, one entry a period."""
-        aligned: list[Value | None] = [None] * len(self.periods)
-        for index, value in zip(self.indices(axis), values, strict=True):
-            if index >= 0:
-                aligned[index] = value
-        return aligned
+    def _getter(self, positions: Mapping[Period, int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+        # One C call a series: of a sparse one most periods have no value, and a company has thousands. Two
+        # more, because an itemgetter of a single index returns no tuple.
+        return itemgetter(*(positions.get(each, -1) for each in self.periods), -1, -1)
+
+    def aligned(self, axis: Axis, entries: Iterable[list[Value | None]]) -> Iterable[Sequence[Value | None]]:
+        """Yield the entries of series, given by an axis, one a period."""
+        if axis.periods == self.periods:
+            return entries
+        pick = self._getter({period: at for at, period in enumerate(axis.periods)})
+        return (pick([*each, None])[:-2] for each in entries)
 
     def rows(self) -> Iterator[tuple[Block, list[int]]]:
         """Return each block that holds series of the grid, with the rows of these series."""

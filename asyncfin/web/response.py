@@ -128,7 +128,8 @@ def _tag(panel: Panel, media_type: str) -> str:
         "periods",
         *(each.label for each in panel.periods),
         "gaps",
-        *(each.label for each in panel.gaps),
+        # Only the other formats show them, and finding them takes as long as the question.
+        *(each.label for each in (panel.gaps if media_type != JSON else ())),
         "unlisted",
         *panel.unlisted,
         "anchor",

@@ -34,7 +34,7 @@ CONTENDERS = {
 
 
 @contextmanager
-def _served(shape: Shape, folder: Path, *, sandbox: bool) -> Iterator[list[str]]:
+def served(shape: Shape, folder: Path, *, sandbox: bool = False) -> Iterator[list[str]]:
     """Serve a shape in a process of its own, and give the file of the question, its address and a token."""
     answers, question = folder / "answers", folder / "question"
     answers.write_bytes(pickle.dumps(publication(shape) if sandbox else shape.answers))
@@ -49,8 +49,8 @@ def _served(shape: Shape, folder: Path, *, sandbox: bool) -> Iterator[list[str]]
             server.stdin.close()
 
 
-def _measure(name: str, served: list[str], folder: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks._contenders", name, *served]
+def _measure(name: str, given: list[str], folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks._contenders", name, *given]
     path = f"{folder}:{environ.get('PYTHONPATH', '')}"
     done = subprocess.run(
         command, stdout=subprocess.PIPE, check=True, text=True, env={**environ, "PYTHONPATH": path}
@@ -68,18 +68,25 @@ def rounds(
         sandbox: whether the sandbox serves the shape. It renders its pages one after the other, where the
             replay of prepared ones only waits.
     """
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    with _served(shape, folder, sandbox=sandbox) as served:
+    found = runs(names, shape, folder, rounds, sandbox=sandbox)
+    return {
+        name: {figure: min(each[figure] for each in one) for figure in one[0]} for name, one in found.items()
+    }
+
+
+def runs(
+    names: Sequence[str], shape: Shape, folder: Path, rounds: int, *, sandbox: bool = False
+) -> dict[str, list[Figures]]:
+    """Return the figures of all runs of each contender, each in a process of its own; they take turns."""
+    found: dict[str, list[Figures]] = {name: [] for name in names}
+    with served(shape, folder, sandbox=sandbox) as given:
         for _ in range(rounds):
             for name in names:
-                figures = _measure(name, served, folder)
+                figures = _measure(name, given, folder)
                 if name in CONTENDERS and figures["values"] not in _counts(name, shape):
                     raise AssertionError(f"{name} read {figures['values']} of {shape.values} values")
                 found[name].append(figures)
-    return {
-        name: {figure: min(each[figure] for each in runs) for figure in runs[0]}
-        for name, runs in found.items()
-    }
+    return found
 
 
 def _counts(name: str, shape: Shape) -> list[int]:

@@ -26,7 +26,7 @@ from asyncfin import Client, FiscalRange, MemoryCache, Select, TokenBucket
 from asyncfin.events import Event, Observer, QuestionFinished, QuestionStarted, RequestAnswered
 from asyncfin.telemetry import OpenTelemetryObserver
 from benchmarks._shapes import dense
-from benchmarks.answers import _served
+from benchmarks.answers import served
 from benchmarks.catalogue import Service, service
 
 ROUNDS = 20
@@ -141,7 +141,7 @@ def run() -> str:
     rows = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        _served(dense(), Path(folder), sandbox=False) as (question, url, token),
+        served(dense(), Path(folder)) as (question, url, token),
     ):
         plan, _ = pickle.loads(Path(question).read_bytes())
         rows.append(asyncio.run(_row(f"{plan.requests} full pages", url, token, partial(_run, plan=plan), 1)))

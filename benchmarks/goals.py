@@ -1,0 +1,210 @@
+"""What people wait for, each beside what it is compared with: medians of five runs in turn, CPU time.
+
+Answers are read in processes of their own. Everything else runs in this process.
+"""
+
+import asyncio
+import gzip
+import os
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from urllib.parse import urlencode
+
+from attrs import evolve
+
+from asyncfin import Annual, Client, MemoryCache, Panel, RedisBucket, Select
+from asyncfin.sandbox import Sandbox
+from asyncfin.table.document import to_json
+from asyncfin.web import reply
+from asyncfin.wire.inflate import inflated
+from benchmarks._shapes import REAL, Shape, full, real
+from benchmarks.answers import runs, served
+from benchmarks.bucket import PLENTY
+from benchmarks.visits import plain, visit
+
+ROUNDS = 5
+VISITS = 200
+GRANTS = 2_000
+WAITERS = 10
+# Those of the issue that asked for the JSON, the handler and the grant.
+VALUES_OF_A_PANEL, VALUES_OF_AN_ANSWER = 173_095, 75
+
+
+def _row(name: str, found: str, goal: str, reached: bool) -> str:
+    return f"| {name} | {found} | {goal} | {'reached' if reached else '**missed**'} |"
+
+
+def _at_most(name: str, found: float, goal: float, unit: str = "", beside: str = "") -> str:
+    return _row(name, f"{found:.2f}{unit}{beside}", f"at most {goal:g}{unit}", found <= goal)
+
+
+def answers() -> list[str]:
+    """Return the rows of reading answers."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = _medians(["floor_orjson", "numbers", "every_value"], full(), Path(folder))
+        numbers, stop = found["numbers"], found["numbers"]["stop"] * 1000
+        ratio = numbers["cpu"] / found["floor_orjson"]["cpu"]
+        looked = f", {found['every_value']['stop'] * 1000:.1f} ms with every Value"
+        lines = [
+            _at_most("full shape, numbers: CPU of floor + orjson", ratio, 0.6),
+            _at_most("full shape: longest stop of the loop", stop, 10, " ms", looked),
+        ]
+        if REAL.exists():
+            found = _medians(["handwritten", "numbers", "every_value"], real(), Path(folder))
+            for name, way, goal in (("numbers", "numbers", 0.8), ("every Value", "every_value", 1.2)):
+                ratio = found[way]["cpu"] / found["handwritten"]["cpu"]
+                lines.append(_at_most(f"real pages, {name}: CPU of dicts by hand", ratio, goal))
+    return lines
+
+
+def _medians(names: list[str], shape: Shape, folder: Path) -> dict[str, dict[str, float]]:
+    found = runs(names, shape, folder, ROUNDS)
+    return {
+        name: {figure: median(each[figure] for each in one) for figure in one[0]}
+        for name, one in found.items()
+    }
+
+
+def _timed(works: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Return the median of each work's CPU time in ms."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(ROUNDS):
+        for name, work in works.items():
+            begin = time.process_time()
+            work()
+            found[name].append((time.process_time() - begin) * 1000)
+    return {name: median(each) for name, each in found.items()}
+
+
+async def _panel() -> Panel:
+    """Return the panel of half the full shape."""
+    shape = full()
+    batches, wanted = shape.plan.batches[:24], set[str]()
+    for batch in batches:
+        wanted |= batch.home
+    series = tuple(each for each in shape.plan.series if each.series_id in wanted)
+    with tempfile.TemporaryDirectory() as folder, served(shape, Path(folder)) as (_, url, token):
+        async with Client(url, token) as client:
+            return await client.run(evolve(shape.plan, batches=batches, series=series))
+
+
+def shown(panel: Panel) -> list[str]:
+    """Return the rows of showing a large panel."""
+
+    def in_python() -> str:
+        # As to_json was at first: json.dumps, with a Python function for each object.
+        return to_json({"series": [{"values": each.values} for each in panel]})
+
+    works = {
+        "json": panel.to_json,
+        "python": in_python,
+        "text": lambda: str(panel),
+        "html": panel._repr_html_,
+    }
+    found = _timed(works)
+    name, beside = f"to_json, {panel.value_count:,} values", f" ({found['json']:.0f} ms)"
+    ratio = found["json"] / found["python"]
+    return [
+        _at_most(f"{name}: of json.dumps with a Python function", ratio, 0.25, "", beside),
+        _at_most(f"print of that panel, {len(panel):,} series", found["text"], 20, " ms"),
+        _at_most("HTML of that panel", found["html"], 20, " ms"),
+    ]
+
+
+def unpacked(page: bytes) -> str:
+    """Return the row of decompressing a page."""
+    body = gzip.compress(page, 6)
+
+    async def ours() -> None:
+        for _ in range(10):
+            await inflated(body, "gzip", len(page))
+
+    found = _timed(
+        {"ours": lambda: asyncio.run(ours()), "zlib": lambda: [zlib.decompress(body, 31) for _ in range(10)]}
+    )
+    by = "isal" if find_spec("isal") else "zlib"
+    beside = f" by {by}; zlib in one call: {found['zlib'] / 10:.1f} ms"
+    return _at_most(f"gunzip of a page of {len(page):,} bytes", found["ours"] / 10, 2, " ms", beside)
+
+
+async def handlers() -> list[str]:
+    """Return the rows of a cached question as JSON."""
+    async with Sandbox.demo() as sandbox:
+        os.environ |= {"ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token}
+        entity_id = sandbox.entities[0]
+        async with Client.from_env(cache=MemoryCache(), max_age=3600) as plain.state.client:
+            client = plain.state.client
+            catalogue = await client.catalogue(entity_id)
+            panels = {
+                metric: await client.query(entity_id, Select(metric_ids=[metric]), Annual(last=20))
+                for metric in catalogue.by_metric
+            }
+            metric = min(panels, key=lambda each: abs(panels[each].value_count - VALUES_OF_AN_ANSWER))
+            count = panels[metric].value_count
+
+            async def bare() -> None:
+                panel = await client.query(entity_id, Select(metric_ids=[metric]), Annual(last=20))
+                assert (await reply(panel, accept="application/json")).status == 200
+
+            async def framework() -> None:
+                headers = {"host": "127.0.0.1", "accept": "application/json"}
+                path = f"/entities/{entity_id}/values"
+                assert (await visit(plain, path, urlencode({"metric": metric}), headers))[0] == 200
+
+            found = await _awaited({"the question and `reply`": bare, "with FastAPI": framework}, VISITS)
+    name = f"a cached question, {count} values as JSON"
+    return [_at_most(f"{name}, {way}", each / 1000, 0.75, " ms") for way, each in found.items()]
+
+
+async def _awaited(works: Mapping[str, Callable[[], Awaitable[None]]], times: int) -> dict[str, float]:
+    """Return the median of each work's CPU time in us, after a first call."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for at in range(ROUNDS + 1):
+        for name, work in works.items():
+            begin = time.process_time()
+            for _ in range(times):
+                await work()
+            if at:
+                found[name].append((time.process_time() - begin) * 1e6 / times)
+    return {name: median(each) for name, each in found.items()}
+
+
+async def grants() -> list[str]:
+    """Return the row of a Redis grant, beside one for which nobody else waits: a round trip each."""
+    if (program := shutil.which("redis-server")) is None:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["--port", "0", "--unixsocket", f"{folder}/socket", "--save", "", "--dir", folder]
+        quiet = asyncio.subprocess.DEVNULL
+        server = await asyncio.create_subprocess_exec(program, *arguments, stdout=quiet)
+        await asyncio.sleep(0.5)
+        bucket = RedisBucket(f"unix://{folder}/socket", account="goals", rate=PLENTY, burst=PLENTY)
+
+        async def alone() -> None:
+            for _ in range(WAITERS):
+                await bucket.acquire()
+
+        async def together() -> None:
+            await asyncio.gather(*(bucket.acquire() for _ in range(WAITERS)))
+
+        found = await _awaited({"alone": alone, "together": together}, GRANTS // WAITERS)
+        await bucket.aclose()
+        server.terminate()
+        await server.wait()
+    each, one = found["together"] / WAITERS, found["alone"] / WAITERS
+    beside = f" ({each:.0f} us of {one:.0f} us)"
+    return [_at_most("a Redis grant, ten waiters: CPU of one without others", each / one, 0.33, "", beside)]
+
+
+def run() -> str:
+    """Return a table."""
+    lines = ["| | found | goal | |", "| --- | --- | --- | --- |", *answers()]
+    page = max(full(queries=1).answers.values(), key=len)
+    lines += [*shown(asyncio.run(_panel())), unpacked(page), *asyncio.run(handlers())]
+    return "\n".join([*lines, *asyncio.run(grants())])

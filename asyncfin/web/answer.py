@@ -160,16 +160,23 @@ def _charts(rows: Sequence[Row]) -> tuple[list[dict[str, object]], int]:
 
 
 def _named(lines: Sequence[tuple[Row, int, list[object]]]) -> dict[str, object]:
-    """Return the title, the unit and the lines of a chart; a line's name is what distinguishes it."""
+    """Return the title, the subtitle and the lines of a chart; a line's name is what distinguishes it."""
     rows = [row for row, _, _ in lines]
     kinds = list(zip(*(row.names for row in rows), strict=True))
     differing = [at for at, names in enumerate(kinds) if len(set(names)) > 1] or [1]
-    common = [names[0] for at, names in enumerate(kinds) if at not in differing and names[0]]
-    durations = {months for _, months, _ in lines}
+    # As analysts name a chart: what it shows, or else of whom.
+    common = {at: names[0] for at, names in enumerate(kinds) if len(set(names)) == 1 and names[0]}
+    first = next((at for at in (1, 0) if at in common), None)
+    metrics = {row.series.metric_id for row in rows}
+    title = common[first] if first is not None else rows[0].label if len(metrics) == 1 else "Values"
     units = list(dict.fromkeys(row.description for row in rows if row.description))
+    subtitle = [name for at, name in common.items() if at != first]
+    if len(units) == 1:  # of several the table says which is which
+        subtitle += units
+    durations = {months for _, months, _ in lines}
     return {
-        "title": ", ".join(common),
-        "units": units[:3],
+        "title": title,
+        "subtitle": " · ".join(subtitle),
         "lines": [
             {
                 "label": " / ".join(row.names[at] for at in differing)

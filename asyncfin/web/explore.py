@@ -449,6 +449,8 @@ def _from_htmx(request: Request) -> bool:
 
 def _rank(catalogue: Catalogue, series: CatalogueSeries) -> tuple[bool, int, int, int]:
     """Return a key that sorts consolidated series first, then metrics that have many series."""
+    # Those are the ones that people mean. How many values a series has is not in the catalogue, and what is
+    # cached of a publication is seldom all of it.
     return (
         series.basis != "consolidated",
         len(series.scopes),

@@ -256,6 +256,8 @@ def _version(value_version: str) -> str:
 
 def _whole(name: str, text: str) -> int:
     # Python refuses to read numbers of thousands of digits, and no year or count has ten.
-    if not (text.strip().isascii() and text.strip().isdigit() and len(text) < 10):
-        raise SelectionError(f"{name} must be a whole number of at most nine digits, not {text[:20]!r}")
+    if not (text.strip().isascii() and text.strip().isdigit() and len(text) < 10 and int(text)):
+        raise SelectionError(
+            f"{name} must be a whole number from 1, of at most nine digits, not {text[:20]!r}"
+        )
     return int(text)

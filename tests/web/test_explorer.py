@@ -507,7 +507,11 @@ async def test_hostile_names_are_text() -> None:
             400,
             "many years must be a whole number",
         ),
-        ({"series": "Revenue/annual", "rule": "annual", "last": "0"}, 400, "last"),
+        (
+            {"series": "Revenue/annual", "rule": "annual", "last": "0"},
+            400,
+            "how many years must be a whole number from 1",
+        ),
         ({"series": "Revenue/annual", "rule": "never"}, 400, "no period rule"),
         ({"series": "No/such", "rule": "annual"}, 400, "No/such"),
         ({"series": "Revenue/annual", "rule": "annual", "value_version": "newest"}, 400, "newest"),

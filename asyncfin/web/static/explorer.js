@@ -78,7 +78,7 @@
     };
     const options = {
       width: place.clientWidth,
-      height: 320,
+      height: 300,
       padding: [12, 32, null, null],
       legend: { show: false },
       cursor: { y: false },
@@ -111,6 +111,22 @@
         })),
       ],
       hooks: {
+        drawAxes: [
+          (plot) => {
+            // The line between gains and losses, where there are both.
+            const { min, max } = plot.scales.y;
+            if (isLog() || !(min < 0 && max > 0)) return;
+            const y = Math.round(plot.valToPos(0, "y", true));
+            plot.ctx.save();
+            plot.ctx.strokeStyle = ink;
+            plot.ctx.lineWidth = devicePixelRatio;
+            plot.ctx.beginPath();
+            plot.ctx.moveTo(plot.bbox.left, y);
+            plot.ctx.lineTo(plot.bbox.left + plot.bbox.width, y);
+            plot.ctx.stroke();
+            plot.ctx.restore();
+          },
+        ],
         setCursor: [
           (plot) => {
             const index = plot.cursor.idx;
@@ -127,7 +143,7 @@
     place.plot = new uPlot(options, [chart.ends, ...lines], place);
     latest();
     place.resizes?.disconnect();
-    place.resizes = new ResizeObserver(() => place.plot.setSize({ width: place.clientWidth, height: 320 }));
+    place.resizes = new ResizeObserver(() => place.plot.setSize({ width: place.clientWidth, height: 300 }));
     place.resizes.observe(place);
   }
 
@@ -168,6 +184,8 @@
     for (const place of document.querySelectorAll(".chart")) draw(place);
     for (const table of document.querySelectorAll(".scroll table")) {
       if (view() !== "values" || table.dataset.viewed) fillTable(table);
+      // The latest periods are on the right.
+      if (!table.dataset.viewed) table.parentElement.scrollLeft = table.offsetWidth;
       table.dataset.viewed = "yes";
     }
   }
@@ -216,7 +234,7 @@
       pen.font = "600 15px system-ui, sans-serif";
       pen.fillText(chart.title || document.getElementById("name").textContent, 12, 20);
       pen.font = "12px system-ui, sans-serif";
-      pen.fillText([...chart.units, place.closest("figure").querySelector(".viewed").textContent].filter(Boolean).join("; "), 12, 38);
+      pen.fillText([chart.subtitle, place.closest("figure").querySelector(".viewed").textContent].filter(Boolean).join(" · "), 12, 38);
       for (const [at, line] of chart.lines.entries()) {
         const y = (drawn.height + top) / scale + 12 + at * 20;
         pen.fillStyle = colours[at % colours.length];
@@ -242,12 +260,16 @@
       return [];
     }
   }
+  const rowNames = () => [...document.querySelectorAll(".scroll tbody th")].map((head) => JSON.parse(head.dataset.row));
+  const companiesShown = () => [...new Set(rowNames().map(([company]) => company))];
   function remember() {
     const path = location.pathname + location.search;
-    const names = [...document.querySelectorAll(".scroll tbody th")].map((head) => JSON.parse(head.dataset.row));
-    const companies = [...new Set(names.map(([company]) => company))].slice(0, 4).join(", ");
+    const names = rowNames();
+    const companies = companiesShown().slice(0, 4).join(", ");
     const labels = [...new Set(names.map(([, label]) => label))].slice(0, 3).join(", ");
-    const kept = [{ path, title: `${companies}: ${labels}` }, ...recent().filter((each) => each.path !== path)];
+    // One entry for a question, however it is viewed.
+    const asked = (each) => each.replace(/[?&](view|scale)=[^&]*/g, "");
+    const kept = [{ path, title: `${companies}: ${labels}` }, ...recent().filter((each) => asked(each.path) !== asked(path))];
     try { localStorage.setItem(recentKey, JSON.stringify(kept.slice(0, 8))); } catch { /* no storage here */ }
   }
 
@@ -334,7 +356,13 @@
     const has = answer.querySelector(".scroll") !== null;
     document.getElementById("tools").hidden = !has;
     show();
-    if (has) remember();
+    if (has) {
+      remember();
+      const [first, ...others] = companiesShown();
+      const compared = others.slice(0, 3).map((each) => [", ", Object.assign(document.createElement("bdi"), { textContent: each })]);
+      const more = others.length > 3 ? [` and ${others.length - 3} more`] : [];
+      if (first !== undefined) document.getElementById("compared-with").replaceChildren(...compared.flat(), ...more);
+    }
     answer.focus({ preventScroll: true });
     answer.scrollIntoView({ block: "start" });
   }
@@ -343,7 +371,9 @@
   document.addEventListener("change", (event) => {
     if (event.target.form !== form || event.target.dataset.filter) return;
     history.replaceState(null, "", url());
-    if (event.target.name === "view" || event.target.name === "scale") show();
+    if (event.target.name !== "view" && event.target.name !== "scale") return;
+    show();
+    if (answer.querySelector(".scroll")) remember();
   });
   document.addEventListener("htmx:before:request", (event) => {
     if (event.detail.ctx.sourceElement !== form) return;

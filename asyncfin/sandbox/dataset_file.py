@@ -26,9 +26,7 @@ FORMATS = ("asyncfin-dataset/1", "findata-dataset/1")
 WITHDRAWN: Final = "withdrawn"  # in place of a restated value: a restatement left none
 
 # UTF-8 cannot carry half of a surrogate pair, and SQLite would end a text at a NUL.
-Text = Annotated[
-    str, Meta(pattern="^[^\0\ud800-\udfff]*$", description="a string of whole characters without NUL")
-]
+Text = Annotated[str, Meta(pattern=r"^[^\0\ud800-\udfff]*$")]
 _Index = Annotated[int, Meta(ge=0)]
 
 
@@ -168,13 +166,7 @@ class _Sourced(_Closed, array_like=True):
     number_format: Text | UnsetType = UNSET
 
 
-_Value = Annotated[
-    int | float | _Sourced | None,
-    Meta(
-        description="a number, null, or"
-        " [number, fill type index, report period index, sources, text, number format]"
-    ),
-]
+_Value = int | float | _Sourced | None
 
 
 class _Row(_Closed, array_like=True):

@@ -1,7 +1,6 @@
-"""Strict reading of JSON: every refusal names the place, the value found there, and what would be right.
+"""Strict reading of JSON: every refusal names the place, the value found there, and what is wrong with it.
 
-Structs (`schema`, `dataset_file`) describe what a file or a request may contain. msgspec checks it, and this
-module adds the value and the place to its messages.
+Structs (`schema`, `dataset_file`) describe what a file or a request may contain, and msgspec checks it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import inspect
 
 from asyncfin.sandbox.errors import invalid
 
@@ -24,14 +22,6 @@ T = TypeVar("T")
 # msgspec gives its findings only as a text: what is wrong, and where below `$`.
 _MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
-_KINDS = {
-    "`int`": "an integer",
-    "`str`": "a string",
-    "`object`": "an object",
-    "`array`": "an array",
-    "`bool`": "true or false",
-    "`null`": "null",
-}
 
 
 class WrongPlaceError(Exception):
@@ -79,15 +69,23 @@ def read(value: Any, kind: type[T], place: str) -> T:
         # Strict by default: no text becomes a number, and no 1 a True.
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        wrong = explained(str(error), value, inspect.type_info(kind), place)
-    raise wrong
+        match = _MESSAGE.fullmatch(str(error))
+    assert match is not None
+    problem, path = match["problem"], match["path"] or ""
+    if found := re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", problem, re.DOTALL):
+        missing = found[1] == "missing required"
+        raise WrongPlaceError(f"{place}{path}.{found[2]}", "is missing" if missing else "is not known here")
+    there: Any = value
+    for name, index in _STEP.findall(path):
+        there = there[name or int(index)]
+    raise WrongPlaceError(f"{place}{path}", f"is {shown(there)}: {problem[0].lower()}{problem[1:]}")
 
 
 def read_fields(given: Mapping[str, Any], kind: type[T]) -> T:
     """Return a request's fields as a Struct; 400 has an issue for each wrong field."""
     fields = _fields(kind)  # type: ignore[arg-type]
     known = [field.encode_name for field in fields]
-    issues = [(name, _unknown(name, known)) for name in given if name not in known]
+    issues = [(name, f"is not known here; {suggestion(name, known)}") for name in given if name not in known]
     values = {}
     try:
         msgspec.json.encode(given)
@@ -156,64 +154,3 @@ def suggestion(word: str, known: Collection[str]) -> str:
     """Return a hint at the known word that was probably meant, or at all of them."""
     matches = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {shown(matches[0])}?" if matches else f"known are {', '.join(known) or 'none'}"
-
-
-def _unknown(name: str, known: Collection[str]) -> str:
-    return f"is not known here; {suggestion(name, known)}"
-
-
-def explained(message: str, value: Any, kind: inspect.Type, place: str) -> WrongPlaceError:
-    """Complete a message of msgspec: follow its path through the value and its type."""
-    match = _MESSAGE.fullmatch(message)
-    assert match is not None
-    problem = match["problem"]
-    kind, wanted = plain(kind, value)
-    for name, index in _STEP.findall(match["path"] or ""):
-        place += f".{name}" if name else f"[{index}]"
-        kind = inner(kind, name, index)
-        value = value[name or int(index)]
-        kind, wanted = plain(kind, value)
-    if found := re.fullmatch(r"Object missing required field `(.*)`", problem):
-        return WrongPlaceError(f"{place}.{found[1]}", "is missing")
-    if found := re.fullmatch(r"Object contains unknown field `(.*)`", problem, re.DOTALL):
-        known = [field.encode_name for field in getattr(kind, "fields", ())]
-        return WrongPlaceError(f"{place}.{found[1]}", _unknown(found[1], known))
-    if found := re.fullmatch(r"Expected `array` of length (.*)", problem):
-        return WrongPlaceError(place, f"has {len(value)} entries, not {found[1]}")
-    if isinstance(kind, inspect.LiteralType):
-        wanted = " or ".join(map(str, kind.values))
-    return WrongPlaceError(place, f"is {shown(value)}, not {wanted or in_words(problem)}")
-
-
-def plain(kind: inspect.Type, value: Any) -> tuple[inspect.Type, str]:
-    """Return a type without its description, and the description; of a union the part that fits the value."""
-    wanted = ""
-    if isinstance(kind, inspect.Metadata):
-        wanted = (kind.extra_json_schema or {}).get("description", "")
-        kind = kind.type
-    # msgspec chooses by the tag, and its message is about the part that it chose.
-    if isinstance(kind, inspect.UnionType):
-        structs = [part for part in kind.types if isinstance(part, inspect.StructType)]
-        tags = [part for part in structs if part.tag_field and isinstance(value, Mapping)]
-        named = [part for part in tags if value.get(part.tag_field) == part.tag]
-        if tags and not named:
-            return inspect.LiteralType(tuple(part.tag for part in tags)), wanted
-        kind = next(iter(named or structs), kind)
-    return kind, wanted
-
-
-def inner(kind: inspect.Type, name: str, index: str) -> inspect.Type:
-    """Return the type of a member, or of an entry."""
-    if isinstance(kind, inspect.StructType):
-        names = [field.encode_name for field in kind.fields]
-        if not name or name in names:
-            return kind.fields[names.index(name) if name else int(index)].type
-    return kind.item_type if isinstance(kind, inspect.ListType) else kind
-
-
-def in_words(problem: str) -> str:
-    """Return what msgspec expected, in the words of JSON."""
-    wanted = problem.removeprefix("Expected ").partition(", got ")[0]
-    for code, words in _KINDS.items():
-        wanted = wanted.replace(code, words)
-    return wanted

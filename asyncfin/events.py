@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from operator import add, attrgetter
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -273,13 +274,10 @@ class Counts:
     received: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.requests + other.requests,
-            self.retries + other.retries,
-            self.refused + other.refused,
-            self.waits + other.waits,
-            self.received + other.received,
-        )
+        return Counts(*map(add, _figures(self), _figures(other)))
+
+
+_figures = attrgetter("requests", "retries", "refused", "waits", "received")
 
 
 @frozen
@@ -299,15 +297,8 @@ class Stats(Counts):
 
         heads = ("operation", "requests", "retries", "refused", "waits, seconds", "received, bytes")
         rows = [
-            (
-                name,
-                f"{each.requests:,}",
-                f"{each.retries:,}",
-                f"{each.refused:,}",
-                f"{each.waits:,.1f}",
-                f"{each.received:,}",
-            )
-            for name, each in [*self.by_operation.items(), ("total", self)]
+            (name, *(f"{each:,.1f}" if isinstance(each, float) else f"{each:,}" for each in _figures(counts)))
+            for name, counts in [*self.by_operation.items(), ("total", self)]
         ]
         return document([], [Table(heads, rows)])
 

@@ -595,12 +595,16 @@ def _labels(catalogue: Catalogue) -> Mapping[str, str]:
     }
 
 
+def _field(name: str) -> Callable[[Catalogue, CatalogueSeries], Hashable]:
+    return lambda _, series: getattr(series, name)
+
+
 def _series_word(name: str) -> Criterion:
     """Return the criterion of a word that each series has in the field of that name."""
     return Criterion(
         name,
         name.replace("_", " "),
-        lambda _, series: getattr(series, name),
+        _field(name),
         lambda catalogue: {getattr(series, name) for series in catalogue.series},
         words=True,
     )
@@ -608,26 +612,9 @@ def _series_word(name: str) -> Criterion:
 
 # A further field of a Select is a field there, a row here, and an option of the command line.
 CRITERIA = (
-    Criterion(
-        "metric_ids",
-        "metric",
-        lambda _, series: series.metric_id,
-        lambda catalogue: catalogue.by_metric.keys(),
-        described=_labels,
-    ),
-    Criterion(
-        "scope_combinations",
-        "scope path",
-        lambda _, series: series.scopes,
-        lambda catalogue: catalogue.by_path.keys(),
-        text=format_path,
-    ),
-    Criterion(
-        "reporting_group_ids",
-        "reporting group",
-        lambda _, series: series.reporting_group_id,
-        lambda catalogue: catalogue.by_group.keys(),
-    ),
+    Criterion("metric_ids", "metric", _field("metric_id"), attrgetter("by_metric"), described=_labels),
+    Criterion("scope_combinations", "scope path", _field("scopes"), attrgetter("by_path"), text=format_path),
+    Criterion("reporting_group_ids", "reporting group", _field("reporting_group_id"), attrgetter("by_group")),
     Criterion(
         "scope_group_ids",
         "scope group",
@@ -644,12 +631,7 @@ CRITERIA = (
         words=True,
     ),
     _series_word("period_meaning"),
-    Criterion(
-        "series_ids",
-        "series",
-        lambda _, series: series.series_id,
-        lambda catalogue: catalogue.places.keys(),
-    ),
+    Criterion("series_ids", "series", _field("series_id"), attrgetter("places")),
 )
 # Where a catalogue page has the texts that a Select compares.
 _STATED_AT = {

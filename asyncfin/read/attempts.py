@@ -249,10 +249,8 @@ class Attempt:
 
     async def catalogue(self) -> Catalogue:
         """Return the catalogue of the publication that counts as the current one."""
-        known = await self._known() if self._read.max_age else None
-        if known is not None and self._is_fresh(known.confirmed, self._read.max_age):
-            return known.publication.catalogue
-        return (await self.current()).catalogue
+        known = await self.known() if self._read.max_age else None
+        return (await self.current() if known is None else known.publication).catalogue
 
     async def known(self) -> Known | None:
         """Return the publication if it counts as the current one without a request."""
@@ -331,7 +329,7 @@ class Attempt:
         """
         dataset_id = catalogue.dataset_id
         for _ in range(2):  # a refusal of another request may arrive during the first one
-            record = await self._confirmed(dataset_id) if store else await self._record()
+            record = await self._record(dataset_id if store else "")
             pointer = record.current if record else None
             known = pointer.confirmed if pointer and pointer.names(dataset_id) else None
             if self._may_return(record, dataset_id):
@@ -350,13 +348,11 @@ class Attempt:
                 raise self._change("the metadata name another publication")
         return self.proved
 
-    async def _record(self) -> EntityRecord | None:
+    async def _record(self, dataset_id: str = "") -> EntityRecord | None:
+        """Return the record of the entity, after confirming a publication that a request has proved."""
+        if dataset_id and self.proved is not None:
+            return await self._records.confirm(self._read.entity_id, Pointer(dataset_id, self.proved))
         return await self._records.record(self._read.entity_id)
-
-    async def _confirmed(self, dataset_id: str) -> EntityRecord | None:
-        if self.proved is None:
-            return await self._record()
-        return await self._records.confirm(self._read.entity_id, Pointer(dataset_id, self.proved))
 
     def _may_return(self, record: EntityRecord | None, dataset_id: str) -> bool:
         """Return whether values of a publication may be returned without a request."""

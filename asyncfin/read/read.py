@@ -10,7 +10,6 @@ from attrs import define, field, frozen
 
 from asyncfin.cache.record import Pointer
 from asyncfin.errors import AsyncfinError, NotFoundError, PermissionDeniedError
-from asyncfin.events import Event
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.plan.question import Question
 from asyncfin.read import asked
@@ -73,6 +72,7 @@ class Read:
     ) -> None:
         self._sender = sender
         self._turn = turn
+        self.announce = sender.announce
         self.has_turn = turn is not nullcontext  # whether its requests wait for turns, which may end it
         self.publications = publications
         self.question = question
@@ -94,10 +94,6 @@ class Read:
     def is_unauthorized(self) -> bool:
         """Whether the service has refused the client's token and has accepted none since."""
         return self._sender.tokens.refused
-
-    def announce(self, event: Event) -> None:
-        """Pass an event to the client's observers."""
-        self._sender.announce(event)
 
     async def send(self, request: Request) -> Response:
         """Send a request as a part of this read, and record it if the service refuses the entity."""

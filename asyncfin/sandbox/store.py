@@ -247,14 +247,11 @@ class Store:
 
     def known_metrics(self, number: int, metric_ids: Sequence[str]) -> set[str]:
         """Return those of the metrics that the publication has."""
-        return self._column(_KNOWN_METRICS, json.dumps(metric_ids), number)
+        return {row[0] for row in self._db.execute(_KNOWN_METRICS, (json.dumps(metric_ids), number))}
 
     def known_paths(self, number: int, paths: Sequence[str]) -> set[str]:
         """Return those of the scope paths that the publication has."""
-        return self._column(_KNOWN_PATHS, json.dumps(paths), number)
-
-    def _column(self, statement: str, *values: Any) -> set[str]:
-        return {row[0] for row in self._db.execute(statement, values)}
+        return {row[0] for row in self._db.execute(_KNOWN_PATHS, (json.dumps(paths), number))}
 
     def matching(
         self,

@@ -156,8 +156,7 @@ class Sender:
                 except (ServiceError, TransportError) as failed:
                     error = failed
 
-                # The attempt failed. Errors are raised out here, so that they have no context. There are
-                # five cases, in this order:
+                # The attempt failed. Errors are raised out here, so that they have no context. In this order:
 
                 # 1. The token was refused (401), and may be renewable: retry at once with another one.
                 #    It happens once, and does not count for `Retry.attempts`. Without `answered` the token
@@ -185,19 +184,17 @@ class Sender:
                     error.add_note("not retried: no further request may be sent")
                     raise error
 
-                # 4. After a 429 the bucket grants the next attempt once its pause is over.
-                if isinstance(error, RateLimitedError):
-                    self._announce_retry(request, progress, error, wait)
-                    continue
-
-                # 5. After any other failure the request waits by itself. The quota bounds what all
-                #    requests of the client spend on this, so that an outage does not multiply traffic.
-                if not self._quota.spend():
+                # 4. After a 429 the bucket grants the next attempt once its pause is over. After any other
+                #    failure the request waits by itself, and the quota bounds what all requests of the client
+                #    spend on this, so that an outage does not multiply traffic.
+                shared = isinstance(error, RateLimitedError)
+                if not shared and not self._quota.spend():
                     error.add_note("not retried: retry budget exhausted")
                     raise error
                 self._announce_retry(request, progress, error, wait)
-                await self._back_off(request, wait)
-                progress.elapsed += wait
+                if not shared:
+                    await self._back_off(request, wait)
+                    progress.elapsed += wait
         # Only closing ends the block without a return or an error.
         raise RuntimeError(CLOSED)
 

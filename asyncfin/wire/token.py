@@ -17,7 +17,6 @@ from asyncfin.checks import is_async
 from asyncfin.errors import ArgumentError, AuthenticationError
 from asyncfin.tasks import SingleFlight
 from asyncfin.wire.protocol import Response
-from asyncfin.wire.rare import occurs
 
 AskToken: TypeAlias = Callable[[], Awaitable[str]]
 TokenSource: TypeAlias = str | AskToken
@@ -31,6 +30,8 @@ _HIDDEN = "(secret)"
 _REMEMBERED = 16
 # A shorter token may be a word: redacting it would alter data, codes and ids.
 _MIN_REDACTED = 8
+# So many first bytes of an escape are not rare: from then on its pattern alone is faster.
+_MAX_TRIES = 1_000
 
 
 class Secret:
@@ -175,13 +176,28 @@ _IN_JSON = re.compile(rb"\\u00([2-7][0-9A-Fa-f])")
 
 def _unescaped(text: bytes) -> bytes:
     """Return a text without the escapes that `_escapes` names; much faster than a search for them."""
-    if occurs(_IN_URLS, b"%", text):
+    if _occurs(_IN_URLS, b"%", text):
         text = _IN_URLS.sub(_character, text)
     if b"\\" not in text:
         return text
-    if occurs(_IN_JSON, b"\\", text):
+    if _occurs(_IN_JSON, b"\\", text):
         text = _IN_JSON.sub(_character, text)
     return text.replace(b"\\", b"")
+
+
+def _occurs(pattern: re.Pattern[bytes], first: bytes, text: bytes) -> bool:
+    """Return whether a pattern, all matches of which begin with `first`, occurs in a text.
+
+    While `first` is rare, this is twenty times faster than a search of megabytes for the pattern.
+    """
+    at = text.find(first)
+    for _ in range(_MAX_TRIES):
+        if at < 0:
+            return False
+        if pattern.match(text, at):
+            return True
+        at = text.find(first, at + 1)
+    return pattern.search(text, at) is not None
 
 
 def _character(escape: re.Match[bytes]) -> bytes:

@@ -78,10 +78,7 @@ async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
 
 
 async def closed_with_loop(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
-    """Close something with its event loop: a loop closes its asynchronous generators before it ends.
-
-    Step once to begin; close the generator to close before that.
-    """
+    """Close something when this generator, begun by one step, is closed: at the latest with its loop."""
     try:
         yield
     finally:
@@ -165,10 +162,7 @@ class _Merged(Generic[T]):
 
 
 class SingleFlight(Generic[K, T]):
-    """Shares one call for each key among the callers that need its result at the same time.
-
-    If a caller is cancelled, the call goes on for the others; without callers it is cancelled.
-    """
+    """Shares one call for each key; if a caller is cancelled it goes on for the others, if there are any."""
 
     def __init__(self) -> None:
         self._calls: dict[K, _Call[T]] = {}

@@ -226,10 +226,7 @@ class Database:
         self._connection.execute("DELETE FROM part WHERE id = ?", (part,))
 
     def put(self, key: Key, body: bytes, series: int, now: datetime, *, alone: bool = False) -> int:
-        """Store a part, in place of others under its key if it is `alone`, and return its id.
-
-        0 if it is larger than the cache: it would evict all others, and then itself.
-        """
+        """Store a part, in place of others under its key if it is `alone`; return its id, or 0: too large."""
         if len(body) > self._max_bytes:
             return 0
         # Never used twice, even after the file was replaced: processes know the parts they have read by id.
@@ -248,10 +245,7 @@ class Database:
         return part
 
     def _evict(self, newest: int, now: datetime) -> None:
-        """If there are too many bytes, delete superseded parts, then the least recently used.
-
-        Records without parts that have not changed for 90 days are deleted too.
-        """
+        """If there are too many bytes, delete superseded parts, the least recently used, and old records."""
         total = self._connection.execute("SELECT sum(bytes) FROM part").fetchone()[0]
         if total <= self._max_bytes:
             return

@@ -18,9 +18,8 @@ _SAME = 0.9
 def suggest(name: str, known: Iterable[str], described: Mapping[str, str] | None = None) -> list[str]:
     """Return at most three of the known names, the best first, in whatever case they are written.
 
-    Args:
-        described: a text about each known name, such as its labels, in which the name is looked for as
-            a word: "Sales" means the metric whose label says so, not one that is spelt like it.
+    In the texts `described` the name is looked for as a word: "Sales" means the metric whose label says so,
+    not one that is spelt like it.
     """
     from difflib import get_close_matches  # seldom needed
 
@@ -60,10 +59,7 @@ def all_of(known: Collection[str]) -> str:
 
 
 def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
-    """Return the error for a key that is not the id of one of the series.
-
-    Where it is a metric's id, the error names that metric's series.
-    """
+    """Return the error for a key that is no series_id; if it is a metric's, it names that metric's series."""
     if not isinstance(key, str):
         return KeyError(f"no series {key!r}: the key is a series_id")
     if of_metric := [each.series_id for each in series if each.metric_id == key]:

@@ -125,10 +125,7 @@ class Bucket(Protocol):
 
 @define(eq=False)
 class Waiter:
-    """One call of `acquire`.
-
-    `outcome` resolves to the loop time of the grant, or to the error that rejects it.
-    """
+    """One call of `acquire`; `outcome` is the loop time of the grant, or the error that rejects it."""
 
     weight: float
     counts: bool

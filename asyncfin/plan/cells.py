@@ -128,8 +128,7 @@ class Cells:
     def oversized_cells(self) -> list[CrossProduct]:
         """Return the queries for the cells that have more than a page of series.
 
-        Groups are named a page at a time; a single group of more than a page follows its cursor, and so do
-        all groups together where that takes fewer requests.
+        Groups are named a page at a time, or all together where following their cursor takes fewer requests.
         """
         products: list[CrossProduct] = []
         for cell, wanted in self.wanted.items():

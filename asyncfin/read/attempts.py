@@ -158,11 +158,7 @@ class Attempt:
         ) from refusal
 
     async def current(self) -> Publication:
-        """Return the current publication; its catalogue is read unless it is kept or cached.
-
-        One request for the metadata, and one for each hundred series of a new publication. Reads of one
-        client at the same time share them.
-        """
+        """Return the current publication; its catalogue is read unless it is kept or cached."""
         reads = self._read.publications.catalogue_reads
         known = await reads.share(self._read.entity_id, self._read_current)
         if known.confirmed is not None:

@@ -133,8 +133,7 @@ class PendingSeries:
     ) -> list[Received]:
         """Return these series: those that are pending, and the others by a request for them.
 
-        If the caller is cancelled, its request continues for the others that wait for it; if it fails, it
-        fails for all of them.
+        If the caller is cancelled, its request continues for the others that wait for it.
         """
         # No await from here to the start of the jobs, or the same series could be requested twice.
         pending = self._pending.setdefault(publication, {})

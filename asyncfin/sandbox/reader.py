@@ -33,10 +33,7 @@ class WrongPlaceError(Exception):
 
 
 def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
-    """Parse JSON in UTF-8, as RFC 8259 has it; raise ValueError or RecursionError for anything else.
-
-    With `whole_numbers` 12.0 is 12: JSON has one kind of number.
-    """
+    """Parse JSON in UTF-8, as RFC 8259 has it; with `whole_numbers` 12.0 is 12, for JSON has one kind."""
     # json.loads would take UTF-16 and UTF-32 as well; a byte order mark may be ignored (section 8.1).
     text = content.decode("utf-8-sig")
 

@@ -84,18 +84,21 @@ class ScopeGroup(Struct, frozen=True):
     scopes: list[Scope]
 
 
-class CatalogueSeries(Struct, frozen=True):
-    """A series of the catalogue (spec 2.3)."""
-
+class _Series(Struct, frozen=True):
     series_id: str
     reporting_group_id: str
     metric_id: str
     label: str
-    description: str
     basis: str
     scopes: list[ScopeRef]
     number_format: str
     period_meaning: str
+
+
+class CatalogueSeries(_Series, frozen=True):
+    """A series of the catalogue (spec 2.3)."""
+
+    description: str
 
 
 class ReportingGroup(Struct, frozen=True):
@@ -141,17 +144,9 @@ class Value(Struct, frozen=True):
     sources: list[Source]
 
 
-class QuerySeries(Struct, frozen=True):
+class QuerySeries(_Series, frozen=True):
     """A series with its values (spec 2.4)."""
 
-    series_id: str
-    reporting_group_id: str
-    metric_id: str
-    label: str
-    basis: str
-    scopes: list[ScopeRef]
-    number_format: str
-    period_meaning: str
     values: list[Value | None]
 
 

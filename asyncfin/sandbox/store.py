@@ -220,10 +220,7 @@ class Store:
         return str(json.loads(self._current[entity_id].head + b"}")["name"])
 
     def metadata_head(self, entity_id: str, lag: int) -> bytes:
-        """Return the head of the next answer with the metadata.
-
-        The first `lag` answers after a publication have the head of the one that it replaced.
-        """
+        """Return the head of the next answer with the metadata: at first, `lag` times, the old one."""
         replaced = self._replaced.get(entity_id)
         if replaced is None or replaced.answers >= lag:
             return self._current[entity_id].head

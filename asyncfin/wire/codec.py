@@ -145,15 +145,12 @@ def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:
 
 
 class ErrorObject(NamedTuple):
-    """The error object of a response (spec 7); a text is None if it is missing or not a string.
-
-    `details` has the other fields, unchanged.
-    """
+    """The error object of a response (spec 7); a text is None if it is missing or not a string."""
 
     code: str | None = None
     message: str | None = None
     request_id: str | None = None
-    details: Mapping[str, Any] = MappingProxyType({})
+    details: Mapping[str, Any] = MappingProxyType({})  # the other fields, unchanged
 
 
 def decode_error(body: bytes) -> ErrorObject | None:

@@ -59,12 +59,7 @@ class _Trail:
     empty_in_a_row: int = 0
 
     def follow(self, page: CataloguePage | QueryPage | PlannedPage, series_ids: list[str]) -> None:
-        """Check the next page, and record its series and its cursor.
-
-        Raises:
-            MalformedAnswerError: it is of another entity or publication than the ones before, or
-                repeats a series or a cursor, or is the 1,001st empty one in a row that has a cursor.
-        """
+        """Check the next page against those before it, and record its series and its cursor."""
         # Also if the request was pinned: something in front of the service may respond.
         check_publication(page, entity_id=self.entity_id, dataset_id=self.dataset_id)
         self.dataset_id = page.dataset_id
@@ -86,10 +81,7 @@ class _Trail:
 def catalogue_pages(
     send: Send, entity_id: str, *, expected_dataset_id: str | None, page_size: int
 ) -> AsyncGenerator[CataloguePage, None]:
-    """Yield the pages of a catalogue, in the service's order (spec 4.2).
-
-    At most 1,000 empty pages in a row are followed, and at most 1,000,000 series read.
-    """
+    """Yield the pages of a catalogue, in the service's order (spec 4.2)."""
     trail = _Trail(entity_id, expected_dataset_id)
     request_for = partial(
         catalogue_request, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size
@@ -111,10 +103,7 @@ def catalogue_pages(
 def query_pages(
     send: Send, entity_id: str, query: Query, *, page_size: int, prefetch: bool
 ) -> AsyncGenerator[QueryPage, None]:
-    """Yield the pages of a query, in the service's order (spec 4.3).
-
-    At most 1,000 empty pages in a row are followed.
-    """
+    """Yield the pages of a query, in the service's order (spec 4.3)."""
     trail = _Trail(entity_id, query.expected_dataset_id)
     request_for = partial(query_request, entity_id, query, page_size=page_size)
 
@@ -141,10 +130,8 @@ def planned_pages(
 ) -> AsyncGenerator[PlannedPage, None]:
     """Yield the pages of a planned query, in the service's order, with the numbers of its wanted series.
 
-    Args:
-        wanted: the ids of those.
-        matched: the ids of all series that the query selects; a page with any other is refused.
-        keep_foreign: whether the numbers of series that are not wanted are read too, if they are valid.
+    Its query selects the `matched` series; a page with any other is refused. With `keep_foreign` the numbers
+    of those that are not wanted are read too, if they are valid.
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
     request_for = partial(query_request, entity_id, query, page_size=page_size)
@@ -294,12 +281,7 @@ def _joined_groups(parts: Iterable[ReportingGroup], repaired: Set[str]) -> tuple
 def _agreed(known: Described | None, other: Described, path: str, repaired: Set[str]) -> Described | None:
     """Return what two pages say of one thing; None if they disagree.
 
-    A text that one of them does not have is taken from the other.
-
-    Args:
-        known: what earlier pages say; None if this is the first one.
-        path: the JSON path without indexes.
-        repaired: the paths of the fields that were null or missing somewhere.
+    A text that one of them does not have, by the `repaired` paths, is taken from the other.
     """
     if known is None or known == other:
         return other

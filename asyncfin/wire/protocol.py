@@ -41,36 +41,28 @@ _SHOWN_CHARACTERS = 80
 
 @frozen
 class Request:
-    """One HTTP request. `path` is percent-encoded and relative to the base URL; `params` are not.
-
-    `counts` is whether it counts against the account's allowance (spec 8); `headers` are sent in addition to
-    those of every request.
-    """
+    """One HTTP request."""
 
     operation: str
     method: str
-    path: str
-    params: tuple[tuple[str, str], ...] = ()
+    path: str  # percent-encoded, and relative to the base URL
+    params: tuple[tuple[str, str], ...] = ()  # not encoded
     body: bytes | None = field(default=None, repr=False)
     entity_id: str | None = None
-    counts: bool = True
-    headers: tuple[tuple[str, str], ...] = ()
+    counts: bool = True  # whether it counts against the account's allowance (spec 8)
+    headers: tuple[tuple[str, str], ...] = ()  # sent in addition to those of every request
 
 
 @frozen
 class Response:
-    """One HTTP response: header names in lower case, the body decompressed, `at` aware UTC.
-
-    After 408, 429 and 5xx the body is empty if it could not be read. `attempts` is how often the request was
-    sent. `tolerance` is how the client reads the body.
-    """
+    """One HTTP response: header names in lower case, the body decompressed."""
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
-    at: datetime
-    attempts: int = 1
-    tolerance: Tolerance = field(default=STRICT, repr=False, eq=False)
+    body: bytes = field(repr=False)  # empty if it could not be read, after 408, 429 and 5xx
+    at: datetime  # aware UTC
+    attempts: int = 1  # how often the request was sent
+    tolerance: Tolerance = field(default=STRICT, repr=False, eq=False)  # how the client reads the body
 
     @property
     def request_id(self) -> str | None:

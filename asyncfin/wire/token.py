@@ -126,10 +126,7 @@ class Tokens:
         return outcome
 
     def redact(self, response: Response) -> Response:
-        """Return a response without the tokens of at least 8 characters that this client has used.
-
-        It is done once, before anything else is made of the response: data, error texts, codes, ids.
-        """
+        """Return a response without this client's tokens, before anything else is made of it."""
         # A search for escaped tokens takes longer than everything else that is done with a large response. So
         # they are first searched for in the texts without escapes.
         texts = (response.body, "\n".join(response.headers.values()).encode())

@@ -200,10 +200,7 @@ def _fields(kind: Any, plain: type) -> Iterable[tuple[str, Any, tuple[Any, ...]]
 
 
 def _repaired(found: Any, path: str, counts: Counts) -> Generator[None, None, Any]:
-    """Return what a lenient type has decoded as the strict type, and count the repairs.
-
-    It yields after every hundred objects of an array, so that the caller can let others run.
-    """
+    """Return what a lenient type has decoded as the strict type, count the repairs, and yield in between."""
     if isinstance(found, list | tuple):
         entries = []
         for index, each in enumerate(found):

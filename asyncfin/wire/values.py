@@ -149,14 +149,10 @@ _series_id = attrgetter("series_id")
 def read_query_page(
     body: bytes, value_version: str | None = None, tolerance: Tolerance = STRICT
 ) -> QueryPage:
-    """Return the page of a query in a body, its values not yet decoded.
+    """Return the page of a query in a body, its values not yet decoded; a `value_version` of None is any.
 
-    Args:
-        value_version: the requested version. None: any.
-
-    Raises:
-        MalformedAnswerError: the body is not a query response, lists a period or a series twice, or has
-            restated values although the original ones were requested.
+    It is malformed also if it lists a period or a series twice, or has restated values although the original
+    ones were requested.
     """
     counts = tolerance.counts()
     response = _page_decoder.decode(body, counts=counts)
@@ -197,16 +193,10 @@ def _refuse_restated(page: QueryPage) -> None:
 
 
 class Numbers(NamedTuple):
-    """The numbers of several series, one series after another.
+    """The numbers of several series, one series after another."""
 
-    Attributes:
-        starts: where the observations of each series begin; one more for the end.
-        positions: the place of each observation in its `values` array, ascending within a series.
-        numbers: the number of each observation.
-    """
-
-    starts: "array[int]"
-    positions: "array[int]"
+    starts: "array[int]"  # where the observations of each series begin; one more for the end
+    positions: "array[int]"  # the place of each observation in its `values` array, ascending within a series
     numbers: "array[float]"
 
 
@@ -219,25 +209,15 @@ class PageRows(NamedTuple):
 
 @frozen(eq=False)
 class PlannedPage(Dataset):
-    """One page of a planned query: the heads of all its series, and the numbers of the wanted ones.
+    """One page of a planned query: the heads of all its series, and the numbers of the wanted ones."""
 
-    Attributes:
-        periods: what values are aligned with, in the service's order.
-        heads: the series, in the service's order.
-        wanted: the wanted series.
-        foreign: the others whose numbers are valid, if they are kept.
-        body: the page as received; `arrays_of` finds the `values` arrays in it.
-        deviations: of the heads, what was repaired.
-        next_cursor, at, request_id, attempts: as of a `QueryPage`.
-    """
-
-    periods: tuple[Period, ...]
+    periods: tuple[Period, ...]  # what values are aligned with, in the service's order
     heads: Sequence[SeriesHead]
     wanted: PageRows
-    foreign: PageRows
-    body: bytes
+    foreign: PageRows  # the others whose numbers are valid, if they are kept
+    body: bytes  # the page as received; `arrays_of` finds the `values` arrays in it
     next_cursor: str | None = None
-    deviations: tuple[Deviation, ...] = ()
+    deviations: tuple[Deviation, ...] = ()  # of the heads, what was repaired
     at: datetime | None = None
     request_id: str | None = None
     attempts: int | None = None
@@ -251,18 +231,11 @@ async def read_planned_page(
     *,
     keep_foreign: bool = False,
 ) -> PlannedPage:
-    """Return the page of a planned query in a body.
+    """Return the page of a planned query in a body. The loop is stopped for a few milliseconds at most.
 
-    The loop is stopped for a few milliseconds at most.
-
-    Args:
-        wanted: the ids of the series whose numbers are wanted.
-        value_version: the requested version.
-        keep_foreign: whether the numbers of the others are read too, if they are valid.
-
-    Raises:
-        MalformedAnswerError: as `read_query_page` says; or the `values` array of a wanted series is of
-            another length, or one of its numbers is beyond a float.
+    With `keep_foreign` the numbers of series that are not wanted are read too, if they are valid. The page is
+    malformed as for `read_query_page`, and if an array of a wanted series is of another length, or one of its
+    numbers is beyond a float.
     """
     body = json_text(body)
     # A scan can't be interrupted, so a larger body would stop the loop for longer.
@@ -387,11 +360,7 @@ _periods_decoder = msgspec.json.Decoder(tuple[Period, ...])
 
 @lru_cache(maxsize=64)
 def _periods(raw: bytes) -> tuple[Period, ...]:
-    """Return the periods of a page, the same object for the same bytes: most pages repeat them.
-
-    Raises:
-        MalformedAnswerError: they break the spec, or are more than should be kept.
-    """
+    """Return the periods of a page, the same object for the same bytes: most pages repeat them."""
     if len(raw) > _MAX_PERIODS_BYTES:
         raise MalformedAnswerError(f"larger than {_MAX_PERIODS_BYTES} bytes @ $.periods")
     periods = decode(raw, _periods_decoder)
@@ -539,11 +508,7 @@ _number_texts: Any = msgspec.json.Decoder(list[_NumberText | None])
 
 
 def _refuse_unfit(arrays: Iterable[tuple[JsonBytes, str]]) -> None:
-    """Refuse numbers that a float cannot represent, of `values` arrays with the paths of their series.
-
-    Raises:
-        MalformedAnswerError: names the path of each.
-    """
+    """Refuse numbers that a float cannot represent, of `values` arrays with the paths of their series."""
     problems = []
     for values, path in arrays:
         problems += [f"number is out of range @ {path}.values[{at}].number" for at in _unfit(values)]
@@ -573,17 +538,11 @@ def decode_arrays(
     tolerance: Tolerance = STRICT,
     repaired: Callable[[str, Counts], object] = lambda series_id, counts: None,
 ) -> list[list[T | None]]:
-    """Return the `values` arrays of several series of a page.
+    """Return the `values` arrays of several series of a page, each with `count` entries.
 
-    Args:
-        text: the arrays as one JSON array, which is read in one call.
-        count: how many entries each must have.
-        single: each array, the index of its series in the page and its id: read one by one only if `text`
-            violates the spec.
-        repaired: called with the id of each series that was repaired, and what was.
-
-    Raises:
-        MalformedAnswerError: an array is of another length, or an entry breaks the spec.
+    `text` has them as one JSON array, which is read in one call. Only if it violates the spec, they are read
+    one by one: `single` has each array, the index of its series in the page and its id. `repaired` is called
+    with the id of each series that was repaired, and what was.
     """
     with suppress(MalformedAnswerError):
         arrays: list[list[T | None]] = decode(text, decoder.all)
@@ -615,16 +574,7 @@ def decode_entries(
     series_id: str,
     counts: Counts | None = None,
 ) -> T:
-    """Return a series' `values` array as a decoder reads it.
-
-    Args:
-        count: how many entries the array must have.
-        index: the index of the series in its page, to name it in errors.
-        counts: where repairs are counted; None: decode strictly.
-
-    Raises:
-        MalformedAnswerError: the array is of another length, or an entry breaks the spec.
-    """
+    """Return a series' `values` array of `count` entries as a decoder reads it; errors name its `index`."""
     path = f"{series_path(index, series_id)}.values"
     entries: Any = decoder.decode(raw, path, counts, "$.series[*].values")
     if len(entries) != count:

@@ -534,14 +534,11 @@ class Client:
         Args:
             entity_ids: any iterable or async iterable of entity ids, read as needed. Repeated ids are read
                 once.
-            select: the series.
-            periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`. A rule is resolved for each
-                entity; for one table, resolve it first: ``rule.resolve(catalogues)``.
-            value_version: ``"original"`` or ``"latest_restated"``.
+            select, value_version, max_age: as for `plan`.
+            periods: as for `plan`. A rule is resolved for each entity; for one table, resolve it first:
+                ``rule.resolve(catalogues)``.
             ahead: how many entities may be begun beyond those that the caller has received, at least 1. None:
                 `max_in_flight`.
-            max_age: for how many seconds a publication counts as the current one after it was confirmed.
-                None: the client's `max_age`.
             turn: as for `whole_read`.
 
         Raises:

@@ -34,7 +34,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Protocol, Required, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, Required, TypedDict, TypeVar, Unpack, cast
 from unicodedata import category
 
 from asyncfin.clock import utc_text
@@ -304,6 +304,10 @@ class ServiceError(AsyncfinError):
         self.answered = answered
         self.has_error_object = answered and has_error_object
         self.details = details or {}
+
+    def facts(self) -> _Refusal:
+        """Return the arguments for another error about the same response."""
+        return cast("_Refusal", {name: getattr(self, name) for name in _Refusal.__annotations__})
 
     @property
     def details(self) -> Mapping[str, Any]:

@@ -141,16 +141,17 @@ def _parsed(label: str) -> Period | None:
     found = re.fullmatch(_LABEL, label, re.ASCII)
     if found is None:
         return None
-    if found["fiscal"]:
-        return Period(int(found["fiscal"]), 12, 12)
-    year = int(found["year"])
-    if found["quarter"]:
-        return Period(year, int(found["quarter"]) * 3, 3)
-    if found["half"]:
-        return Period(year, int(found["half"]) * 6, 6)
-    if found["nine"]:
-        return Period(year, 9, 9)
-    return Period(year, int(found["month"]), int(found["duration"]))
+    if found["month"]:
+        return Period(int(found["year"]), int(found["month"]), int(found["duration"]))
+    year = int(found["fiscal"] or found["year"])
+    return _part(year, found["quarter"], found["half"], 9 if found["nine"] else 12)
+
+
+def _part(year: int, quarter: str | None, half: str | None, months: int) -> Period:
+    """Return a quarter or a half of a year, or its first months."""
+    if quarter:
+        return Period(year, int(quarter) * 3, 3)
+    return Period(year, int(half) * 6, 6) if half else Period(year, months, months)
 
 
 # How many years, and how many of the given labels, an error proposes at most.
@@ -193,12 +194,8 @@ def _read_mistaken(text: str) -> Period | None:
         if not any(value for name, value in given.items() if name != "year"):
             return None
         year += 1900 if year >= 70 else 2000
-    if quarter := given.get("q") or given.get("nq"):
-        return Period(year, int(quarter) * 3, 3)
-    if half := given.get("h") or given.get("nh"):
-        return Period(year, int(half) * 6, 6)
-    months = int(given.get("m") or 12)
-    return Period(year, months, months)
+    quarter, half = given.get("q") or given.get("nq"), given.get("h") or given.get("nh")
+    return _part(year, quarter, half, int(given.get("m") or 12))
 
 
 def period_hint(value: object) -> str:

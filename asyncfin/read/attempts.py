@@ -145,17 +145,9 @@ class Attempt:
         if self._read.pinned:
             raise refusal
         self.successor = current
-        raise DatasetChangedError(
-            status=refusal.status,
-            code=refusal.code,
-            message=f"the publication has been replaced; the service said: {refusal.message}",
-            details=refusal.details,
-            request_id=refusal.request_id,
-            operation=refusal.operation,
-            entity_id=refusal.entity_id,
-            at=refusal.at,
-            attempts=refusal.attempts,
-        ) from refusal
+        facts = refusal.facts()
+        facts["message"] = f"the publication has been replaced; the service said: {refusal.message}"
+        raise DatasetChangedError(**facts) from refusal
 
     async def current(self) -> Publication:
         """Return the current publication; its catalogue is read unless it is kept or cached."""

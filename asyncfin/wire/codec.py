@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -111,21 +111,17 @@ async def read_catalogue_page(body: bytes, tolerance: Tolerance = STRICT) -> Cat
         response.periods,
         scope_groups,
         response.groups,
-        next_cursor(response, counts),
+        next_cursor(response.next_cursor, counts),
         deviations_of(counts),
     )
     tolerance.report(page.deviations)
     return page
 
 
-class _Continued(Protocol):
-    next_cursor: str | None
-
-
-def next_cursor(response: _Continued, counts: Counts | None) -> str | None:
+def next_cursor(cursor: str | None, counts: Counts | None) -> str | None:
     """Return the cursor of a response; None on the last page. An empty one deviates, and ends the pages."""
-    if response.next_cursor != "":
-        return response.next_cursor
+    if cursor != "":
+        return cursor
     if counts is None:
         raise MalformedAnswerError("expected a cursor or none, got an empty text @ $.next_cursor")
     counts["$.next_cursor", "empty"] += 1

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from asyncfin.errors import MalformedAnswerError, TruncatedAnswerError
 from asyncfin.wire.zstd import zstd
@@ -45,20 +45,8 @@ def oversized(limit: int) -> UnreadableError:
     return UnreadableError(MalformedAnswerError(f"the body is larger than {limit} bytes"))
 
 
-class _Stream(Protocol):
-    """One compressed stream, which keeps its unused input."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
 class _Gzip:
-    """A stream of zlib as a `_Stream`, which zstd's is by itself."""
+    """zlib's stream with the face of zstd's: it keeps its unused input."""
 
     def __init__(self) -> None:
         self._stream: zlib._Decompress = _zlib.decompressobj(wbits=31)
@@ -79,7 +67,7 @@ class _Gzip:
         return self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
 
 
-_CODINGS: dict[str, Callable[[], _Stream]] = {
+_CODINGS: dict[str, type[_Gzip] | type[zstd.ZstdDecompressor]] = {
     "gzip": _Gzip,
     "x-gzip": _Gzip,
     "zstd": zstd.ZstdDecompressor,
@@ -116,7 +104,7 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
         left = True
 
 
-def _inflate(body: bytes, opened: Callable[[], _Stream], limit: int) -> Iterator[bytes]:
+def _inflate(body: bytes, opened: type[_Gzip] | type[zstd.ZstdDecompressor], limit: int) -> Iterator[bytes]:
     """Yield the decompressed body in pieces, one a step; a piece may be empty."""
     position, left = 0, limit
     for _ in range(MAX_STREAMS):

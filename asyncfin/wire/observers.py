@@ -75,7 +75,6 @@ class Announcer:
             self._observers = self._observers[:last] + self._observers[last + 1 :]
 
 
-_INFORMATIVE = (Retrying, Restarted, Waiting)
 # Seconds: a question that takes longer is logged at INFO, even if it sent no request.
 _SLOW = 1.0
 
@@ -83,17 +82,15 @@ _SLOW = 1.0
 def log(event: Event) -> None:
     """Write an event to the logger ``asyncfin``, its fields as extras of the record."""
     # Checked first: most programs log none of it, and the text of each event would be made for nothing.
-    level = logging.INFO if _is_informative(event) else logging.DEBUG
+    if isinstance(event, QuestionFinished):
+        is_informative = event.requests > 0 or event.seconds > _SLOW
+    else:
+        is_informative = isinstance(event, (Retrying, Restarted, Waiting))
+    level = logging.INFO if is_informative else logging.DEBUG
     if _log.isEnabledFor(level):
         facts = msgspec.structs.asdict(event)
         text = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
         _log.log(level, "%s %s", type(event).__name__, printable(text), extra=facts)
-
-
-def _is_informative(event: Event) -> bool:
-    if isinstance(event, QuestionFinished):
-        return event.requests > 0 or event.seconds > _SLOW
-    return isinstance(event, _INFORMATIVE)
 
 
 class WarningLog:

@@ -301,16 +301,8 @@ class Sender:
             shared = self._shared.get()
             shared.exhausted.set()
             shared.exhausted = asyncio.Event()
-        return AllowanceExhaustedError(
-            resume_at=later(error.at or self._transport.clock(), seconds),
-            retry_after=seconds,
-            status=error.status,
-            code=error.code,
-            message=error.message,
-            details=error.details,
-            request_id=error.request_id,
-            at=error.at,
-        )
+        resume_at = later(error.at or self._transport.clock(), seconds)
+        return AllowanceExhaustedError(resume_at=resume_at, retry_after=seconds, **error.facts())
 
     async def _back_off(self, request: Request, seconds: float) -> None:
         """Wait, at most until the allowance is used up: then the next attempt raises the error."""

@@ -100,11 +100,11 @@ class TolerantDecoder(Generic[T]):
             if counts is None or not is_repairable(error):
                 raise
         steps = self._repaired(body, at, counts, path)
-        while True:
-            try:
+        try:
+            while True:
                 next(steps)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
     async def decode_in_slices(self, body: JsonBytes, counts: Counts | None) -> T:
         """Return what `decode` returns, without stopping the loop for longer than strict decoding does."""
@@ -119,12 +119,12 @@ class TolerantDecoder(Generic[T]):
         """Return what JSON contains that strict decoding has refused."""
         await asyncio.sleep(0)
         steps = self._repaired(body, at, counts, at)
-        while True:
-            try:
+        try:
+            while True:
                 next(steps)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            await asyncio.sleep(0)
+                await asyncio.sleep(0)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
     def _repaired(self, body: JsonBytes, at: str, counts: Counts, path: str) -> Generator[None, None, Any]:
         found = decode(body, self._lenient, at)

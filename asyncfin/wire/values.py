@@ -165,7 +165,7 @@ def read_query_page(
         utc_timestamp(response.created_timestamp),
         response.periods,
         response.series,
-        next_cursor(response, counts),
+        next_cursor(response.next_cursor, counts),
         tolerance=tolerance,
         head_deviations=deviations_of(counts),
     )
@@ -349,7 +349,7 @@ async def _scanned(
             PageRows(indices, numbers),
             PageRows(others, foreign),
             body,
-            next_cursor(found, counts),
+            next_cursor(found.next_cursor, counts),
             deviations_of(counts),
         )
     return None

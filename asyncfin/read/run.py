@@ -39,6 +39,7 @@ async def answer(read: Read, plan: Plan | None = None) -> Panel:
                     arrivals = await _from_cache_or_service(read, attempt, stitch)
                 else:
                     arrivals, batches = await _cached(read, attempt, stitch)
+                    _count_cached(read, stitch)
                     async with _arrivals(read, attempt, stitch, batches, prefetch=True) as arriving:
                         arrivals += [arrival async for arrival in arriving]
                 arrivals += await _retry_missing(read, attempt, stitch)
@@ -81,6 +82,7 @@ async def _pieces(read: Read, attempt: Attempt, plan: Plan) -> AsyncGenerator[Pa
 
     # What is cached waits for the first page, which shows whether the publication is still the current one.
     cached, batches = await _cached(read, attempt, stitch)
+    _count_cached(read, stitch)
     held = deque(cached)
 
     async def piece(*, store: bool = False) -> Panel:
@@ -123,23 +125,21 @@ async def _cached(read: Read, attempt: Attempt, stitch: Stitch) -> tuple[list[Ar
     blocks = await attempt.blocks(stitch.plan)
     plan = await attempt.plan_missing(stitch.plan, blocks)
     arrivals = stitch.take(blocks)
-    _count_cached(read, stitch)
     if plan.batches:
         await attempt.check_not_replaced(plan.catalogue)
     return arrivals, plan.batches
 
 
 def _count_cached(read: Read, stitch: Stitch) -> None:
-    assert read.cache is not None
-    wanted, misses = len(stitch.plan.series), len(stitch.missing)
-    read.cache.count(hits=wanted - misses, misses=misses)
-    read.stats.cached = wanted - misses
+    if read.cache is not None:
+        wanted, misses = len(stitch.plan.series), len(stitch.missing)
+        read.cache.count(hits=wanted - misses, misses=misses)
+        read.stats.cached = wanted - misses
 
 
 async def _from_cache_or_service(read: Read, attempt: Attempt, stitch: Stitch) -> list[Arrival]:
     """Return what the cache has of the answer, and the rest, which is requested once for all questions."""
     plan = stitch.plan
-    assert read.cache is not None
     arrivals = stitch.take(await attempt.blocks(plan))
     missing = [series.series_id for series in stitch.missing]
     _count_cached(read, stitch)
@@ -160,16 +160,12 @@ async def _request(read: Read, attempt: Attempt, asking: Stitch, series_ids: Col
     wanted = tuple([catalogue.series[catalogue.places[each]] for each in series_ids])
     async with read.cache.claim(read.entity_id):
         # Another process may have requested them during the wait, or found that the publication is replaced.
-        plan = evolve(asking.plan, series=wanted)
-        blocks = await attempt.blocks(plan)
-        stitch = Stitch(await attempt.plan_missing(plan, blocks), asking.publication, read.tolerance)
-        arrivals = stitch.take(blocks)
-        if stitch.plan.batches:
-            await attempt.check_not_replaced(catalogue)
-        async with _arrivals(read, attempt, stitch, stitch.plan.batches, prefetch=True) as arriving:
+        stitch = Stitch(evolve(asking.plan, series=wanted), asking.publication, read.tolerance)
+        arrivals, batches = await _cached(read, attempt, stitch)
+        async with _arrivals(read, attempt, stitch, batches, prefetch=True) as arriving:
             arrivals += [arrival async for arrival in arriving]
     blocks = tuple(block for arrival in arrivals for block in (*arrival.blocks, *arrival.foreign))
-    return Received(blocks, attempt.proved if stitch.plan.batches else None)
+    return Received(blocks, attempt.proved if batches else None)
 
 
 @asynccontextmanager

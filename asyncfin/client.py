@@ -16,7 +16,6 @@ from contextlib import (
 from contextvars import Context, copy_context
 from datetime import date, datetime
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack
 
 from attrs import evolve
@@ -156,7 +155,6 @@ class Client:
         self._bucket: Bucket = TokenBucket() if bucket is None else bucket
         # A protocol: any object with these methods will do, and a class in place of an object will not.
         checks.instance_of(Bucket)("bucket", self._bucket)
-        self._max_in_flight = max_in_flight
         self._sender = Sender(
             self._transport,
             token,
@@ -205,9 +203,7 @@ class Client:
 
         __exit__ = __enter__
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -229,7 +225,7 @@ class Client:
     @property
     def max_in_flight(self) -> int:
         """How many requests may be in flight at once."""
-        return self._max_in_flight
+        return self._transport.max_in_flight
 
     def stats(self) -> Stats:
         """Return what the client's requests have cost so far, in total and by operation."""
@@ -314,7 +310,7 @@ class Client:
 
         Args:
             entity_id: the entity.
-            query: what to ask for.
+            query: what to request.
             page_size: series per page, 1 to 100.
             prefetch: whether to request the next page while the caller works on this one; never more
                 than one ahead.
@@ -324,7 +320,7 @@ class Client:
             ValidationFailedError: the service does not know a metric, group or path.
             DatasetChangedError: the query's `expected_dataset_id` is no longer the current publication.
             MalformedAnswerError: a page breaks the spec, is of another publication, holds series that
-                were not asked for, or repeats a series or a cursor. Values are decoded, and can raise
+                were not requested, or repeats a series or a cursor. Values are decoded, and can raise
                 it, when they are first looked at.
         """
         send = self._read(_everything(entity_id), "query").send
@@ -567,7 +563,7 @@ class Client:
             question = Question(entity_id, select, periods, value_version, max_age, known_only=True)
             return await self.entity_answer(question, turn=both)
 
-        limit = self._max_in_flight
+        limit = self.max_in_flight
         return Block(
             answers_of(entity_ids, read, limit=limit, ahead=ahead or limit),
             "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
@@ -620,7 +616,7 @@ class Client:
         return Attempts(self._read(_everything(entity_id, max_age), operation, turn))
 
     def _read(self, question: Question, operation: str, turn: Turn = nullcontext) -> Read:
-        limit = self._max_in_flight
+        limit = self.max_in_flight
         return Read(self._sender, self._publications, question, operation, limit=limit, turn=turn)
 
     @staticmethod

@@ -268,11 +268,7 @@ class ServiceError(AsyncfinError):
         status: the HTTP status.
         code: the service's error code, on which to base decisions; None if the response had none.
         message: the service's text for people, which may change at any time.
-        request_id: the service's id of the request, for its support; None if it gave none.
-        operation: the operation that failed, such as ``"query"``.
-        entity_id: the entity; None for usage and limits.
         at: when the response was received, aware UTC.
-        attempts: how many attempts were made.
         answered: whether it is a response. False: no request was sent, because the token callable failed
             or the bucket's allowance is used up.
         has_error_object: whether the response has the error object of the spec. False: it probably comes

@@ -67,7 +67,7 @@ class MemoryCache(ProcessCache):
         if self._account is not None:
             return "account", self._account.encode()
         if isinstance(token, str):
-            # Keyed by what only this process knows: the digest gives nothing away where it is printed.
+            # Keyed by what only this process knows: the digest reveals nothing where it is printed.
             return "token", blake2b(token.encode(), key=self._secret).digest()
         try:
             hash(token)

@@ -489,8 +489,8 @@ class Catalogue(Dataset, Tabular):
         """
         resolved = resolve(periods, self.periods)
         # An Exact resolves to itself, whichever periods the catalogue has.
-        absent = isinstance(resolved, Exact) and not set(resolved.periods).intersection(self.periods)
-        if resolved is not None and not absent:
+        missing = isinstance(resolved, Exact) and not set(resolved.periods).intersection(self.periods)
+        if resolved is not None and not missing:
             return resolved
         has = existing(self.periods, periods)
         raise SelectionError(f"periods: {self._named} has none of {describe(periods)}; it has {has}")

@@ -22,31 +22,16 @@ _seconds_or_none = seconds.optional()
 
 @frozen
 class Question:
-    """Which series, over which periods, in which version.
+    """Which series, over which periods, in which version; SelectionError: a field is wrong."""
 
-    Attributes:
-        source: an entity id, or a Catalogue: then no other publication will do.
-        select: which series.
-        periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
-        value_version: ``"original"`` or ``"latest_restated"``.
-        max_age: for how many seconds a publication counts as the current one after it was confirmed.
-            None: as long as the client says.
-        fill_cache: whether the client's cache, if it has one, may keep what is read. What is cached is used
-            in either case.
-        known_only: whether ids, words and periods that the catalogue does not have are ignored. False: they
-            are an error.
-
-    Raises:
-        SelectionError: a field is not as described.
-    """
-
-    source: str | Catalogue
+    source: str | Catalogue  # an entity id, or a Catalogue: then no other publication will do
     select: Select
     periods: PeriodSelection
     value_version: ValueVersion = "original"
+    # For how many seconds a publication counts as the current one after it was confirmed; None: the client's.
     max_age: float | None = None
-    fill_cache: bool = True
-    known_only: bool = False
+    fill_cache: bool = True  # whether the client's cache may keep what is read; what it has is used anyway
+    known_only: bool = False  # whether ids, words and periods that are not there are ignored; else errors
 
     def __attrs_post_init__(self) -> None:
         check_entity_id(self.entity_id)

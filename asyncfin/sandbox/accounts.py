@@ -1,4 +1,4 @@
-"""Who asks and what they may spend: accounts and tokens (spec 5), limits (spec 8), usage (spec 4.4)."""
+"""Accounts and tokens (spec 5), and what an account may spend: limits (spec 8), usage (spec 4.4)."""
 
 from __future__ import annotations
 

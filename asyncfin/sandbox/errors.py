@@ -76,5 +76,5 @@ def dataset_changed(dataset_id: str) -> RefusedError:
 
 
 def encodable(text: str) -> str:
-    # JSON can bring in a lone half of a surrogate pair, and UTF-8 cannot take it out.
+    # JSON can contain a lone half of a surrogate pair, and UTF-8 cannot.
     return text.encode(errors="backslashreplace").decode()

@@ -17,7 +17,7 @@ JSON_TYPE = "application/json"
 
 @frozen
 class Request:
-    """One request as it came: path and query string still percent-encoded, header names in lower case."""
+    """One request as received: path and query string still percent-encoded, header names in lower case."""
 
     method: str
     path: str
@@ -35,7 +35,7 @@ class Reply:
     body: bytes
     headers: Mapping[str, str]
     operation: str | None = None  # None for a path of no operation
-    account: Account | None = None  # None when no valid token came
+    account: Account | None = None  # None without a valid token
     # The account and operation that the request counts for (spec 8); None: it does not count.
     charged: tuple[Account, str] | None = None
 

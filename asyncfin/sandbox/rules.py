@@ -109,7 +109,7 @@ def allowed_call(call: Call | None, request: Request) -> Call:
 
 
 def authorised(call: Call, request: Request, service: Service) -> Account:
-    """Return the account that asks (spec 5.1 to 5.4)."""
+    """Return the account of a request (spec 5.1 to 5.4)."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     # Schemes are compared without case (RFC 9110, section 11.1).
     token = service.store.token(text.strip()) if scheme.lower() == "bearer" else None

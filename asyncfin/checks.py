@@ -26,14 +26,11 @@ Keywords: TypeAlias = Mapping[str, object]
 
 @frozen
 class Check:
-    """A condition on an argument, and its words: "{name} must be {wanted}, not {value!r}".
-
-    `error` is what is raised: ArgumentError for an argument of the library, SelectionError for a part of a
-    question. `hint` gets the value, and returns what to write instead as the end of that sentence, or "".
-    """
+    """A condition on an argument, and its words: "{name} must be {wanted}, not {value!r}"."""
 
     wanted: str
     holds: Callable[[Any], bool]
+    # ArgumentError for an argument of the library, SelectionError for a part of a question.
     error: type[SelectionError] = ArgumentError
     hint: Callable[[Any], str] = lambda _: ""
 
@@ -133,10 +130,7 @@ def explained(advice: Callable[[str, Arguments, Keywords], str]) -> Callable[[ty
     """Return a decorator of a class that is called with a part of a question.
 
     A call with arguments that the class does not take is a SelectionError instead of Python's TypeError.
-
-    Args:
-        advice: gets the name of the class and the arguments of such a call, and returns what to write
-            instead; "" if that is not clear.
+    `advice` returns what to write instead of such a call; "" if that is not clear.
     """
 
     def decorate(cls: type[V]) -> type[V]:

@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
-    aclosing,
     asynccontextmanager,
     nullcontext,
 )
@@ -493,11 +492,11 @@ class Client:
     async def _stream(self, question: Question) -> AsyncIterator[AsyncIterator[Panel]]:
         # Not the caller's context: what it does in its block is not a part of the question.
         context = copy_context()
-        async with self.asking(question.entity_id, "stream", context) as asked:
+        async with self.asking(question.entity_id, "stream", context):
             read = context.run(self._read, question, "stream")
             # Planned out here, so that a wrong question is an error of `async with`, not of the first step.
             plan = await asyncio.get_running_loop().create_task(self._planned(read), context=context)
-            async with resumable(_counted(pieces(read, plan), read, asked), context) as panels:
+            async with resumable(pieces(read, plan), context) as panels:
                 yield panels
 
     def query_many(
@@ -665,16 +664,6 @@ class Client:
 
 def _everything(entity_id: str, max_age: float | None = None) -> Question:
     return Question(entity_id, Select(), FiscalRange(), max_age=max_age)
-
-
-async def _counted(
-    panels: AsyncGenerator[Panel, None], read: Read, asked: Asked
-) -> AsyncGenerator[Panel, None]:
-    async with aclosing(panels):
-        async for panel in panels:
-            asked.add(panel)
-            asked.cached = read.stats.cached
-            yield panel
 
 
 def _day(name: str, value: date | str) -> date:

@@ -146,7 +146,7 @@ class Database:
         return connection
 
     def _delete_file(self) -> None:
-        """Delete a damaged database, unless another process has it open: BlockingIOError.
+        """Delete a damaged database; BlockingIOError: another process has it open.
 
         With others it would go wrong: on closing they delete the log by name, which is then the new one's.
         """

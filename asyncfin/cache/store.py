@@ -80,9 +80,6 @@ class Partition(Protocol):
         """Return what is known of an entity, including what other processes have stored since.
 
         None: that cannot be read, so nothing may be returned without a request.
-
-        Raises:
-            ArgumentError: the folder of the cache is not one that may be used.
         """
         ...
 
@@ -111,9 +108,7 @@ class Partition(Protocol):
     ) -> tuple[Block, ...]:
         """Return what is kept of a publication's values; no series is in two blocks.
 
-        Args:
-            wanted: the ids of the series that are needed. Where this process has them all in memory, it does
-                not look whether others have stored more.
+        If this process has all `wanted` series in memory, it does not look whether others have stored more.
         """
         ...
 

@@ -31,10 +31,7 @@ class Stored:
 
 
 class Rows(Protocol):
-    """Where the rows of a partition are. A key names the entity, its publication, and what of it.
-
-    What can't be read counts as missing, and what can't be stored is skipped.
-    """
+    """Where the rows of a partition are. A key names the entity, its publication, and what of it."""
 
     async def version(self, entity_id: str) -> Hashable:
         """Return what differs once another process has changed an entity's record; None: unreadable."""

@@ -335,16 +335,17 @@ class Catalogue(Dataset, Tabular):
 
     def _unknown(self, select: Select) -> Mapping[str, tuple[str, ...]]:
         unknown = {
-            each.field: tuple(map(each.text, _absent(given, each.known(self))))
+            each.field: tuple(each.text(name) for name in given if name not in known)
             for each in CRITERIA
             if (given := getattr(select, each.field)) is not None
+            for known in (each.known(self),)
         }
         if (picked := select.picked) is not None:
-            absent = tuple(wanted for wanted in picked if triple(wanted) not in self.by_triple)
             alike = Counter(wanted.series_id for wanted in picked)
             unknown[PICKED] = tuple(
                 str(each) if each.series_id is None or alike[each.series_id] > 1 else each.series_id
-                for each in absent
+                for each in picked
+                if triple(each) not in self.by_triple
             )
         return {field: names for field, names in unknown.items() if names}
 
@@ -554,10 +555,6 @@ def _meeting(conditions: Iterable[Fits], series: Iterable[CatalogueSeries]) -> t
     for fits in conditions:
         series = tuple(filter(fits, series))
     return tuple(series)
-
-
-def _absent(given: Iterable[K], known: Collection[K]) -> tuple[K, ...]:
-    return tuple(each for each in given if each not in known)
 
 
 def _texts(select: Select, field: str) -> tuple[str, ...]:

@@ -208,10 +208,7 @@ Bound: TypeAlias = Period | str | tuple[int, int] | int
 
 
 def _bound(name: str, value: Bound | None, *, start: bool, whole_years: bool = False) -> Period | None:
-    """Return one end of a range as a point in time.
-
-    A period means its first month as the start and its last month as the end.
-    """
+    """Return one end of a range as a point in time: of a period, its first month or its last."""
     match value:
         case None:
             return None
@@ -564,8 +561,7 @@ def _exact_hint(selection: object) -> str:
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
     """Return what to request, given the periods of a catalogue; None where none of them is selected.
 
-    A rule becomes `Exact` over the periods that it selects; the open ends of a range become the first and
-    last fiscal ends of the catalogue.
+    A rule becomes `Exact`; the open ends of a range become the first and last fiscal ends of the catalogue.
     """
     check_period_selection(selection)
     match selection:

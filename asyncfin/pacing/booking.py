@@ -240,8 +240,8 @@ class SharedBucket(Bucket):
     ) -> bool:
         """Record an event in the shared learned rate, and pause for as long as it returns.
 
-        It is recorded again if another process changed the rate in between. Return False, and record nothing,
-        if the state can't be reached.
+        It is recorded again if another process changed the rate in between; False: the state can't be
+        reached.
         """
         while not (seen := await self._ledger.look(now=now)).stale:
             rate = AdaptiveRate.load(seen.learned) if seen.learned else AdaptiveRate(measure=seen.measure)

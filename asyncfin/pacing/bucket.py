@@ -153,12 +153,10 @@ class Lanes:
         serve: Callable[[], None],
         give_back: Callable[[float, bool, float], None],
     ) -> float:
-        """Queue until there is a grant, and return its loop time.
+        """Queue until there is a grant, and return its loop time; `serve` grants what can be granted now.
 
-        Args:
-            serve: grants what can be granted now, or has it granted.
-            give_back: undoes a grant that was given in the turn of the loop that cancels the wait; it
-                gets the waiter's weight, whether it counts, and the time of the grant.
+        A grant that was given in the turn of the loop that cancels the wait is undone by `give_back`, which
+        gets the waiter's weight, whether it counts, and the time of the grant.
         """
         queue = self.queues[lane]
         queue.append(waiter)

@@ -23,8 +23,7 @@ def strips(cells: Cells, wanted: SeriesByCell, *, enough: int) -> list[Sequence[
     """Return the home series of batches of a page each that together hold the wanted series.
 
     Either side is cut, over all groups at once and over sets of groups that share no cell. The way with the
-    fewest batches is taken, or the first with at most `enough`. No cell of the wanted series is larger than a
-    page.
+    fewest batches is taken, or the first with at most `enough`.
     """
     views = cells.views(wanted)
     ways = (

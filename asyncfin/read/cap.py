@@ -32,8 +32,7 @@ class ExactCap:
     ) -> AsyncGenerator[tuple[PlannedPage, Resolved], None]:
         """Yield the pages of a batch, each with the periods that were requested; `pages` sends a batch.
 
-        If the service refuses the exact periods and the range, the first refusal is raised. `check` raises if
-        that was about a publication that is replaced.
+        If the range is refused too, the first refusal is raised, unless `check` finds a changed publication.
         """
         begun, sent = False, self._sendable(batch, catalogue)
         try:

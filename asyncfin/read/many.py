@@ -53,8 +53,7 @@ class Turns:
     async def of(self, number: int) -> AsyncIterator[None]:
         """Wait for the turn of a request of the entity with this number.
 
-        After an error that would fail every other request too, no further one gets its turn, but that error;
-        those in flight continue.
+        After an error that would fail every other request too, each further turn is that error.
         """
         await self._wait(number)
         self._sending[number] += 1

@@ -73,6 +73,9 @@ async def pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
             ):
                 async for panel in panels:
                     attempt.commit()  # from here on the consumer has values of this publication
+                    if (asked := read.stats.asked) is not None:
+                        asked.add(panel)
+                        asked.cached = read.stats.cached
                     yield panel
 
 
@@ -109,8 +112,8 @@ async def _pieces(read: Read, attempt: Attempt, plan: Plan) -> AsyncGenerator[Pa
 def _window_is_certain(stitch: Stitch) -> bool:
     """Return whether no value that may still come can move the panel's periods.
 
-    The window of a `Trailing` ends at the latest value of all, which can be no later than the last fiscal
-    end of the catalogue, whatever the duration of the period that reaches it.
+    The window of a `Trailing` ends at the latest value of all: at the last fiscal end of the catalogue or
+    before.
     """
     if not isinstance(stitch.plan.periods, Trailing):
         return True
@@ -174,9 +177,8 @@ async def _arrivals(
 ) -> AsyncIterator[AsyncIterator[Arrival]]:
     """Yield the arrivals of all batches in the order in which they are received, and cache them.
 
-    Args:
-        prefetch: whether a batch's next page is requested while one is read. It does not count as held until
-            then, so a stream, which bounds what it holds, must not prefetch.
+    With `prefetch` a batch's next page is requested while one is read. It does not count as held until then,
+    so a stream, which bounds what it holds, must not prefetch.
     """
     async with AsyncExitStack() as open_writer:
         writer = None

@@ -122,10 +122,7 @@ def publication_of(source: Any) -> Publication:
 
 
 def dump(dataset: DatasetFile) -> bytes:
-    """Return the dataset as a gzip'd file of `asyncfin-dataset/1`: the same bytes for the same dataset.
-
-    `load(dump(dataset)) == dataset`, for a dataset that `load` or the generator gave.
-    """
+    """Return the dataset as a gzip'd file, always the same bytes, from which `load` makes an equal one."""
     document = {
         "format": FORMATS[0],
         "entity_id": dataset.entity_id,

@@ -140,9 +140,8 @@ def selected_columns(
 ) -> list[Column]:
     """Return the selected periods, oldest first (spec 4.3), each with its index in the dataset or None.
 
-    `populated` has a bit for each period in which a matching series has a value of the version asked for.
-    Trailing ends at the latest of them, and holds what ends in the window, whatever its duration, or in the
-    narrower reading what lies within it whole. Without a populated period there is no window.
+    `populated` has a bit for each period in which a matching series has a value of the requested version. A
+    trailing window ends at the latest of them; without one there is no window.
     """
     if isinstance(choice, Exact):
         places = {period: index for index, period in enumerate(periods)}

@@ -106,10 +106,7 @@ class Stored:
 
 
 class Store:
-    """Open with a file name or ":memory:"; close() it.
-
-    Raises SandboxError for a database of another schema, sqlite3.Error for a file that is not a database.
-    """
+    """The publications, tokens, accounts and counts in a SQLite file, or in ":memory:". Close it."""
 
     def __init__(self, name: str | Path = ":memory:") -> None:
         # Several threads may hold the sandbox (the pytest fixture's do); it lets in one at a time.
@@ -258,10 +255,7 @@ class Store:
         groups: Sequence[str] | None,
         value_version: str,
     ) -> list[Match]:
-        """Return the series of these metrics, paths and groups (None: all groups), in catalogue order.
-
-        A period counts as populated when the series has a value there in this value version.
-        """
+        """Return the series of these metrics, paths and groups (None: all groups), in catalogue order."""
         chosen = {
             "publication": number,
             "metrics": json.dumps(metric_ids),

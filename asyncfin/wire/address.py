@@ -73,8 +73,7 @@ def _is_loopback(host: str) -> bool:
 def environment_proxy(base_url: str) -> str | None:
     """Return the proxy that the environment names for `base_url`, if it names one.
 
-    It is aiohttp's trust_env without the netrc file, whose passwords are for other servers, and never for
-    http: the token would leave this machine in the clear.
+    It is aiohttp's trust_env without the netrc file, and never for http: the token would leave in the clear.
     """
     url = URL(base_url)
     proxy = getproxies().get(url.scheme)

@@ -77,8 +77,7 @@ _CODINGS: dict[str, type[_Gzip] | type[zstd.ZstdDecompressor]] = {
 async def inflated(body: bytes, coding: str, limit: int) -> bytes:
     """Return `body` without its content coding; at most `limit` bytes of it are in memory.
 
-    A large body is decompressed in a thread, which ends when the caller is cancelled. UnreadableError: it is
-    in another coding, truncated, too large, or of too many streams.
+    A large body is decompressed in a thread, which ends when the caller is cancelled.
     """
     name = coding.strip().lower()
     if name in ("", "identity"):

@@ -122,20 +122,11 @@ class Sender:
         on_attempt: Callable[[], None] = lambda: None,
         may_retry: Callable[[], bool] | None = None,
     ) -> Response:
-        """Return the 2xx response to `request`.
+        """Return the 2xx response to `request`; `on_attempt` is called at each attempt.
 
-        Args:
-            request: what to send.
-            on_attempt: called at each attempt.
-            may_retry: called before each further attempt; if it returns False the last error is raised.
-                None: `Retry` alone decides.
-
-        Raises:
-            ServiceError: an error response that is not retryable, or that retries did not overcome.
-            TransportError: no complete response was received in any attempt.
-            MalformedAnswerError: the body is larger than allowed, or in a coding that was not requested.
-            RuntimeError: the client is closed, at once also if that happens while the request waits; or
-                it belongs to another event loop that is not closed.
+        A ServiceError is not retryable, or retries did not overcome it. RuntimeError: the client is closed,
+        at once also if that happens while the request waits; or it belongs to another event loop that is not
+        closed.
         """
         progress = _Sending(self._transport.clock)
         # Completes an error raised within: of which request it is, at which attempt, and when.

@@ -309,10 +309,9 @@ def _split(series: Sequence[SeriesHead], wanted: Container[str]) -> tuple[list[i
 async def _scanned(
     body: bytes, wanted: Container[str], value_version: str, tolerance: Tolerance, *, keep_foreign: bool
 ) -> PlannedPage | None:
-    """Return a page read in one scan; None if the scan refuses it.
+    """Return a page read in one scan; None if the scan refuses it: the slower way names the problem.
 
-    No error is raised here: the slower way names the problem. It accepts unknown words, and invalid values of
-    foreign series.
+    That way accepts unknown words, and invalid values of foreign series.
     """
     with suppress(MalformedAnswerError):
         counts = tolerance.counts()
@@ -410,14 +409,7 @@ values_decoder: ArraysDecoder[Value] = ArraysDecoder(Value)
 
 
 def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbers:
-    """Return the numbers of some series of a page, each given with its index there.
-
-    Args:
-        count: how many periods the page has.
-
-    Raises:
-        MalformedAnswerError: a `values` array is of another length, or a number is beyond a float.
-    """
+    """Return the numbers of some series of a page of `count` periods, each given with its index there."""
     # One call of the decoder for many series: a call for each takes longer than reading them.
     text = b"[" + b",".join([raw.values for _, raw in series]) + b"]"
     single = ((raw.values, index, raw.series_id) for index, raw in series)
@@ -438,9 +430,7 @@ def _numbers_of(
 ) -> Numbers | None:
     """Return the numbers of arrays; None where one has not `count` entries, or a number may fit no float.
 
-    Args:
-        text: what contains the arrays, to distinguish a zero from a number too small for a float.
-        single: returns the text of each array.
+    `text` contains the arrays and `single` returns each, to distinguish 0 from what is too small for a float.
     """
     if not all(map(partial(eq, count), map(len, arrays))):
         return None

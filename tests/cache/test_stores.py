@@ -16,6 +16,7 @@ from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.record import Pointer
 from asyncfin.cache.redis import RedisCache
 from asyncfin.cache.store import Cache
+from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.table.block import compressed, drop_series, nbytes
 from tests.cache.conftest import (
@@ -466,3 +467,13 @@ async def test_what_could_not_be_stored_is_stored_when_it_is_used_next(tmp_path:
     assert await other.catalogue(ENTITY, DATASET) == catalogue()
     assert content(await other.blocks(ENTITY, DATASET, "original")) == content(blocks(1, 2))
     await one.aclose()
+
+
+async def test_the_records_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more entities than that, the records used least recently are dropped."""
+    monkeypatch.setattr("asyncfin.cache.base.MAX_RECORDS", 2)
+    partition = MemoryCache().partition("http://localhost", "a token of some length")
+    for entity_id in ("A", "B", "C"):
+        await partition.confirm(entity_id, Pointer("the publication", utc_now()))
+    records = [await partition.record(entity_id) for entity_id in ("A", "B", "C")]
+    assert [record is not None and record.current is not None for record in records] == [False, True, True]

@@ -30,6 +30,13 @@ from asyncfin import (
     extract,
     read_changes,
 )
+from asyncfin.events import (
+    ExtractFinished,
+    ExtractStarted,
+    QuestionFinished,
+    QuestionStarted,
+    RequestStarted,
+)
 from asyncfin.extraction import run
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.question import SharedQuestion
@@ -38,12 +45,14 @@ from asyncfin.model.catalogue import triple
 from asyncfin.sandbox import Account, Latency, Sandbox
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, rows, wait_for
 from tests.extraction.making import (
+    EVENTS,
     make_client_after_another,
     make_client_of_file,
     make_cramped_client,
     make_killing_client,
     make_later,
     make_nothing,
+    make_observed_client,
 )
 
 
@@ -79,6 +88,28 @@ async def test_a_process_pool_writes_what_one_process_writes(
     alone = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(alone.unchanged) == len(IDS)
     assert names(folder.parent / "night.journal") == ["lock"]
+
+
+async def test_a_chunk_is_a_run_above_its_questions_for_observers(folder: Path) -> None:
+    """Its worker's client announces its begin, then its questions, then its end."""
+    EVENTS.clear()
+    asked: dict[str, Any] = {"to": folder, "chunk": 4, "allow_unknown": True}
+    with ThreadPoolExecutor(1) as executor:
+        await extract(make_observed_client, IDS, Select(), Annual(), executor=executor, **asked)
+    seen: list[ExtractStarted | ExtractFinished] = []
+    depth = 0
+    for event in EVENTS:
+        match event:
+            case ExtractStarted() | ExtractFinished():
+                seen.append(event)
+                depth += 1 if isinstance(event, ExtractStarted) else -1
+                assert depth in (0, 1)
+            case QuestionStarted() | QuestionFinished() | RequestStarted():
+                assert depth == 1
+    began, ended = seen[::2], seen[1::2]
+    assert [each.serial for each in began] == [each.serial for each in ended]
+    assert sum(each.entities for each in began) == len(IDS) > max(each.entities for each in began)
+    assert sum(each.done for each in ended if isinstance(each, ExtractFinished)) == len(IDS)
 
 
 async def test_what_has_changed_is_read_by_workers_again(

@@ -21,7 +21,7 @@ Figures = dict[str, float]
 CONTENDERS = {
     "floor": "aiohttp, bytes only",
     "floor_orjson": "aiohttp + orjson.loads, discarded",
-    "numbers": "asyncfin: a panel, numbers at hand",
+    "numbers": "asyncfin: a panel, numbers ready",
     "arrow": "asyncfin: Arrow, all 30 columns",
     "every_value": "asyncfin: every Value looked at",
     "every_value_kept": "asyncfin: every Value kept",

@@ -114,14 +114,14 @@ async def _rows(at: Service, folder: str) -> list[tuple[str, Cost, str]]:
         ("no cache: a metric", costs.median("none, few"), ""),
     ]
     for name in caches:
-        miss = f"{costs.ratio(f'{name}, miss', 'none') - 1:+.0%} of CPU beside none"
+        miss = f"{costs.ratio(f'{name}, miss', 'none') - 1:+.0%} of CPU without a cache"
         put, compressed = (
-            f"{costs.ratio(f'{name}, {kind}', 'none'):.1%} of CPU beside none, < 5 %"
+            f"{costs.ratio(f'{name}, {kind}', 'none'):.1%} of CPU without a cache, < 5 %"
             for kind in ("put", "put compressed")
         )
         rows += [
-            (f"{name}: miss, {count} asked for and put", costs.median(f"{name}, miss"), miss),
-            (f"{name}: putting them alone", costs.median(f"{name}, put"), put),
+            (f"{name}: miss, {count} requested and stored", costs.median(f"{name}, miss"), miss),
+            (f"{name}: storing them alone", costs.median(f"{name}, put"), put),
             (f"{name}: the same, compressed already", costs.median(f"{name}, put compressed"), compressed),
             (f"{name}: hit, {count}", costs.median(f"{name}, hit"), "< 5 ms for 2,000"),
             (f"{name}: hit, a metric", costs.median(f"{name}, hit, few"), "< 1 ms from memory"),

@@ -1,9 +1,14 @@
 """After any nights, the feed leads to the files of each of them, and nothing appears twice."""
 
+import json
+import os
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
+from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib.util import find_spec
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +24,8 @@ from tests.extraction.nights import BEGIN, LABELS, Cell, Content, Key, entity, n
 from tests.extraction.steps import at_step, full
 from tests.extraction.test_feed import rows
 
+# ASYNCFIN_NIGHTS="300 8" runs more of the examples, with so many nights each.
+EXAMPLES, NIGHTS = map(int, os.environ.get("ASYNCFIN_NIGHTS", "10 12").split())
 IDS = tuple(entity(number) for number in range(1, 5))
 YEARS = Exact(LABELS)
 ALWAYS: Content = {Key("S-always", "Always"): {"FY2020": Cell(1)}}
@@ -26,24 +33,30 @@ Rows = list[tuple[Any, ...]]
 
 
 class Copies:
-    """What each company's file held after each of its publications, and when that became known."""
+    """What each company's file held after each run, also after one that failed."""
 
     def __init__(self) -> None:
-        self.by_moment: dict[str, dict[datetime, Rows]] = defaultdict(dict)
+        self.by_run: dict[str, dict[str, Rows]] = {}
 
-    def note(self, to: Any, files: dict[str, Rows]) -> None:
-        table = read_changes(to)
-        for entity_id, known in zip(
-            table.column("entity_id").to_pylist(), table.column("known_from").to_pylist(), strict=True
-        ):
-            # The first time that it is seen: later nights must not change it.
-            self.by_moment[entity_id].setdefault(known, files.get(entity_id, []))
+    def note(self, folder: Path) -> None:
+        """Note the files of a folder for the runs that are new in its feed, or pending."""
+        for path in Path(f"{folder}.changes").rglob("*.parquet"):
+            footer = json.loads(pq.read_metadata(path).metadata[b"asyncfin"])
+            self.by_run.setdefault(footer["feed"]["run"], in_folder(folder))
 
     def check(self, to: Any) -> None:
-        for entity_id, states in self.by_moment.items():
-            for moment, expected in states.items():
-                found = [row for row in rows(as_of(to, moment)) if row[0] == entity_id]
-                assert found == expected, (entity_id, moment)
+        """Compare the state as of each moment with the files after the run that found it."""
+        table = read_changes(to)
+        names = ("known_from", "run", "entity_id")
+        known = set(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+        for moment, group in groupby(sorted(known), itemgetter(0)):
+            found = rows(as_of(to, moment))
+            for _, run, entity_id in group:
+                expected = self.by_run[run].get(entity_id, [])
+                assert [row for row in found if row[0] == entity_id] == expected, (moment, run, entity_id)
+        check_order(to)
+        *_, files = (files for _, files in sorted(self.by_run.items()))
+        assert rows(as_of(to, "2999-01-01")) == sorted(row for each in files.values() for row in each)
 
 
 def check_order(to: Any) -> None:
@@ -93,55 +106,30 @@ def in_folder(folder: Path) -> dict[str, Rows]:
     return {path.stem: rows(pq.ParquetFile(path).read()) for path in folder.glob("*.parquet")}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(EXAMPLES))
 async def test_the_state_of_every_night_is_that_of_its_files(tmp_path: Path, seed: int) -> None:
-    """Values, texts, sources, periods and series change; companies leave and return; publications go back."""
-    run, copies = Run(seed, tmp_path / "night", 12), Copies()
+    """Values, texts, sources, periods and series change; companies leave and return; publications go back.
+
+    In every other example, runs find the disk full at a random step.
+    """
+    run, copies = Run(seed, tmp_path / "night", NIGHTS), Copies()
     async with (
         Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
         Client(sandbox.base_url, sandbox.token) as client,
     ):
         for at in range(run.count):
-            await run.night(client, sandbox, at)
-            copies.note(run.to, in_folder(run.to))
+            fails = seed % 2 and 0 < at < run.count - 1
+            with suppress(OSError), at_step(tmp_path, run.rng.randint(1, 50) if fails else 0, full):
+                await run.night(client, sandbox, at)
+            copies.note(run.to)
     copies.check(run.to)
-    check_order(run.to)
-    assert rows(as_of(run.to, "2999-01-01")) == sorted(
-        row for each in in_folder(run.to).values() for row in each
-    )
-
-
-@pytest.mark.parametrize("seed", range(100, 104))
-async def test_it_is_so_with_runs_that_fail_in_between(tmp_path: Path, seed: int) -> None:
-    """A run that finds the disk full at a random step is followed by the next night's."""
-    run, copies = Run(seed, tmp_path / "night", 12), Copies()
-    async with (
-        Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
-        Client(sandbox.base_url, sandbox.token) as client,
-    ):
-        failed = 0
-        for at in range(run.count):
-            try:
-                with at_step(tmp_path, run.rng.randint(1, 60) if at else 0, full):
-                    await run.night(client, sandbox, at)
-            except OSError:
-                failed += 1
-                continue
-            copies.note(run.to, in_folder(run.to))
-        await run.night(client, sandbox, run.count - 1)
-        copies.note(run.to, in_folder(run.to))
-    assert failed
-    check_order(run.to)
-    assert rows(as_of(run.to, "2999-01-01")) == sorted(
-        row for each in in_folder(run.to).values() for row in each
-    )
 
 
 @pytest.mark.skipif(
     not (find_spec("moto") and find_spec("obstore")), reason="moto or obstore is not installed"
 )
 @pytest.mark.parametrize("fails", [False, True])
-async def test_it_is_so_in_an_object_store(fails: bool) -> None:
+async def test_it_is_so_in_an_object_store(tmp_path: Path, fails: bool) -> None:
     """The same nights, with the objects of an S3; some runs fail before a random write."""
     from tests.extraction.s3 import served
 
@@ -152,20 +140,16 @@ async def test_it_is_so_in_an_object_store(fails: bool) -> None:
             Client(sandbox.base_url, sandbox.token) as client,
         ):
             for at in range(run.count):
+                # The content of an object of the feed is written to a temporary file first.
+                step = run.rng.randint(1, 4) if fails and 0 < at < run.count - 1 else 0
                 try:
-                    # The content of an object of the feed is written to a temporary file first.
-                    step = run.rng.randint(1, 4) if fails and 0 < at < run.count - 1 else 0
                     with at_step(Path(tempfile.gettempdir()), step, end):
                         await run.night(client, sandbox, at)
                 except EndedError:
                     failed += 1
-                    continue
-                copies.note(run.to, in_store(s3))
-        if not fails:
-            copies.check(run.to)
-        check_order(run.to)
-        found = sorted(row for each in in_store(s3).values() for row in each)
-        assert rows(as_of(run.to, "2999-01-01")) == found
+                fetch(s3, tmp_path / str(at))
+                copies.note(tmp_path / str(at) / "night")
+        copies.check(run.to)
         assert not [name for name in s3.names() if "/pending/" in name]
         assert bool(failed) == fails
 
@@ -178,14 +162,13 @@ def end() -> None:
     raise EndedError
 
 
-def in_store(s3: Any) -> dict[str, Rows]:
+def fetch(s3: Any, folder: Path) -> None:
+    """Copy the objects of a bucket."""
     import obstore
 
-    with tempfile.TemporaryDirectory() as folder:
-        for key in s3.names("night/"):
-            path = Path(folder) / Path(key).name
-            path.write_bytes(bytes(obstore.get(s3.store, key).bytes()))
-        return in_folder(Path(folder))
+    for key in s3.names():
+        (folder / key).parent.mkdir(parents=True, exist_ok=True)
+        (folder / key).write_bytes(bytes(obstore.get(s3.store, key).bytes()))
 
 
 @pytest.mark.parametrize("version", ["latest_restated"])
@@ -198,6 +181,6 @@ async def test_restated_values_are_kept_like_original_ones(tmp_path: Path, versi
     ):
         for at in range(run.count):
             await run.night(client, sandbox, at, value_version=version)
-            copies.note(run.to, in_folder(run.to))
+            copies.note(run.to)
     copies.check(run.to)
     assert set(read_changes(run.to).column("asked_version").to_pylist()) == {version}

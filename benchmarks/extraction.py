@@ -83,11 +83,11 @@ async def _asked(session: aiohttp.ClientSession, kind: int) -> list[tuple[str, s
         return await answer.json(content_type=None)
 
 
-async def extracted(url: str, entities: int, folder: Path) -> dict[str, int]:
+async def extracted(url: str, entities: int, folder: Path, history: bool | None = None) -> dict[str, int]:
     """Extract all series of all periods; return how many answers that took, and how the entities fared."""
     ids = [entity_id(number) for number in range(1, entities + 1)]
     async with Client(url, TOKEN, max_in_flight=IN_FLIGHT) as client:
-        report = await extract(client, ids, Select(), FiscalRange(), to=folder)
+        report = await extract(client, ids, Select(), FiscalRange(), to=folder, history=history)
     return {"answers": report.requests, "done": len(report.done), "failed": len(report.failed)}
 
 
@@ -147,7 +147,7 @@ def measure(way: str, url: str, entities: int, folder: Path) -> None:
 async def _taken(way: str, url: str, entities: int, folder: Path) -> dict[str, int]:
     if way == "discarded":
         return {"answers": await discarded(url, entities)}
-    return await extracted(url, entities, folder)
+    return await extracted(url, entities, folder, history=True if way == "history" else None)
 
 
 def run() -> str:

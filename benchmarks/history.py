@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from asyncfin import Catalogue, Client, FiscalRange, Panel, Period, Select, know
 from asyncfin.extraction.changes import CHANGE, KNOWN_FROM, RUN
 from asyncfin.extraction.feed import Recorded, RunFooter, empty_rows, run_name, write_rows
 from asyncfin.sandbox import DatasetFile, Sandbox, load
+from benchmarks.extraction import measured, night
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
 _CELL = ("metric_id", "reporting_group_id", "scope_path", "period_label")
@@ -180,13 +182,38 @@ def as_of_figures(folder: Path) -> list[str]:
     return lines
 
 
+def night_figures(place: Path, companies: int = 1_000, pairs: int = 7) -> list[str]:
+    """Return the CPU time of first and of unchanged nights, without a feed and with one, in turn."""
+    ways = {"without": "extracted", "with": "history"}
+    with night(10) as url:
+        first = {name: measured(way, url, companies, place / name) for name, way in ways.items()}
+        again: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(pairs):
+            for name in ways:  # a feed that exists is continued
+                again[name].append(measured("extracted", url, companies, place / name)["cpu"])
+    middle = {name: median(each) for name, each in again.items()}
+    return [
+        f"| {companies:,} companies of 10 series, CPU seconds | without a feed | with one | ratio |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {name} | {cpu['without']:.2f} | {cpu['with']:.2f} | {cpu['with'] / cpu['without']:.2f} |"
+            for name, cpu in {
+                "first night": {name: each["cpu"] for name, each in first.items()},
+                f"unchanged night, median of {pairs}": middle,
+            }.items()
+        ),
+        "",
+    ]
+
+
 def run() -> str:
     """Return the figures as Markdown."""
     with tempfile.TemporaryDirectory() as place:
+        lines = night_figures(Path(place))
         folder = Path(place) / "night"
         write_feed(folder)
         size = sum(path.stat().st_size for path in Path(f"{folder}.changes").glob("*.parquet")) / 1e6
-        lines = [
+        lines += [
             f"One company, {_PUBLICATIONS:,} publications of {_SERIES * _YEARS:,} cells, {_CHANGED} of which"
             f" change each night: {size:.1f} MB of changes",
             "",

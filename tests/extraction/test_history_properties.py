@@ -82,6 +82,7 @@ class Run:
         self.contents = {each: list(nights(self.rng, count)) for each in IDS}
         self.now = BEGIN + timedelta(hours=1)
         self.numbers: dict[tuple[str, str], int] = {}
+        self.days = (1, 1, 1, -3)
 
     def publication(self, of: str, at: int) -> Any:
         # The others may lose all rows; where no company has any, the question would be refused.
@@ -94,7 +95,7 @@ class Run:
         for each in IDS:
             sandbox.publish(self.publication(each, at))
         listed = [each for each in IDS if each == IDS[0] or at == 0 or self.rng.random() < 0.85]
-        self.now += timedelta(days=self.rng.choice((1, 1, 1, -3)))
+        self.now += timedelta(days=self.rng.choice(self.days))
         prune = self.rng.random() < 0.3
         await extract(
             client, listed, Select(), YEARS, to=self.to, history=True, prune=prune, clock=lambda: self.now,
@@ -113,6 +114,9 @@ async def test_the_state_of_every_night_is_that_of_its_files(tmp_path: Path, see
     In every other example, runs find the disk full at a random step.
     """
     run, copies = Run(seed, tmp_path / "night", NIGHTS), Copies()
+    if seed % 2:
+        # A run whose parts are all discarded leaves its name to the next one, unless the clock goes on.
+        run.days = (1,)
     async with (
         Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
         Client(sandbox.base_url, sandbox.token) as client,
@@ -134,6 +138,8 @@ async def test_it_is_so_in_an_object_store(tmp_path: Path, fails: bool) -> None:
     from tests.extraction.s3 import served
 
     run, copies, failed = Run(7, "s3://figures/night", 8), Copies(), 0
+    if fails:
+        run.days = (1,)
     with served() as s3:
         async with (
             Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,

@@ -124,6 +124,7 @@ class Sender:
     ) -> Response:
         """Return the 2xx response to `request`; `on_attempt` is called at each attempt.
 
+        If `may_retry` returns False before a further attempt, the last error is raised.
         A ServiceError is not retryable, or retries did not overcome it. RuntimeError: the client is closed,
         at once also if that happens while the request waits; or it belongs to another event loop that is not
         closed.
@@ -175,17 +176,8 @@ class Sender:
                     error.add_note("not retried: no further request may be sent")
                     raise error
 
-                # 4. After a 429 the bucket grants the next attempt once its pause is over. After any other
-                #    failure the request waits by itself, and the quota bounds what all requests of the client
-                #    spend on this, so that an outage does not multiply traffic.
-                shared = isinstance(error, RateLimitedError)
-                if not shared and not self._quota.spend():
-                    error.add_note("not retried: retry budget exhausted")
-                    raise error
-                self._announce_retry(request, progress, error, wait)
-                if not shared:
-                    await self._back_off(request, wait)
-                    progress.elapsed += wait
+                # 4. Otherwise it is sent again after a wait.
+                await self._back_off(request, progress, error, wait)
         # Only closing ends the block without a return or an error.
         raise RuntimeError(CLOSED)
 
@@ -295,14 +287,27 @@ class Sender:
         resume_at = later(error.at or self._transport.clock(), seconds)
         return AllowanceExhaustedError(resume_at=resume_at, retry_after=seconds, **error.facts())
 
-    async def _back_off(self, request: Request, seconds: float) -> None:
+    async def _back_off(
+        self, request: Request, progress: _Sending, error: ServiceError | TransportError, seconds: float
+    ) -> None:
         """Wait, at most until the allowance is used up: then the next attempt raises the error."""
+        # After a 429 the bucket grants the next attempt once its pause is over. After any other failure the
+        # request waits by itself, and the quota bounds what all requests of the client spend on this, so that
+        # an outage does not multiply traffic.
+        waits = not isinstance(error, RateLimitedError)
+        if waits and not self._quota.spend():
+            error.add_note("not retried: retry budget exhausted")
+            raise error
+        self._announce_retry(request, progress, error, seconds)
+        if not waits:
+            return
         # A used-up allowance does not concern usage and limits (spec 8): their event is never set.
         exhausted = self._shared.get().exhausted if request.counts else asyncio.Event()
         with self._waiting(request) as wait, suppress(TimeoutError):
             wait.reason, wait.ends_at = "retry", asyncio.get_running_loop().time() + seconds
             async with asyncio.timeout_at(wait.ends_at):
                 await exhausted.wait()
+        progress.elapsed += seconds
 
     def _announce_deviation(self, event: Event) -> None:
         try:

@@ -51,26 +51,37 @@ async def _take(page: Page, base_url: str) -> None:
     await page.wait_for_selector(".tree")
     await page.fill("#search", "revenue annual")
     await page.wait_for_selector("#series .note:has-text('match')")
-    for at in (0, 1):
-        await page.locator(".tree input[type=checkbox]").nth(at).check()
-    await page.click(".compare summary")
+    await page.locator(".tree input[type=checkbox]").first.check()
     for at in (0, 1):
         await page.locator("#compared input").nth(at).check()
     await page.wait_for_selector("#cost strong")
     await page.screenshot(path=FOLDER / "explorer-question.png")
     await page.click("#ask")
     await page.wait_for_selector(".chart canvas")
-    await page.locator("#answer").screenshot(path=FOLDER / "explorer-answer.png")
+    await _take_answer(page, "explorer-answer.png")
     await page.fill("[name=last]", "0")
+    await page.locator("[name=last]").blur()
+    await page.wait_for_selector("#cost [role=alert]")
     await page.click("#ask")
     await page.wait_for_selector("#answer [role=alert]")
-    await page.locator("#answer").screenshot(path=FOLDER / "explorer-error.png")
+    await _take_answer(page, "explorer-error.png")
     await page.fill("[name=last]", "5")
     await page.set_viewport_size({"width": 360, "height": 740})
     await page.click("#ask")
     await page.wait_for_selector(".chart canvas")
     await page.evaluate("document.querySelector('#answer').scrollIntoView()")
     await page.screenshot(path=FOLDER / "explorer-small.png")
+
+
+async def _take_answer(page: Page, name: str) -> None:
+    # With a margin: borders and focus would be cut off.
+    box = await page.locator("#answer").evaluate(
+        "answer => { const box = answer.getBoundingClientRect();"
+        " return [box.x - 12, box.y + scrollY - 12, box.width + 24, box.height + 24]; }"
+    )
+    clip = dict(zip(("x", "y", "width", "height"), box, strict=True))
+    await page.mouse.move(0, 0)
+    await page.screenshot(path=FOLDER / name, full_page=True, clip=clip)
 
 
 if __name__ == "__main__":

@@ -263,7 +263,7 @@ class _Tools:
             notes = [f"query would be refused: a call may send {counted(call.limit, 'request')}"]
         head = [f"{counted(requests, 'request')}; {call.spent} spent on catalogues by this call"]
         figures = {"requests": requests, "max_requests": call.limit}
-        return result(head, [], [*question.notes, *notes], "", **figures)
+        return result(head, [], [*notes, *question.notes], "", **figures)
 
     async def _query(
         self, call: _Call, entities: list[str] | str, series: list[str] | str, periods: str, restated: bool
@@ -284,7 +284,7 @@ class _Tools:
         parts = await self._read(call, question, versions, notes)
         rows = [row for part in parts for row in rows_of(part)]
         about = (note for part in parts for note in notes_of(part))
-        notes = [*differing(parts), *notes, *islice(about, MAX_NOTES), *question.notes]
+        notes = [*differing(parts), *notes, *islice(about, MAX_NOTES + 1), *question.notes]
         how = "last restated" if restated else "first reported"
         companies = [
             {

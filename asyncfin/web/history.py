@@ -21,7 +21,6 @@ from asyncfin.model.scope import format_path
 from asyncfin.model.series import Series
 from asyncfin.model.words import counted, number_text
 from asyncfin.optional import library
-from asyncfin.table import comparison
 from asyncfin.table.panel import Panel
 
 _log = logging.getLogger("asyncfin")
@@ -127,7 +126,6 @@ def _changed(
     for series in panel:
         triple = series.metric_id, series.reporting_group_id, format_path(series.scopes)
         by_triple.setdefault(triple, []).append(series)
-    columns = set(comparison.periods_of([panel]))
     for row in rows:
         triple = row["metric_id"], row["reporting_group_id"], row["scope_path"]
         if triple not in wanted or row["asked_version"] != panel.value_version:
@@ -137,7 +135,7 @@ def _changed(
         # An id may change with the publication, where it does not tell series of one triple apart.
         found = same if len(same) == 1 else [each for each in same if each.series_id == row["series_id"]]
         has_vanished = row["change"] == "vanished"
-        if not found or period not in columns:
+        if not found:
             if has_vanished:
                 yield row, None
         elif (period in dict(found[0].observations())) != has_vanished:

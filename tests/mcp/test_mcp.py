@@ -12,16 +12,18 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from asyncfin import Annual, Client, Retry, Select, SelectionError
+from asyncfin import Annual, Client, Retry, ScopeRef, Select, SelectionError
 from asyncfin.sandbox import Hang, Sandbox, Status, load
 from tests.altered import altered
 from tests.generate import generate
-from tests.handmade import dataset
+from tests.handmade import SECOND, dataset
 
 mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
 httpx = pytest.importorskip("httpx2")
 
 from asyncfin.mcp import MAX_CHARACTERS, http_app, server  # noqa: E402
+from asyncfin.mcp.handles import MAX_SESSIONS, Meaning, Sessions  # noqa: E402
+from asyncfin.mcp.results import MAX_NOTES  # noqa: E402
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 NAMES = ("Apple", "NVIDIA", "Alphabet")
@@ -282,6 +284,134 @@ async def test_words_find_the_usual_labels_of_filings() -> None:
         ("NetIncomeLoss", "whole"),
         ("Revenue", "Service"),
     ]
+
+
+def described(**series: tuple[str, str, str]) -> Any:
+    """Return a dataset of metrics, each with its scope, label and description."""
+    data = dataset({(metric, scope): {"FY2024": 1} for metric, (scope, _, _) in series.items()})
+    (group,) = data["publications"][0]["groups"]
+    for each in group["series"]:
+        _, each["label"], each["description"] = series[each["metric_id"].rpartition(":")[2]]
+    return data
+
+
+async def test_the_words_of_a_label_go_before_its_parts_and_its_description() -> None:
+    """Words in descriptions, and parts of words, are for what is not found otherwise."""
+    data = described(
+        Sales=("whole", "Sales", "Sales."),
+        DeferredSales=("whole", "Deferred sales of next year", "Deferred."),
+        Pledges=("whole", "Commitments", "Like sales, but on leaseback."),
+        Hyperinflation=("whole", "Hyperinflation", "Hyperinflation"),
+    )
+    async with Sandbox(load(data)) as sandbox, assistant(sandbox, max_age=60) as call:
+
+        async def found(words: str) -> list[str]:
+            result = await call("find_series", entities=sandbox.entities, words=words)
+            return [each["metric"] for each in result.structured_content["series"]]
+
+        assert await found("sales") == ["Sales", "DeferredSales"]
+        assert await found("the values of deferred sales by year") == ["DeferredSales"]
+        assert await found("leaseback") == ["Pledges"]
+        assert await found("inflation") == ["Hyperinflation"]
+        result = await call("find_series", entities=sandbox.entities, words="sales hyperinflation")
+        assert "nothing matches all words" in text_of(result)
+        result = await call("find_series", entities=sandbox.entities, words="hyperinflation")
+    (row,) = result.structured_content["series"]
+    assert row["description"] == "", "a description that is the label says nothing"
+
+
+async def test_whole_companies_go_before_parts_even_of_ended_scopes() -> None:
+    """And of equal matches the one with the fewest other words is first."""
+    data = dataset({("Sales", scope): {"FY2015": 1, "FY2024": 2} for scope in ("part", "whole")})
+    publication = data["publications"][0]
+    _, whole = publication["scope_groups"][0]["scopes"]
+    whole["active_end"] = {"year": 2016, "end_month": 12, "duration_months": 0}
+    (group,) = publication["groups"]
+    part, own = group["series"]
+    publication["groups"] = [
+        {**group, "reporting_group_id": "parts", "basis": "segment", "series": [part]},
+        {**group, "reporting_group_id": "own", "basis": "consolidated", "series": [own]},
+    ]
+    async with Sandbox(load(data)) as sandbox, assistant(sandbox) as call:
+        result = await call("find_series", entities=sandbox.entities, words="sales")
+    assert [each["scopes"] for each in result.structured_content["series"]] == ["whole", "part"]
+    data = described(
+        LongSales=("whole", "Sales and services to others", ""), ShortSales=("whole", "Sales services", "")
+    )
+    async with Sandbox(load(data)) as sandbox, assistant(sandbox) as call:
+        result = await call("find_series", entities=sandbox.entities, words="services")
+    assert [each["metric"] for each in result.structured_content["series"]] == ["ShortSales", "LongSales"]
+
+
+async def test_a_company_that_fails_does_not_end_the_others(sandbox: Sandbox) -> None:
+    """Its failure is a note; the rows of the others are there."""
+    async with assistant(sandbox, max_age=600, retry=Retry(attempts=1)) as call:
+        await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
+        sandbox.inject(Status(status=503, operation="query", nth=1))
+        answer = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"])
+    assert not answer.is_error
+    assert len({row["company"] for row in rows_of(answer)}) == 1
+    assert "could not be read: ServerFailureError" in text_of(answer)
+
+
+async def test_a_cost_beyond_the_limit_is_said_beforehand() -> None:
+    """The query itself would be refused."""
+    async with (
+        Sandbox(generate(2, series=300, publications=1)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, max_age=600) as client,
+    ):
+        metrics = sorted((await client.catalogue(sandbox.entities[0])).by_metric)
+        async with mcp.Client(server(client, sandbox.entities, max_requests=1)) as session:
+            arguments = {"entities": sandbox.entities, "series": metrics, "periods": "all periods"}
+            cost = await session.call_tool("plan_cost", arguments)
+    assert cost.structured_content["requests"] > 1
+    assert "query would be refused: a call may send 1 request" in text_of(cost)
+
+
+async def test_a_name_of_two_companies_is_refused_with_their_ids(sandbox: Sandbox) -> None:
+    """Which one is meant can't be guessed."""
+    async with assistant(sandbox, offered=dict.fromkeys(sandbox.entities[:2], "Twin")) as call:
+        result = await call("find_series", entities=["twin"])
+    assert "is the name of several companies" in text_of(result)
+    assert all(each in text_of(result) for each in sandbox.entities[:2])
+    assert not sandbox.log
+
+
+async def test_a_metric_that_a_kept_catalogue_lacks_is_looked_for_in_the_current_one() -> None:
+    """A new publication may have it; the catalogue is read again only if it is older than allowed."""
+    old = load(dataset({("Old", "whole"): {"FY2024": 1}}))
+    new = load(dataset({("New", "whole"): {"FY2025": 2}}, dataset_id=SECOND))
+    async with Sandbox(old) as sandbox, assistant(sandbox, max_age=0) as call:
+        await call("find_series", entities=sandbox.entities)
+        sandbox.publish(new)
+        answer = await call("query", entities=sandbox.entities, series=["New"], periods="FY2025")
+    assert [row["values"] for row in rows_of(answer)] == [{"FY2025": "2"}]
+
+
+def test_handles_of_dropped_sessions_are_not_given_out_again() -> None:
+    """Their assistants may still use them."""
+    sessions, path = Sessions(), (ScopeRef("company", "whole"),)
+    for number in range(MAX_SESSIONS + 1):
+        handles = sessions.of(str(number))
+        handles.of(Meaning("Revenue", path))
+        last = handles.of(Meaning("Cost", path))
+    assert last == "r2"
+    again = sessions.of("0")
+    assert again.meaning("r1") is None
+    assert again.of(Meaning("Cash", path)) == "r3"
+    assert again.meaning("r" + "9" * 5000) is None
+
+
+async def test_many_notes_are_cut_and_that_is_said(sandbox: Sandbox) -> None:
+    """Each is short, and the last one says that there are more."""
+    async with assistant(sandbox, max_age=60) as call:
+        async with Client(sandbox.base_url, sandbox.token) as client:
+            metrics = list((await client.catalogue(sandbox.entities[0])).by_metric)
+        answer = await call("query", entities=["Apple"], series=metrics, periods="FY2012")
+    notes = answer.structured_content["notes"]
+    assert "more notes are omitted: name fewer companies or series" in notes
+    assert len(notes) <= MAX_NOTES + 2
+    assert all(len(each) <= 600 for each in notes)
 
 
 async def test_cells_are_escaped_and_a_value_without_text_is_its_number(sandbox: Sandbox) -> None:
@@ -661,6 +791,9 @@ async def test_over_http_with_the_token_only(sandbox: Sandbox) -> None:
             ({**bearer, "Origin": "null"}, 403),
         ]
         async with httpx.AsyncClient() as browser:
+            # Schemes have no case.
+            lower = {"Authorization": f"bearer {TOKEN}"}
+            assert (await browser.post(url, json={}, headers=lower)).status_code not in (401, 403, 421)
             for headers, status in wrong:
                 answer = await browser.post(url, json={}, headers=headers)
                 assert answer.status_code == status, headers

@@ -133,6 +133,8 @@ async def test_changes_of_series_and_periods_elsewhere_are_counted(night: Nights
     assert "2 changes here" in html  # the other one has vanished
     assert "1 new, 1 vanished, and 4 other changes." in html
     assert "Revenue as S-1 (all), FY2022: was 3" in html
+    # The feed has the values as first reported.
+    assert cells(await night.answer(value_version="latest_restated")) == {}
 
 
 async def test_what_the_feed_does_not_know_is_said(night: Nights) -> None:

@@ -185,7 +185,9 @@
     for (const table of document.querySelectorAll(".scroll table")) {
       if (view() !== "values" || table.dataset.viewed) fillTable(table);
       // The latest periods are on the right.
-      if (!table.dataset.viewed) table.parentElement.scrollLeft = table.offsetWidth;
+      const box = table.parentElement;
+      box.onscroll = () => box.classList.toggle("scrolled", box.scrollLeft > 8);
+      if (!table.dataset.viewed) box.scrollLeft = table.offsetWidth;
       table.dataset.viewed = "yes";
     }
   }

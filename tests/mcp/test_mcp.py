@@ -407,7 +407,7 @@ async def test_many_notes_are_cut_and_that_is_said(sandbox: Sandbox) -> None:
     async with assistant(sandbox, max_age=60) as call:
         async with Client(sandbox.base_url, sandbox.token) as client:
             metrics = list((await client.catalogue(sandbox.entities[0])).by_metric)
-        answer = await call("query", entities=["Apple"], series=metrics, periods="FY2012")
+        answer = await call("query", entities=["Apple", "NVIDIA"], series=metrics, periods="FY2012")
     notes = answer.structured_content["notes"]
     assert "more notes are omitted: name fewer companies or series" in notes
     assert len(notes) <= MAX_NOTES + 2

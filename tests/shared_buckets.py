@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,8 @@ def _listens(path: Path) -> bool:
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[RedisServer]:
-    """Run a Redis server; skip where there is none."""
+    """Run a Redis server; skip where it or its client is not installed."""
+    pytest.importorskip("redis")
     if SERVER is None:
         pytest.skip("redis-server is not installed")
     server = RedisServer(folder)
@@ -171,7 +172,8 @@ def grants_of_processes(
 
     The first ones make their buckets by `others`, as far as there are any.
     """
-    import redis.asyncio  # noqa: F401  here, and not in each child
+    with suppress(ImportError):
+        import redis.asyncio  # noqa: F401  here, and not in each child
 
     context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(len(workers)), context.Queue()

@@ -110,6 +110,7 @@ async def test_a_stopped_server_is_detected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("redis", [5, None, "user:secret@host", "http://user:secret@host"])
 def test_what_is_not_a_redis_is_refused_without_its_text(redis: object) -> None:
     """A URL may contain a password, so an error never repeats it."""
+    pytest.importorskip("redis")
     with pytest.raises(ArgumentError, match="redis must be a URL") as caught:
         RedisClients(redis)
     assert "secret" not in str(caught.value)
@@ -117,5 +118,6 @@ def test_what_is_not_a_redis_is_refused_without_its_text(redis: object) -> None:
 
 def test_an_address_shows_no_password() -> None:
     """Neither one in front of the host nor one among the parameters."""
+    pytest.importorskip("redis")
     clients = RedisClients("redis://user:secret@127.0.0.1:1/0?password=secret")
     assert clients.address == "redis://127.0.0.1:1/0"

@@ -5,10 +5,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-import duckdb
-import pandas
-import polars
-import pyarrow
 import pytest
 from attrs import evolve
 from hypothesis import given, strategies as st
@@ -543,6 +539,8 @@ COLUMNS = [
 
 def test_a_catalogue_is_a_table_of_its_series() -> None:
     """The columns are those of `asyncfin catalogue --csv`, all of them texts."""
+    for library in ("pyarrow", "pandas", "polars"):
+        pytest.importorskip(library)
     names = ["series_id", "metric_id", "scopes", "reporting_group_id", "cadence"]
     table = EXAMPLE.to_arrow()
     assert table.column_names == COLUMNS
@@ -559,12 +557,14 @@ def test_a_catalogue_is_a_table_of_its_series() -> None:
 
 def test_an_empty_catalogue_is_a_table_without_rows() -> None:
     """The columns are the same."""
+    pytest.importorskip("pandas")
     assert catalogue().to_arrow().schema == EXAMPLE.to_arrow().schema
     assert len(catalogue().to_pandas()) == 0
 
 
 def test_other_libraries_read_a_catalogue_as_its_table() -> None:
     """By Arrow's C stream; pandas.DataFrame, which would make one column of objects, says what to write."""
+    duckdb, pandas, polars, pyarrow = map(pytest.importorskip, ("duckdb", "pandas", "polars", "pyarrow"))
     assert polars.DataFrame(EXAMPLE).rows() == EXAMPLE.to_polars().rows()
     listed = EXAMPLE
     found = duckdb.sql("select metric_id from listed where cadence = 'annual' order by series_id").fetchall()

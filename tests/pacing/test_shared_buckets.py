@@ -467,6 +467,7 @@ def test_a_file_bucket_is_refused_on_windows(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_reprs_show_the_settings_and_no_password(tmp_path: Path) -> None:
     """A URL may hold one."""
+    pytest.importorskip("redis")
     bucket = RedisBucket("redis://user:secret@127.0.0.1:1/0", account="us", rate=2, daily_budget=9)
     assert repr(bucket) == "RedisBucket(account='us', rate=2, burst=1, daily_budget=9)"
     assert repr(FileBucket("/tmp/b", 5, 2)) == "FileBucket('/tmp/b', rate=5, burst=2)"

@@ -10,6 +10,7 @@ import logging
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -247,7 +248,8 @@ async def test_a_deviation_is_repaired_and_reported_and_changes_no_number(
         again = await client.query(entity_id, Select(), FiscalRange())
         again.check()
     assert numbers(panel) == numbers(again) == expected
-    assert panel.to_arrow().num_rows == len(expected)
+    if find_spec("pyarrow"):
+        assert panel.to_arrow().num_rows == len(expected)
     assert "entity_id" in panel.to_json()
     found = {(each.path, each.problem) for each in events if isinstance(each, Deviated)}
     assert found == {alter.deviation}

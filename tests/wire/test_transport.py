@@ -22,7 +22,6 @@ from unittest.mock import Mock
 
 import aiohttp
 import pytest
-from aioresponses import aioresponses, core as mock_core
 from hypothesis import given, settings, strategies as st
 from yarl import URL
 
@@ -992,8 +991,9 @@ class _MockedResponse(aiohttp.ClientResponse):
 
 @pytest.fixture
 def mocked(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(mock_core, "ClientResponse", _MockedResponse)
-    with aioresponses() as mock:
+    aioresponses = pytest.importorskip("aioresponses")
+    monkeypatch.setattr(aioresponses.core, "ClientResponse", _MockedResponse)
+    with aioresponses.aioresponses() as mock:
         yield mock
 
 

@@ -41,7 +41,7 @@ async def usage(
     start = first or date.fromordinal(max(1, end.toordinal() - _DEFAULT_DAYS + 1))
     if end < start:
         raise UsageError(f"--to must not be before --from: {end} is before {start}")
-    async with connected(service, "Asking") as client:
+    async with connected(service, "Reading") as client:
         windows = await client.usage(start, end)
     print_json(windows)
 
@@ -53,6 +53,6 @@ async def limits(*, json: _AsJson = False, service: Service = Service()) -> None
 
       asyncfin limits
     """
-    async with connected(service, "Asking") as client:
+    async with connected(service, "Reading") as client:
         body = await client.limits()
     print_json(body)

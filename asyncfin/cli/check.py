@@ -31,9 +31,9 @@ async def check(
     """
     from asyncfin.conformance.check import check as run_check
 
-    asked = names.entity_id(entity_id)
+    entity_id = names.entity_id(entity_id)
     async with connected(service, "Checking", names) as client:
-        report = await run_check(client, asked, max_requests=max_requests)
+        report = await run_check(client, entity_id, max_requests=max_requests)
     screen().print(report.to_json() if json else str(report))
     if report.breaks or not report.complete:
         raise ServiceDiffersError(len(report.breaks))

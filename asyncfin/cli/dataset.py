@@ -31,9 +31,9 @@ async def dataset(
     Args:
         entity_id: The entity, O- and 32 characters, or its name.
     """
-    asked = names.entity_id(entity_id)
-    async with connected(service, "Asking", names) as client:
-        current = await client.dataset(asked)
+    entity_id = names.entity_id(entity_id)
+    async with connected(service, "Reading", names) as client:
+        current = await client.dataset(entity_id)
     if json:
         print_json(current)
         return
@@ -67,10 +67,10 @@ async def catalogue(
         descriptions: Show the descriptions too, which state the unit.
     """
     choose_one({"--json": json, "--csv": csv, "--csv-raw": csv_raw})
-    asked, select = names.entity_id(entity_id), selection.select()
+    entity_id, select = names.entity_id(entity_id), selection.select()
     async with connected(service, "Reading the catalogue", names) as client:
         # The whole one: an unknown id is refused with what comes close, which a part would not know.
-        whole = await client.catalogue(asked)
+        whole = await client.catalogue(entity_id)
     chosen = {series.series_id for series in whole.select(select)}
     groups = (
         evolve(group, series=tuple(each for each in group.series if each.series_id in chosen))

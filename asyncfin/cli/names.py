@@ -50,11 +50,11 @@ async def names(
         # As the account of the token sees it.
         found = await cache.datasets(*service.identity())
         each = Each({dataset.entity_id: dataset for dataset in found}, {}, None)
-        asked: list[str] = []
+        given: list[str] = []
     else:
         # Each id once, in the order given: a file of ids may repeat them.
-        asked = names.given(entity_ids, ids)
-        new = [entity_id for entity_id in dict.fromkeys(asked) if entity_id not in known]
+        given = names.given(entity_ids, ids)
+        new = [entity_id for entity_id in dict.fromkeys(given) if entity_id not in known]
         async with connected(service, "Reading", names) as client:
             each = await read_each(client, new, client.dataset)
     added = [
@@ -70,7 +70,7 @@ async def names(
         print_text(
             f"{into}: {counted(len(rows) + len(added), 'entity', 'entities')}, {len(added):,} of them new"
         )
-    check_failed(each.failed, each.ended, len(set(asked)), names)
+    check_failed(each.failed, each.ended, len(set(given)), names)
 
 
 def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -43,24 +43,24 @@ async def record(
         entity_ids: The entities, O- and 32 characters each, or their names.
         into: A folder for a file of each entity, ID.json.gz. Files are replaced as a whole.
     """
-    asked = list(dict.fromkeys(names.entity_id(each) for each in entity_ids))
-    if not asked:
+    entities = list(dict.fromkeys(names.entity_id(each) for each in entity_ids))
+    if not entities:
         raise UsageError("no entity is given: give entity ids")
-    if into is None and len(asked) > 1:
+    if into is None and len(entities) > 1:
         raise UsageError("several entities need several files: give a folder for them, --into FOLDER")
     if into is None and sys.stdout.isatty():
         raise UsageError("the file is compressed, not text: write > FILE.json.gz, or --into FOLDER")
     if into is not None:
         into.mkdir(parents=True, exist_ok=True)
     async with connected(service, "Recording", names) as client:
-        for entity_id in asked:
+        for entity_id in entities:
             content = dump(await _recorded(client, entity_id))
             if into is None:
                 sys.stdout.buffer.write(content)
             else:
                 replace_file(into / f"{entity_id}.json.gz", content)
     if into is not None:
-        screen().print(f"{into}: {counted(len(asked), 'file')}")
+        screen().print(f"{into}: {counted(len(entities), 'file')}")
 
 
 async def _recorded(client: Client, entity_id: str) -> DatasetFile:

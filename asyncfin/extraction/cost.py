@@ -176,7 +176,7 @@ class _Estimate:
     _read_catalogues: bool
     _allow_unknown: bool
     _tracker: Tracker
-    _may_ask: bool = True
+    _may_request: bool = True
     _example: Catalogue | None = None  # the last one that does not have something
 
     async def over(self, ids: tuple[str, ...]) -> ExtractCost:
@@ -186,7 +186,7 @@ class _Estimate:
             with suppress(BucketUnavailableError):
                 await self._client.bucket.inspect()
         left = self._left()
-        self._may_ask = left is None or len(ids) <= left
+        self._may_request = left is None or len(ids) <= left
         expected: dict[str, _Expected] = {}
         with self._client.observed(self._tracker), self._tracker.counting():
             if not (self._store.known or self._read_catalogues):
@@ -255,7 +255,7 @@ class _Estimate:
     async def _entity(self, entity_id: str, read_catalogue: bool) -> tuple[str, _Expected]:
         last = self._store.known.get(entity_id)
         may_be_current = last is not None and not self._refresh
-        if self._may_ask and (read_catalogue or may_be_current):
+        if self._may_request and (read_catalogue or may_be_current):
             try:
                 async for attempt in self._client.whole_read(entity_id, "estimate"):
                     async with attempt:
@@ -286,11 +286,11 @@ class _Estimate:
         if last is not None and not read_catalogue:
             return _Expected("changed", last.requests)
         catalogue = await self._client.catalogue(dataset)
-        asked = self._question
+        shared = self._question
         # The metadata, the catalogue in full pages, and the plans, if no request is repeated.
         requests = 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE))
-        for version in asked.versions:
-            question = Question(catalogue, asked.select, asked.periods, version, known_only=True)
+        for version in shared.versions:
+            question = Question(catalogue, shared.select, shared.periods, version, known_only=True)
             requests += (await attempt.plan(question)).requests
         if missing := question.missing(catalogue):
             self._example = catalogue

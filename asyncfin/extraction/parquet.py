@@ -89,24 +89,8 @@ def panels_of(answer: EntityAnswer) -> tuple[Panel, ...]:
     return tuple(panel for panel in (answer.panel, answer.restated) if panel is not None)
 
 
-@frozen
-class _About:
-    """The part of the metadata that an extraction relies on."""
-
-    entity_id: str
-    dataset_id: str
-    question: dict[str, Any]
-    missing: Missing
-    requests: int = 0
-    run: str | None = None
-
-
 def rows_of(*panels: Panel) -> Any:
-    """Return the long table of panels of one publication that differ in their value version.
-
-    Raises:
-        MalformedAnswerError: a value breaks the spec.
-    """
+    """Return the long table of panels of one publication that differ in their value version."""
     first, *others = tables = [panel.to_arrow() for panel in panels]
     if not others:
         return first
@@ -119,29 +103,37 @@ def encode(
     answer: EntityAnswer, table: Any, question: SharedQuestion, *, requests: int, run: str | None = None
 ) -> EntityFile:
     """Return the rows of an entity's panels, which are `table`, as a Parquet file."""
-    panel, missing = panels_of(answer)[0], answer.missing
-    (about,) = json.loads(table.schema.metadata[METADATA])["panels"]
-    # The panel has what this entity has of the question; the file names the question of all entities.
-    about["select"] = str(question.select) if question.select.where is None else question.select.name
-    about |= {
-        "question": json.loads(question.text),
-        "value_version": question.value_version,
-        "missing": dict(missing),
-        "requests": requests,
-        "version": own_version(),
-        "run": run,
-        "periods_asked": [period.label for period in panel.periods_asked],
-        "catalogue_periods": [period.label for period in panel.catalogue.periods],
-    }
-    table = table.replace_schema_metadata({METADATA: json.dumps({"format": FORMAT, "panels": [about]})})
+    dataset = panels_of(answer)[0].dataset
+    table = table.replace_schema_metadata(_footer_metadata(answer, table, question, requests, run))
     stream = pa.BufferOutputStream()
     # With page checksums, so that a reader can verify a file.
     parquet.write_table(
         table, stream, compression="zstd", row_group_size=ROWS_A_GROUP, write_page_checksum=True
     )
     content: bytes = stream.getvalue().to_pybytes()
-    written = Written(panel.dataset.dataset_id, table.num_rows, len(content), requests, missing, run)
-    return EntityFile(panel.dataset.entity_id, written, content)
+    written = Written(dataset.dataset_id, table.num_rows, len(content), requests, answer.missing, run)
+    return EntityFile(dataset.entity_id, written, content)
+
+
+def _footer_metadata(
+    answer: EntityAnswer, table: Any, question: SharedQuestion, requests: int, run: str | None
+) -> dict[bytes, str]:
+    """Return the metadata that `read_footer` reads: those of the table, and what the extraction records."""
+    panel = panels_of(answer)[0]
+    (about,) = json.loads(table.schema.metadata[METADATA])["panels"]
+    about |= {
+        # The panel has what this entity has of the question; the file names the question of all entities.
+        "select": str(question.select) if question.select.where is None else question.select.name,
+        "question": json.loads(question.text),
+        "value_version": question.value_version,
+        "missing": dict(answer.missing),
+        "requests": requests,
+        "version": own_version(),
+        "run": run,
+        "periods_asked": [period.label for period in panel.periods_asked],
+        "catalogue_periods": [period.label for period in panel.catalogue.periods],
+    }
+    return {METADATA: json.dumps({"format": FORMAT, "panels": [about]})}
 
 
 def read_footer(file: Path | bytes) -> Footer | None:
@@ -163,11 +155,11 @@ def read_footer(file: Path | bytes) -> Footer | None:
         # Also the metadata of a panel's table that a user has saved, which do not have the question.
         if len(panels) != 1 or "question" not in panels[0]:
             return None
-        about = structure(with_missing(panels[0]), _About)
+        entry = {"requests": 0, "run": None} | with_missing(panels[0])
+        entry |= {"question": canonical(dict(entry["question"])), "rows": found.num_rows, "bytes": size}
+        return structure(entry | {"written": entry}, Footer)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"a damaged footer: {error}") from None
-    written = Written(about.dataset_id, found.num_rows, size, about.requests, about.missing, about.run)
-    return Footer(about.entity_id, canonical(about.question), written)
 
 
 def with_missing(described: Any) -> Any:

@@ -111,7 +111,7 @@ def test_a_terminal_shows_what_is_tried_again_and_when(service: Sandbox) -> None
     service.inject(Drop(nth=(1, 2)))
     terminal = Terminal("limits", sandbox=service)
     assert terminal.end() == 0
-    assert re.search(r"Asking: retrying in (\d{1,3} ms|[1-9] s): ConnectionFailedError", terminal.shown)
+    assert re.search(r"Reading: retrying in (\d{1,3} ms|[1-9] s): ConnectionFailedError", terminal.shown)
 
 
 @pytest.mark.parametrize("arguments", [("dataset", ENTITY), ("sandbox", "--port", "0")])

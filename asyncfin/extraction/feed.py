@@ -166,6 +166,14 @@ class Feed:
             before = run
         return footers
 
+    def publications(self) -> dict[str, list[tuple[RunFooter, Recorded]]]:
+        """Return the publications of each entity in the feed, oldest first, with their runs."""
+        found: dict[str, list[tuple[RunFooter, Recorded]]] = {}
+        for footer in self.chain():
+            for recorded in footer.publications:
+                found.setdefault(recorded.entity_id, []).append((footer, recorded))
+        return found
+
     def check_head(self) -> None:
         """Verify that the last run's file is there: if it only pruned, no other file names it."""
         # Before the runs are listed: a run that finishes in between is not missing.

@@ -143,13 +143,8 @@ class History:
         return list(takewhile(self._pending.__contains__, names))
 
     @cached_property
-    def _publications(self) -> dict[str, list[tuple[RunFooter, Recorded]]]:
-        """The publications of each entity in the feed, oldest first."""
-        found: dict[str, list[tuple[RunFooter, Recorded]]] = {}
-        for footer in self._feed.chain():
-            for recorded in footer.publications:
-                found.setdefault(recorded.entity_id, []).append((footer, recorded))
-        return found
+    def _publications(self) -> Mapping[str, list[tuple[RunFooter, Recorded]]]:
+        return self._feed.publications()
 
     def _previous(
         self,

@@ -11,10 +11,13 @@ from attrs import frozen
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.cells import SERIES, plain
 from asyncfin.extraction.changes import BEFORE, CHANGE
-from asyncfin.extraction.feed import Feed, Recorded, RunFooter
+from asyncfin.extraction.feed import Feed, RunFooter
 from asyncfin.model.catalogue import is_same_publication
-from asyncfin.optional import library
+from asyncfin.optional import OptionalModule
 from asyncfin.table.columns import PERIOD_FIELDS
+
+pa = OptionalModule("pyarrow", "arrow")
+compute = OptionalModule("pyarrow.compute", "arrow")
 
 _COLUMNS = (*SERIES, *PERIOD_FIELDS, "series_label", "scope_names", "period_label", CHANGE, BEFORE)
 
@@ -52,17 +55,14 @@ def latest_changes(feed: Feed, wanted: Mapping[str, Collection[str]]) -> dict[st
         OSError: it can't be read.
         ImportError: pyarrow, or obstore for a URL, is not installed.
     """
-    known: dict[str, list[tuple[RunFooter, Recorded]]] = {}
     feed.check_head()
-    footers = feed.chain()
-    if not footers:
+    publications = feed.publications()
+    if not publications and not feed.runs():
         raise ManifestMismatchError(f"{feed} has no runs")
-    for footer in footers:
-        for each in footer.publications:
-            if each.entity_id in wanted:
-                known.setdefault(each.entity_id, []).append((footer, each))
     found = {}
-    for entity_id, several in known.items():
+    for entity_id, several in publications.items():
+        if entity_id not in wanted:
+            continue
         footer, last = several[-1]
         before = several[-2][1].dataset_id if len(several) > 1 else None
         if before is not None and is_same_publication(before, last.dataset_id):
@@ -75,7 +75,6 @@ def latest_changes(feed: Feed, wanted: Mapping[str, Collection[str]]) -> dict[st
 def _rows(
     feed: Feed, footer: RunFooter, entity_id: str, metric_ids: Collection[str]
 ) -> tuple[dict[str, Any], ...]:
-    pa, compute = library("pyarrow", "arrow"), library("pyarrow.compute", "arrow")
     metrics = pa.array(sorted(metric_ids), pa.string())
     rows: list[dict[str, Any]] = []
     for table in feed.tables(footer, _COLUMNS, entity_id):

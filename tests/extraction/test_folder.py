@@ -116,6 +116,12 @@ def test_long_ids_that_begin_alike_have_names_of_their_own() -> None:
     assert folder.file(f"{alike}\u682a") != folder.file(f"{alike}\u682b")
 
 
+@pytest.mark.parametrize("name", [".journal", ".changes"])
+def test_a_folder_may_be_named_as_the_end_of_a_lock_folder(tmp_path: Path, name: str) -> None:
+    """It is the lock folder of nothing: no folder has the empty name."""
+    assert Folder.at(tmp_path / name).data == tmp_path / name
+
+
 async def test_ids_that_differ_only_in_case_are_refused(
     sandbox: Sandbox, client: Client, tmp_path: Path
 ) -> None:

@@ -24,8 +24,11 @@ def csv_cell(text: str) -> str:
     >>> csv_cell("=1+1"), csv_cell("-1.5"), csv_cell("- none")
     ("'=1+1", '-1.5', "'- none")
     """
-    # Numbers with a sign stay numbers: a spreadsheet reads those as they are meant.
-    if not re.match(r"\s*[=+\-@\t\r]", text) or re.fullmatch(r"[+-]?\d+(\.\d+)?", text, re.ASCII):
+    # Numbers with a sign stay numbers: a spreadsheet reads those as they are meant. Some take the signs of
+    # full width (U+FF1D and others) for the usual ones.
+    if not re.match(r"\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]", text) or re.fullmatch(
+        r"[+-]?\d+(\.\d+)?", text, re.ASCII
+    ):
         return text
     return f"'{text}"
 

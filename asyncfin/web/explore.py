@@ -427,6 +427,7 @@ def _is_own(origin: str, host: str) -> bool:
         return (
             default is not None
             and sent.hostname is not None
+            and "@" not in sent.netloc  # no browser's
             and (sent.hostname, sent.port or default) == (served.hostname, served.port or default)
         )
     except ValueError:  # a port that is not a number

@@ -369,6 +369,7 @@ FOREIGN: list[dict[str, str]] = [
     {"Origin": "http://127.0.0.1"},  # another port
     {"Origin": "http://127.0.0.1:8766.evil.example"},
     {"Origin": "http://127.0.0.1:port"},
+    {"Origin": "http://user@127.0.0.1:8766"},
     {"Origin": "file://"},
     {"Origin": "http://127.0.0.1:8766", "Sec-Fetch-Site": "cross-site"},
     {"Origin": "http://127.0.0.1:8766", "Sec-Fetch-Site": "same-site"},

@@ -193,7 +193,7 @@
   }
 
   // A spreadsheet would take such a text for a formula. A number is none: -1e-7.
-  const safe = (text) => (/^\s*[=+\-@\t\r]/.test(text) && !/^[+-]?\d+(\.\d+)?$/.test(text) ? `'${text}` : text);
+  const safe = (text) => (/^\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]/.test(text) && !/^[+-]?\d+(\.\d+)?$/.test(text) ? `'${text}` : text);
   const quoted = (cell) => (typeof cell === "number" ? String(cell) : `"${safe(cell).replaceAll('"', '""')}"`);
 
   function save(name, blob) {

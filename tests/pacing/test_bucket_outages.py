@@ -5,7 +5,7 @@ import itertools
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,6 @@ from asyncfin import AllowanceExhaustedError, BucketUnavailableError, RedisBucke
 from tests.shared_buckets import RedisLine, RedisServer, loop_time, redis_server
 
 virtual = pytest.mark.virtual
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as running:
-        yield running
-
-
-@pytest.fixture
-def line(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisLine:
-    return RedisLine(server.url, monkeypatch)
 
 
 async def emptied(line: RedisLine) -> None:

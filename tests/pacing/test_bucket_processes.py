@@ -9,7 +9,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -19,13 +19,7 @@ import pytest
 
 import asyncfin
 from asyncfin import AllowanceExhaustedError, FileBucket, RedisBucket
-from tests.shared_buckets import RedisServer, excess, grants_of_processes, make_bucket, redis_server
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as running:
-        yield running
+from tests.shared_buckets import excess, grants_of_processes, make_bucket
 
 
 @pytest.fixture(params=["file", "redis"])

@@ -2,7 +2,6 @@
 
 import os
 import random
-from collections.abc import Iterator
 from math import inf
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from asyncfin.pacing.ledger import Booking, Ledger, State
 from asyncfin.pacing.redis import RedisLedger
 from asyncfin.redis import RedisClients
-from tests.shared_buckets import RedisLine, RedisServer, redis_server
+from tests.shared_buckets import RedisLine, RedisServer
 
 # ASYNCFIN_SEQUENCES=10000 takes some minutes.
 SEQUENCES, STEPS = int(os.environ.get("ASYNCFIN_SEQUENCES", "300")), 12
@@ -19,12 +18,6 @@ OPERATIONS = ["reserve", "confirm"] * 4 + [
 ]  # fmt: skip
 # A day's end, in seconds of Unix time, so that sequences cross midnight.
 MIDNIGHT = 1_700_006_400.0
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as running:
-        yield running
 
 
 def agree(mine: tuple[Booking, State], theirs: tuple[Booking, State]) -> bool:

@@ -6,7 +6,7 @@ The processes here are buckets of one loop that share a state; test_bucket_proce
 import asyncio
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -26,12 +26,10 @@ from asyncfin import (
 )
 from tests.shared_buckets import (
     RedisLine,
-    RedisServer,
     excess,
     file_bucket,
     loop_time,
     microseconds,
-    redis_server,
     wall_clock,
 )
 from tests.throttles import Client, Refilling, simulate
@@ -39,17 +37,6 @@ from tests.throttles import Client, Refilling, simulate
 NOON = datetime(2024, 5, 7, 12, tzinfo=UTC)
 
 pytestmark = pytest.mark.virtual
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as running:
-        yield running
-
-
-@pytest.fixture
-def line(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisLine:
-    return RedisLine(server.url, monkeypatch)
 
 
 @pytest.fixture(params=["file", "redis"])

@@ -218,6 +218,7 @@ async def test_a_feed_that_hangs_neither_stops_the_loop_nor_the_page(
 @asynccontextmanager
 async def writing_later(path: Path, content: bytes) -> AsyncIterator[None]:
     """Let the threads that wait for a pipe end."""
+
     def write() -> None:
         with suppress(BrokenPipeError):  # a reader that finds no Parquet file in a pipe closes it
             path.write_bytes(content)

@@ -142,6 +142,7 @@ class TieredPartition(Recorder):
             if key in self._not_stored and await self._can_store(entity_id):
                 await self.put_catalogue(kept)
             return kept
+        self._not_stored.pop(key, None)
         bodies = await self._rows.bodies(key[1:], (), self._clock())
         for part, body in bodies.items():
             if (catalogue := await self._decoded(decode_catalogue, key, part, body)) is not None:
@@ -164,6 +165,8 @@ class TieredPartition(Recorder):
         key = self._key(entity_id, dataset_id, value_version)
         if key in self._not_stored and await self._can_store(entity_id):
             await self._store_blocks(key)
+        if self._key(entity_id, dataset_id, CATALOGUE) in self._not_stored:
+            await self.catalogue(entity_id, dataset_id)  # it is used too, but clients keep it
         # Series never change within a publication, so what is in memory needs no look at the rows.
         if wanted is not None and self._memory.has(key, wanted):
             return self._memory.blocks(key)

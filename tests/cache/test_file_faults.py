@@ -499,6 +499,26 @@ async def test_claims_on_many_entities_do_not_wait_for_each_other(tmp_path: Path
     assert loop.time() - began < 1
 
 
+async def test_a_catalogue_that_could_not_be_stored_is_stored_when_its_series_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client keeps the catalogue itself, and does not read it from the cache again."""
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
+    cache, other = FileCache(tmp_path / "cache"), FileCache(tmp_path / "cache")
+    part = cache.partition(URL, TOKEN)
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
+    with closing(sqlite3.connect(file_of(tmp_path / "cache"), isolation_level=None)) as locking:
+        locking.execute("BEGIN IMMEDIATE")
+        await part.put_catalogue(catalogue())
+        await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    await part.blocks(ENTITY, DATASET, "original")
+    found = other.partition(URL, TOKEN)
+    assert await found.catalogue(ENTITY, DATASET) == catalogue()
+    assert content(await found.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
+    for each in (cache, other):
+        await each.aclose()
+
+
 async def test_a_refusal_that_could_not_be_stored_applies_and_is_stored_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,7 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run all tests, on all cores."""
     install(session, "test")
-    session.run("python", "-X", "dev", "-m", "pytest", *PARALLEL, *session.posargs)
+    session.run("python", "-m", "pytest", *PARALLEL, *session.posargs)
 
 
 @nox.session
@@ -68,7 +68,7 @@ def matrix(session: nox.Session) -> None:
     found = {version: path for version in PYTHONS if (path := _interpreter(version))}
     for version, path in found.items():
         python = environment(session, version, "-e", ".[all]", *GROUPS["test"], interpreter=path)
-        session.run(python, "-X", "dev", "-m", "pytest", *PARALLEL, *session.posargs, external=True)
+        session.run(python, "-m", "pytest", *PARALLEL, *session.posargs, external=True)
     missing = [version for version in PYTHONS if version not in found]
     session.log(f"passed on {len(found)} of {len(PYTHONS)}: {', '.join(found) or 'none'}")
     if missing:
@@ -169,7 +169,7 @@ def lowest(session: nox.Session) -> None:
     session.install("uv")
     requirements = ["-e", ".[all]", *GROUPS["test"]]
     session.run("uv", "pip", "install", "--resolution", "lowest-direct", *requirements)
-    session.run("python", "-X", "dev", "-m", "pytest", *PARALLEL, *session.posargs)
+    session.run("python", "-m", "pytest", *PARALLEL, *session.posargs)
 
 
 @nox.session

@@ -134,7 +134,8 @@ def _charts(rows: Sequence[Row]) -> tuple[list[dict[str, object]], int]:
     A chart has a line for each series and duration, by fiscal end. Amounts and ratios do not share a scale. A
     gap is None. A fiscal end at which there is no period of a line's duration is "", which is not a gap.
     """
-    periods = {row.panel.value_version + row.company: _with_gaps(row.panel) for row in rows}
+    # By panel, as companies may share a name.
+    periods = {panel: _with_gaps(panel) for panel in dict.fromkeys(row.panel for row in rows)}
     every = set().union(*periods.values())
     ends = sorted({period.fiscal_end for period in every})
     # Of periods with the same end the longest gives its label: FY2021, not 2021-Q4.
@@ -143,7 +144,7 @@ def _charts(rows: Sequence[Row]) -> tuple[list[dict[str, object]], int]:
     for row in rows:
         by_duration: dict[int, dict[int, float | None]] = {}
         values = dict(row.series.observations())
-        for period in periods[row.panel.value_version + row.company]:
+        for period in periods[row.panel]:
             number = values[period].number if period in values else None
             by_duration.setdefault(period.duration_months, {})[period.fiscal_end] = number
         lines += [

@@ -20,6 +20,7 @@ import asyncfin
 from asyncfin import Annual, Client, MemoryCache, Select
 from asyncfin.model.period import Period
 from asyncfin.sandbox import Sandbox, Status
+from asyncfin.sandbox.demo import demo_datasets
 from asyncfin.web import explorer
 from tests.generate import generate
 from tests.web.conftest import OWN, Page
@@ -117,6 +118,24 @@ async def test_each_number_format_has_a_separate_chart(page: Page) -> None:
     labels = [sorted(line["label"].partition(" /")[0] for line in chart["lines"]) for chart in charts]
     assert sorted(labels) == [["Cash", "Revenue"], ["Effective tax rate"]]
     assert all(chart["labels"] == charts[0]["labels"] for chart in charts)
+
+
+async def test_companies_of_the_same_name_keep_their_lines_and_gaps() -> None:
+    """The lines are those of the same companies under different names."""
+
+    async def lines(*names: str) -> list[list[float | str | None]]:
+        renamed = [
+            evolve(each, publications=tuple(evolve(one, name=name) for one in each.publications))
+            for each, name in zip(demo_datasets(), names, strict=True)
+        ]
+        async with Sandbox(*renamed) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+            page = Page(explorer(client, sandbox.entities), client, sandbox.entities)
+            fields = {"with": sandbox.entities[1:], "series": ROW, "rule": "trailing", "last": "60"}
+            answer = await page.post("answer", **fields)
+        found = re.findall(r'data-chart="([^"]*)"', answer.text)
+        return [line["numbers"] for chart in map(json.loads, map(unescape, found)) for line in chart["lines"]]
+
+    assert await lines("Same", "Same", "Same") == await lines("One", "Two", "Three")
 
 
 async def test_a_quarter_without_a_value_is_a_gap_in_the_chart(page: Page) -> None:

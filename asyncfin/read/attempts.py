@@ -170,8 +170,13 @@ class Attempt:
     async def _read_publication(self) -> Known:
         successor, self.successor = self.successor, None  # need not be requested again
         unfinished = self._read.publications.unfinished.pop(self._read.entity_id)
-        if unfinished is not None and not self._read.stats.restarts:
-            # Its pages are pinned, so the next one confirms the publication.
+        if (
+            unfinished is not None
+            and not self._read.stats.restarts
+            and await self._kept_or_cached(unfinished.dataset.dataset_id) is None
+        ):
+            # Its pages are pinned, so the next one confirms the publication. If another client has cached
+            # the whole catalogue since, none is requested.
             return Known(await self._publication(unfinished), unfinished.sent)
         try:
             current = successor or await self._read.metadata(fresh=self._read.stats.restarts > 0)

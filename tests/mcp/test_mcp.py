@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from asyncfin import Annual, Client, Retry, ScopeRef, Select, SelectionError
+from asyncfin import Annual, Client, MemoryCache, Retry, ScopeRef, Select, SelectionError
 from asyncfin.sandbox import Hang, Sandbox, Status, load
 from tests.altered import altered
 from tests.generate import generate
@@ -598,6 +598,26 @@ async def test_a_query_spends_no_more_requests_than_it_may(over: int) -> None:
     assert result.is_error == bool(over)
     assert sent == (0 if over else limit)
     assert ("fewer companies or series" if over else "are not compared") in text_of(result)
+
+
+async def test_pages_that_were_kept_do_not_make_a_cached_catalogue_current() -> None:
+    """Another client has cached the catalogue of which a call has read a part, and then it was replaced."""
+    made = generate(3, series=450, publications=2)
+    old, new = (evolve(made, publications=[each]) for each in made.publications)
+    cache = MemoryCache()
+    async with (
+        Sandbox(old) as sandbox,
+        assistant(sandbox, max_requests=2, cache=cache) as call,
+        Client(sandbox.base_url, sandbox.token, cache=cache) as other,
+    ):
+        cut = await call("find_series", entities=sandbox.entities, words="metric")
+        await other.catalogue(sandbox.entities[0])
+        sandbox.publish(new)
+        before = len(sandbox.log)
+        await call("find_series", entities=sandbox.entities, words="metric")
+        sent = [each.operation for each in sandbox.log[before:]]
+    assert "not read yet" in text_of(cut)
+    assert sent[:1] == ["dataset"]
 
 
 async def test_a_publication_that_changes_within_a_call_does_not_exceed_it() -> None:

@@ -229,9 +229,9 @@ async def _run(
 
 async def _prune(store: KnownFiles, history: History | None, ids: tuple[str, ...]) -> None:
     """Delete the files of entities that are not listed, after their rows are in the feed as vanished."""
-    left = [each for each in store.known if each not in set(ids)]
+    listed = set(ids)
     store.files.check()
     if history is not None:
-        await to_thread.run_sync(history.prune, store.known, set(ids))
-    for entity_id in left:
+        await to_thread.run_sync(history.prune, store.known, listed)
+    for entity_id in [each for each in store.known if each not in listed]:
         await store.delete(entity_id)

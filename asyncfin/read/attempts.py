@@ -152,7 +152,22 @@ class Attempt:
     async def current(self) -> Publication:
         """Return the current publication; its catalogue is read unless it is kept or cached."""
         reads = self._read.publications.catalogue_reads
-        known = await reads.share(self._read.entity_id, self._read_current)
+        leads = False
+
+        async def lead() -> Known:
+            nonlocal leads
+            leads = True
+            return await self._read_current()
+
+        while True:
+            try:
+                known = await reads.share(self._read.entity_id, lead)
+                break
+            except NoTurnError:
+                # Otherwise the turn of another read, which this one has shared: it keeps its pages, and the
+                # rest is requested here.
+                if leads:
+                    raise
         if known.confirmed is not None:
             self.prove(known.confirmed)
         return known.publication

@@ -13,7 +13,7 @@ import pytest
 from attrs import evolve
 
 from asyncfin import Annual, Client, MemoryCache, Retry, ScopeRef, Select, SelectionError
-from asyncfin.sandbox import Hang, Sandbox, Status, load
+from asyncfin.sandbox import Hang, Latency, Sandbox, Status, load
 from tests.altered import altered
 from tests.generate import generate
 from tests.handmade import SECOND, dataset
@@ -618,6 +618,23 @@ async def test_pages_that_were_kept_do_not_make_a_cached_catalogue_current() -> 
         sent = [each.operation for each in sandbox.log[before:]]
     assert "not read yet" in text_of(cut)
     assert sent[:1] == ["dataset"]
+
+
+async def test_a_call_does_not_end_because_another_one_has_spent_its_requests() -> None:
+    """Both wait for the same catalogue, which the call that began to read it may not read to its end."""
+    small, large = generate(1, series=40, publications=1), generate(2, series=250, publications=1)
+    async with (
+        Sandbox(small, large) as sandbox,
+        assistant(sandbox, max_requests=4) as call,
+    ):
+        sandbox.inject(Latency(seconds=0.5, operation="catalogue"))
+        first = asyncio.ensure_future(call("find_series", entities=sandbox.entities, words="metric"))
+        # Until the metadata of the large one.
+        while len(sandbox.log) < 3:  # noqa: ASYNC110  the log has no event
+            await asyncio.sleep(0)
+        second = await call("find_series", entities=[large.entity_id], words="metric")
+        assert "not read yet" in text_of(await first)
+    assert "not read yet" not in text_of(second)
 
 
 async def test_a_publication_that_changes_within_a_call_does_not_exceed_it() -> None:

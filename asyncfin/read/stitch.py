@@ -327,7 +327,7 @@ def _populated(block: Block, series_ids: Set[str]) -> Set[Period]:
         found = set(block.positions)
     else:
         rows = [row for row, each in enumerate(block.series_ids) if each in series_ids]
-        found = {at for row in rows for at in block.positions[block.starts[row] : block.starts[row + 1]]}
+        found = {at for row in rows for at in block.observations(row)[0]}
     return {block.axis.periods[at] for at in found}
 
 

@@ -166,6 +166,11 @@ class Block:
     numbers: "array[float]"
     text: PageText
 
+    def observations(self, row: int) -> "tuple[array[int], array[float]]":
+        """Return where on the axis a series has values, ascending, and the numbers."""
+        start, end = self.starts[row : row + 2]
+        return self.positions[start:end], self.numbers[start:end]
+
 
 def block_of(axis: Axis, page: PlannedPage, rows: PageRows, text: PageText) -> Block:
     """Return the block of some series of a page, whose text is given so that blocks of a page share it."""
@@ -188,9 +193,9 @@ def drop_series(block: Block, series_ids: Container[str]) -> Block | None:
         return None
     starts, positions, numbers = array("I", [0]), array("i"), array("d")
     for row in rows:
-        start, end = block.starts[row : row + 2]
-        positions += block.positions[start:end]
-        numbers += block.numbers[start:end]
+        at, found = block.observations(row)
+        positions += at
+        numbers += found
         starts.append(len(positions))
     return Block(
         block.axis,
@@ -264,13 +269,13 @@ class Store:
     def __reduce__(self) -> tuple[Any, ...]:
         return Store, (self.blocks, self.tolerance, self.repaired)
 
-    def find(self, series_id: str) -> "Stored | None":
-        """Return a stored series; None if the service never sent it."""
+    def find(self, series_id: str) -> tuple[Block, int] | None:
+        """Return the block and the row of a series; None if the service never sent it."""
         row = self._rows.get(series_id)
         if row is None:
             return None
         at = bisect_right(self._firsts, row) - 1
-        return Stored(self, self.blocks[at], row - self._firsts[at])
+        return self.blocks[at], row - self._firsts[at]
 
     def rows(self, series_ids: Iterable[str]) -> Iterator[tuple[Block, list[int]]]:
         """Yield each block that holds some of these series, with their rows, ascending."""
@@ -347,29 +352,3 @@ class Store:
     def text(self, block: Block, row: int) -> memoryview:
         """Return the bytes of a series' `values` array."""
         return block.text.array(block.page_indices[row], self._piece)
-
-
-@frozen
-class Stored:
-    """One series in the store."""
-
-    _store: Store = field(repr=False)
-    block: Block
-    row: int
-
-    @property
-    def axis(self) -> Axis:
-        return self.block.axis
-
-    def observations(self) -> "tuple[array[int], array[float]]":
-        """Return the indices of the observed periods on the axis, ascending, and the numbers."""
-        start, end = self.block.starts[self.row : self.row + 2]
-        return self.block.positions[start:end], self.block.numbers[start:end]
-
-    def values(self) -> list[Value | None]:
-        """Return the entries of the `values` array, in the page's order.
-
-        Raises:
-            MalformedAnswerError: one breaks the spec.
-        """
-        return self._store.values(self.block, self.row)

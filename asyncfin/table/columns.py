@@ -70,6 +70,10 @@ class OfNumber:
 Origin: TypeAlias = OfSeries | OfPeriod | OfValue | OfNumber
 
 
+def _value(name: str, kind: Any = str) -> OfValue:
+    return OfValue(name, kind, lambda values: list(map(attrgetter(name), values)))
+
+
 def _report_period(name: str) -> OfValue:
     def read(values: list[Any]) -> list[int | None]:
         # None: the service states no report period.
@@ -127,11 +131,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("metric_id", "word", _series("metric_id")),
     Column("reporting_group_id", "word", _series("reporting_group_id")),
     Column("reporting_group_name", "word", _group("name")),
-    Column(
-        "scopes",
-        "scopes",
-        _path(lambda _, path: [(ref.scope_group_id, ref.scope_id) for ref in path]),
-    ),
+    Column("scopes", "scopes", _path(lambda _, path: [(ref.scope_group_id, ref.scope_id) for ref in path])),
     Column("scope_path", "word", _path(lambda _, path: format_path(path))),
     Column("scope_names", "words", _path(lambda grid, path: grid.catalogue.scope_names(path))),
     Column("series_label", "word", _series("label")),
@@ -144,38 +144,16 @@ COLUMNS: tuple[Column, ...] = (
     Column("duration_months", "int32", _period("duration_months")),
     Column("period_label", "word", _period("label")),
     Column("number", "float64", OfNumber()),
-    Column("text", "string", OfValue("text", str, lambda values: [each.text for each in values])),
+    Column("text", "string", _value("text")),
     Column("series_number_format", "word", _series("number_format")),
-    Column(
-        "value_number_format",
-        "word",
-        OfValue("number_format", str, lambda values: [each.number_format for each in values]),
-    ),
-    Column(
-        "fill_type", "word", OfValue("fill_type", str, lambda values: [each.fill_type for each in values])
-    ),
-    Column(
-        "value_version",
-        "word",
-        OfValue("value_version", str, lambda values: [each.value_version for each in values]),
-    ),
+    Column("value_number_format", "word", _value("number_format")),
+    Column("fill_type", "word", _value("fill_type")),
+    Column("value_version", "word", _value("value_version")),
     Column("asked_version", "word", _same(attrgetter("value_version"))),
     Column("report_year", "int32", _report_period("year")),
-    Column(
-        "report_end_month",
-        "int32",
-        _report_period("end_month"),
-    ),
-    Column(
-        "report_duration_months",
-        "int32",
-        _report_period("duration_months"),
-    ),
-    Column(
-        "sources",
-        "sources",
-        OfValue("sources", tuple[_Source, ...], lambda values: [each.sources for each in values]),
-    ),
+    Column("report_end_month", "int32", _report_period("end_month")),
+    Column("report_duration_months", "int32", _report_period("duration_months")),
+    Column("sources", "sources", _value("sources", tuple[_Source, ...])),
 )
 # Of the long table with labels: what people read, and by what they sort.
 LABELLED = (*PERIOD_FIELDS, "period_label", "entity_name", "series", "number", "text", "description")

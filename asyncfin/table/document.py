@@ -104,8 +104,7 @@ def _encoded_values(grid: Grid) -> dict[str, str]:
     for block, rows in grid.rows():
         entries = grid.aligned(block.axis, store.entries(block, rows, _values))
         for row, values in zip(rows, entries, strict=True):
-            numbers = block.numbers[block.starts[row] : block.starts[row + 1]]
-            encode = _encoded if _is_usual(numbers) else to_json
+            encode = _encoded if _is_usual(block.observations(row)[1]) else to_json
             encoded[block.series_ids[row]] = encode(values)
     return encoded
 

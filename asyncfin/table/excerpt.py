@@ -66,7 +66,7 @@ def rows_of(grids: Iterable[Grid]) -> list[Row]:
 def _observed_rows(grid: Grid) -> Iterator[Row]:
     """Yield the series of a panel with the positions of their values."""
     stored = {
-        block.series_ids[row]: (block.axis, block.positions[block.starts[row] : block.starts[row + 1]])
+        block.series_ids[row]: (block.axis, block.observations(row)[0])
         for block, rows in grid.rows()
         for row in rows
     }

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from asyncfin.model.period import Period
 from asyncfin.model.words import counted, spanned
@@ -59,17 +59,14 @@ def gap_runs(
 
 
 def _runs(before: Period, after: Period, step: int, asked: Set[Period], listed: Set[Period]) -> Iterator[Run]:
-    run: list[Period] = []
-    for end in range(before.fiscal_end + step, after.fiscal_end, step):
-        # From a count of months back to year and month: month 12 must not become month 0.
-        period = Period((end - 1) // 12, (end - 1) % 12 + 1, before.duration_months)
-        if period in asked or period not in listed:
-            run.append(period)
-        elif run:
+    # From a count of months back to year and month: month 12 must not become month 0.
+    between = (
+        Period((end - 1) // 12, (end - 1) % 12 + 1, before.duration_months)
+        for end in range(before.fiscal_end + step, after.fiscal_end, step)
+    )
+    for is_missing, run in groupby(between, lambda period: period in asked or period not in listed):
+        if is_missing:
             yield tuple(run)
-            run = []
-    if run:
-        yield tuple(run)
 
 
 def described(runs: Sequence[Run]) -> str:

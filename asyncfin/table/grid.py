@@ -15,7 +15,7 @@ from asyncfin.model.deviation import Deviation, deviations_of
 from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
-from asyncfin.table.block import Axis, Block, Store, Stored
+from asyncfin.table.block import Axis, Block, Store
 from asyncfin.table.gaps import MOST_ROWS, Run, gap_runs
 
 
@@ -69,16 +69,15 @@ class Grid:
         return frozenset(
             block.axis.periods[at]
             for block, rows in self.rows()
-            for at in set().union(
-                *(block.positions[block.starts[row] : block.starts[row + 1]] for row in rows)
-            )
+            for at in set().union(*(block.observations(row)[0] for row in rows))
         )
 
     def observed(self, series_id: str) -> tuple[Period, ...]:
         """Return all periods in which a series has a value, cut away or not, oldest first."""
-        if (stored := self.store.find(series_id)) is None:
+        if (found := self.store.find(series_id)) is None:
             return ()
-        return tuple(stored.axis.periods[at] for at in stored.observations()[0])
+        block, row = found
+        return tuple(block.axis.periods[at] for at in block.observations(row)[0])
 
     @cached_property
     def gap_runs(self) -> tuple[Run, ...]:
@@ -107,15 +106,15 @@ class Grid:
 
     def observations(self, series_id: str) -> "tuple[array[int], array[float]]":
         """Return the indices of the periods in which a series has a value, ascending, and the numbers."""
-        stored = self.store.find(series_id)
-        if stored is None:
+        if (found := self.store.find(series_id)) is None:
             return array("i"), array("d")
-        positions, numbers = stored.observations()
+        block, row = found
+        positions, numbers = block.observations(row)
         # The common case: a panel that was not cut, of pages that all list the same periods.
-        if stored.axis.periods == self.periods:
+        if block.axis.periods == self.periods:
             return positions, numbers
         # A panel may be cut, or made of pages that list other periods.
-        indices = self.indices(stored.axis)
+        indices = self.indices(block.axis)
         at = [indices[position] for position in positions]
         if -1 in at:
             numbers = array("d", (number for i, number in zip(at, numbers, strict=True) if i >= 0))
@@ -128,14 +127,15 @@ class Grid:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        if (stored := self.store.find(series_id)) is None:
+        if (found := self.store.find(series_id)) is None:
             return (None,) * len(self.periods)
+        block, row = found
         try:
-            values = stored.values()
+            values = self.store.values(block, row)
         except MalformedAnswerError:
             with self.error_context():
                 raise
-        return self._picks(stored.axis)([*values, None])[:-2]
+        return self._picks(block.axis)([*values, None])[:-2]
 
     def _picks(self, axis: Axis) -> Callable[[list[Value | None]], tuple[Value | None, ...]]:
         """Return what picks an entry a period, and two more, from those of a page that None follows."""
@@ -159,13 +159,6 @@ class Grid:
         """Return each block that holds series of the grid, with the rows of these series."""
         return self.store.rows(self.by_id)
 
-    def stored(self) -> Iterator[Stored]:
-        """Yield the stored series, block by block."""
-        for block in self.store.blocks:
-            for row, series_id in enumerate(block.series_ids):
-                if series_id in self.by_id:
-                    yield Stored(self.store, block, row)
-
     def deviations(self) -> Iterator[Deviation]:
         """Yield what was repaired in the pages of the series, and in those of their values decoded so far."""
         for text in {block.text for block, _ in self.rows()}:
@@ -181,11 +174,10 @@ class Grid:
     def value_count(self) -> int:
         """Return how many values there are."""
         count = 0
-        for block in self.store.blocks:
-            mine = [series_id for series_id in block.series_ids if series_id in self.by_id]
+        for block, rows in self.rows():
             # A block that is in the panel as a whole knows its count; a cut one has to be counted.
-            if len(mine) == len(block.series_ids) and -1 not in self.indices(block.axis):
+            if len(rows) == len(block.series_ids) and -1 not in self.indices(block.axis):
                 count += len(block.positions)
             else:
-                count += sum(len(self.observations(series_id)[0]) for series_id in mine)
+                count += sum(len(self.observations(block.series_ids[row])[0]) for row in rows)
         return count

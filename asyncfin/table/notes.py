@@ -1,7 +1,7 @@
 """What is said below a table of one or several panels: cells that were not requested, and descriptions."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, groupby
 
 from asyncfin.errors import printable
 from asyncfin.model.period import Period
@@ -26,7 +26,7 @@ def sign(grid: Grid, period: Period) -> str:
 
 def notes(grids: Sequence[Grid], periods: Sequence[Period]) -> Iterator[str]:
     """Yield what a reader of several panels at these periods must know, a line each."""
-    unknown = {grid: [period for period in periods if not grid.covers(period)] for grid in grids}
+    unknown = {grid: {period for period in periods if not grid.covers(period)} for grid in grids}
     named = [
         f"{grid.catalogue.name} ({', '.join(map(spanned, _runs(missing, periods)))})"
         for grid, missing in unknown.items()
@@ -40,21 +40,11 @@ def notes(grids: Sequence[Grid], periods: Sequence[Period]) -> Iterator[str]:
                 yield printable(f"{grid.catalogue.name} has none of these periods")
 
 
-def _runs(some: Iterable[Period], periods: Sequence[Period]) -> list[list[Period]]:
-    """Return some of the periods in runs without others of their duration in between."""
-    some, runs = set(some), list[list[Period]]()
+def _runs(some: Collection[Period], periods: Sequence[Period]) -> Iterator[list[Period]]:
+    """Yield some of the periods in runs without others of their duration in between."""
     for duration in sorted({period.duration_months for period in some}):
-        run: list[Period] = []
-        for period in periods:
-            if period.duration_months != duration:
-                continue
-            if period in some:
-                run.append(period)
-            elif run:
-                runs.append(run)
-                run = []
-        runs += [run] if run else []
-    return runs
+        of_duration = (period for period in periods if period.duration_months == duration)
+        yield from (list(run) for is_wanted, run in groupby(of_duration, some.__contains__) if is_wanted)
 
 
 def descriptions(described: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:

@@ -279,8 +279,9 @@ class Panel:
             MalformedAnswerError: a value breaks the spec.
         """
         with self._grid.error_context():
-            for stored in self._grid.stored():
-                stored.values()
+            for block, rows in self._grid.rows():
+                for row in rows:
+                    self._grid.store.values(block, row)
 
     def where(self, predicate: Callable[[Series], bool]) -> "Panel":
         """Return the panel of the series for which the predicate is true, at the same periods.

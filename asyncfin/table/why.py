@@ -1,7 +1,6 @@
 """Why a cell of a panel is empty, as far as its responses and its catalogue show."""
 
 from collections.abc import Collection, Iterator
-from itertools import chain
 
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
@@ -43,8 +42,8 @@ def _reasons(
     ]
     if observed and not of_duration:
         durations = sorted({each.duration_months for each in observed})
-        shorter = [f"{each}" for each in durations[:-1]]
-        named = " and ".join(filter(None, [", ".join(shorter), counted(durations[-1], "month")]))
+        shorter = ", ".join(map(str, durations[:-1]))
+        named = " and ".join(filter(None, [shorter, counted(durations[-1], "month")]))
         limit = ", as far as the question includes them" if unknown else ""
         yield f"values for other durations only: {named}{limit}"
     if of_duration:
@@ -69,10 +68,9 @@ def _inactive(catalogue: Catalogue, path: ScopePath, period: Period) -> Iterator
     for ref in path:
         name, start, end = active.get((ref.scope_group_id, ref.scope_id), ("", None, None))
         if (start and period.fiscal_end < start.fiscal_end) or (end and end.fiscal_end < first):
-            bounds = chain([f"from {_point(start)}"] * bool(start), [f"until {_point(end)}"] * bool(end))
+            bounds = [
+                f"{word} {month.year:04d}-{month.end_month:02d}"
+                for word, month in (("from", start), ("until", end))
+                if month
+            ]
             yield f"{name or ref.scope_id} was active {' '.join(bounds)}"
-
-
-def _point(period: Period | None) -> str:
-    assert period is not None
-    return f"{period.year:04d}-{period.end_month:02d}"

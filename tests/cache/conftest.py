@@ -83,11 +83,12 @@ def content(kept: tuple[Block, ...]) -> dict[str, object]:
     assert len(ids) == len(set(ids)), "a series is in two blocks"
     found = {}
     for series_id in ids:
-        stored = store.find(series_id)
-        positions, numbers = stored.observations()
+        block, row = store.find(series_id)
+        positions, numbers = block.observations(row)
         assert isinstance(numbers, array)
-        observed = {stored.axis.periods[at]: number for at, number in zip(positions, numbers, strict=True)}
-        found[series_id] = (observed, dict(zip(stored.axis.periods, stored.values(), strict=True)))
+        periods = block.axis.periods
+        observed = {periods[at]: number for at, number in zip(positions, numbers, strict=True)}
+        found[series_id] = (observed, dict(zip(periods, store.values(block, row), strict=True)))
     return found
 
 

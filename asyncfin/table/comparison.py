@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from asyncfin.model.period import Period
 from asyncfin.table import notes as of_grids
-from asyncfin.table.excerpt import Excerpt, excerpt, rows_of
+from asyncfin.table.excerpt import Excerpt, excerpt
 from asyncfin.table.gaps import described
 from asyncfin.table.panel import Panel
 
@@ -44,22 +44,6 @@ def notes(panels: Sequence[Panel], periods: Sequence[Period]) -> list[str]:
 def gaps(panel: Panel) -> str:
     """Return a line that names the gaps of a panel; "" without any."""
     return described(panel._grid.gap_runs)
-
-
-def descriptions(panels: Sequence[Panel]) -> list[str]:
-    """Return lines with the descriptions of metrics; first those that differ between entities or series."""
-    several = len({panel.dataset.entity_id for panel in panels}) > 1
-    return list(
-        of_grids.descriptions(
-            (
-                row.series.metric_id,
-                row.label,
-                row.series.description,
-                row.grid.catalogue.name if several else row.series.series_id,
-            )
-            for row in rows_of(panel._grid for panel in panels)
-        )
-    )
 
 
 def plot(panels: Iterable[Panel], ax: "Axes | None" = None) -> "Axes":

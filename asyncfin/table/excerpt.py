@@ -5,62 +5,15 @@ duration. A series with values of two durations is shown for each of them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import TypeAlias
+from itertools import chain, compress
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve, frozen
 
 from asyncfin.model.period import Period
-from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.value import Value
 from asyncfin.model.words import counted
 from asyncfin.table import notes
 from asyncfin.table.block import Axis
-from asyncfin.table.grid import Grid
-
-# Of each panel and axis, the positions of the wanted periods.
-Wanted: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
-
-
-@define(eq=False)
-class Row:
-    """A series of one of the panels.
-
-    Attributes:
-        axis: the periods of the page that the series is from; None if the service left it out.
-        positions: where on this axis it has values, cut away or not.
-    """
-
-    grid: Grid
-    series: CatalogueSeries
-    axis: Axis | None = None
-    positions: Sequence[int] = ()
-    _values: dict[Period, Value] | None = field(default=None, init=False)
-
-    @property
-    def label(self) -> str:
-        return self.series.label.strip() or self.series.metric_id
-
-    def has(self, wanted: Wanted) -> bool:
-        """Return whether the series has a value at one of the wanted periods."""
-        # The first such position ends the search: of 170,000 values few are examined.
-        return self.axis is not None and not wanted[self.grid][self.axis].isdisjoint(self.positions)
-
-    def values(self) -> dict[Period, Value]:
-        """Return the values by period.
-
-        Raises:
-            MalformedAnswerError: one breaks the spec.
-        """
-        if self._values is None:
-            found = zip(self.grid.periods, self.grid.values(self.series.series_id), strict=True)
-            self._values = {period: value for period, value in found if value is not None}
-        return self._values
-
-
-def rows_of(grids: Iterable[Grid]) -> list[Row]:
-    """Return the series of several panels, panel by panel."""
-    return [Row(grid, series) for grid in grids for series in grid.series]
+from asyncfin.table.grid import Grid, Row, Wanted
 
 
 def _observed_rows(grid: Grid) -> Iterator[Row]:
@@ -233,13 +186,15 @@ class Excerpt:
 
     def first(self, most: int) -> "Excerpt":
         """Return the excerpt with at most this many series in each section, the first ones."""
-        sections = tuple(evolve(section, rows=section.rows[:most]) for section in self.sections)
-        return evolve(self, sections=sections, cut=self.cut + len(_series(self.sections) - _series(sections)))
+        return self._cut_to(tuple(evolve(section, rows=section.rows[:most]) for section in self.sections))
 
     def first_sections(self, most: int) -> "Excerpt":
         """Return the excerpt with at most this many sections, the first ones."""
-        sections = self.sections[:most]
-        return evolve(self, sections=sections, cut=self.cut + len(_series(self.sections) - _series(sections)))
+        return self._cut_to(self.sections[:most])
+
+    def _cut_to(self, sections: tuple[Section, ...]) -> "Excerpt":
+        cut = len(_series(self.sections) - _series(sections))
+        return evolve(self, sections=sections, cut=self.cut + cut)
 
     def names(self) -> SeriesNames:
         """Return the names of all series that are shown, in the same columns for every section."""
@@ -281,16 +236,9 @@ class Excerpt:
     def _descriptions(self) -> Iterator[str]:
         """Yield the descriptions of the series that are shown, which state their units."""
         names = self.names()
-        several = len({grid.catalogue.entity_id for grid in self.grids}) > 1
-        apart = [at for at, head in enumerate(names.heads) if head != "series"]
+        apart = [head != "series" for head in names.heads]
         return notes.descriptions(
-            (
-                row.series.metric_id,
-                row.label,
-                row.series.description,
-                row.grid.catalogue.name if several else ", ".join(texts[at] for at in apart),
-            )
-            for row, texts in names.texts.items()
+            {row: ", ".join(compress(texts, apart)) for row, texts in names.texts.items()}
         )
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.optional import library
-from asyncfin.table.excerpt import rows_of
-from asyncfin.table.grid import Grid
+from asyncfin.table.grid import Grid, rows_of
 from asyncfin.table.notes import shortened
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import Catalogue
@@ -181,3 +181,48 @@ class Grid:
             else:
                 count += sum(len(self.observations(block.series_ids[row])[0]) for row in rows)
         return count
+
+
+# Of each panel and axis, the positions of the wanted periods.
+Wanted: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
+
+
+@define(eq=False)
+class Row:
+    """A series of one of the panels.
+
+    Attributes:
+        axis: the periods of the page that the series is from; None if the service left it out.
+        positions: where on this axis it has values, cut away or not.
+    """
+
+    grid: Grid
+    series: CatalogueSeries
+    axis: Axis | None = None
+    positions: Sequence[int] = ()
+    _values: dict[Period, Value] | None = field(default=None, init=False)
+
+    @property
+    def label(self) -> str:
+        return self.series.label.strip() or self.series.metric_id
+
+    def has(self, wanted: Wanted) -> bool:
+        """Return whether the series has a value at one of the wanted periods."""
+        # The first such position ends the search: of 170,000 values few are examined.
+        return self.axis is not None and not wanted[self.grid][self.axis].isdisjoint(self.positions)
+
+    def values(self) -> dict[Period, Value]:
+        """Return the values by period.
+
+        Raises:
+            MalformedAnswerError: one breaks the spec.
+        """
+        if self._values is None:
+            found = zip(self.grid.periods, self.grid.values(self.series.series_id), strict=True)
+            self._values = {period: value for period, value in found if value is not None}
+        return self._values
+
+
+def rows_of(grids: Iterable[Grid]) -> list[Row]:
+    """Return the series of several panels, panel by panel."""
+    return [Row(grid, series) for grid in grids for series in grid.series]

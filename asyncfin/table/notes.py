@@ -1,13 +1,13 @@
 """What is said below a table of one or several panels: cells that were not requested, and descriptions."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, groupby
 
 from asyncfin.errors import printable
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
 from asyncfin.model.words import counted, spanned
-from asyncfin.table.grid import Grid
+from asyncfin.table.grid import Grid, Row
 
 GAP = "·"
 NOT_REQUESTED = "?"
@@ -47,18 +47,21 @@ def _runs(some: Collection[Period], periods: Sequence[Period]) -> Iterator[list[
         yield from (list(run) for is_wanted, run in groupby(of_duration, some.__contains__) if is_wanted)
 
 
-def descriptions(described: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
+def descriptions(rows: Mapping[Row, str]) -> Iterator[str]:
     """Yield the descriptions of series, which state their units: a line for each, with its metrics.
 
     A metric whose description is its name has none.
 
     Args:
-        described: of each series the metric's id, its name, its description, and what distinguishes it.
+        rows: the series, with what distinguishes each from the others of its entity. Series of several
+            entities are named by the entity.
     """
+    several = len({row.grid.catalogue.entity_id for row in rows}) > 1
     by_metric: dict[str, tuple[str, dict[str, list[str]]]] = {}
-    for metric_id, name, description, who in described:
-        _, texts = by_metric.setdefault(metric_id, (name, {}))
-        texts.setdefault(description.strip(), []).append(who)
+    for row, apart in rows.items():
+        _, texts = by_metric.setdefault(row.series.metric_id, (row.label, {}))
+        who = row.grid.catalogue.name if several else apart
+        texts.setdefault(row.series.description.strip(), []).append(who)
     differing, equal = [], dict[str, list[str]]()
     for name, texts in by_metric.values():
         if len(texts) > 1:

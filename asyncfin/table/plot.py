@@ -18,9 +18,9 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.period import Period
 from asyncfin.optional import library
-from asyncfin.table.excerpt import Row, names_of, rows_of
+from asyncfin.table.excerpt import names_of
 from asyncfin.table.gaps import steps
-from asyncfin.table.grid import Grid
+from asyncfin.table.grid import Grid, Row, rows_of
 from asyncfin.table.notes import descriptions, shortened
 
 if TYPE_CHECKING:
@@ -209,19 +209,10 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
 
 def _units(lines: Sequence[_Line]) -> str:
     """Return the descriptions of the lines, which state their units, as the label of an axis."""
-    several = len({line.row.grid.catalogue.entity_id for line in lines}) > 1
-    texts = descriptions(
-        (
-            line.row.series.metric_id,
-            line.row.label,
-            line.row.series.description,
-            line.row.grid.catalogue.name if several else line.row.series.reporting_group_id,
-        )
-        for line in lines
-    )
-    # With one metric the title or the legend names it.
-    alone = {line.row.series.description for line in lines}
-    found = [shortened(alone.pop().strip(), _LONGEST_LABEL)] if len(alone) == 1 else list(texts)
+    rows = {line.row: line.row.series.reporting_group_id for line in lines}
+    # With one description the title or the legend names what it is of.
+    alone = {row.series.description.strip() for row in rows}
+    found = list(alone if len(alone) == 1 else descriptions(rows))
     label = "\n".join(fill(shortened(text, _LONGEST_LABEL), _LABEL_WIDTH) for text in found[:_MOST_LABELS])
     return "\n".join(map(_plain, label.splitlines()))
 

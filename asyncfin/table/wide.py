@@ -13,8 +13,8 @@ from asyncfin.model.words import counted, spanned
 from asyncfin.optional import library
 from asyncfin.table.arrow import schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
-from asyncfin.table.excerpt import Row, names_of, rows_of
-from asyncfin.table.grid import Grid
+from asyncfin.table.excerpt import names_of
+from asyncfin.table.grid import Grid, Row, rows_of
 
 # The column of period labels, where labels are requested.
 PERIOD = "period"

@@ -55,6 +55,10 @@ def printed(panels: list[Panel]) -> str:
     return "\n".join([*(line for table in text.tables(shown, 100) for line in table), *shown.notes()])
 
 
+def descriptions(panels: list[Panel]) -> list[str]:
+    return list(comparison.excerpt_of(panels).notes())
+
+
 async def test_what_was_not_requested_does_not_look_like_what_has_no_value() -> None:
     """Each company has the last two of its own years: the other's year is not empty, it is unknown."""
     apple = await company("Apple", {2024: 5, 2025: 6}, (2024, 2025))
@@ -111,7 +115,7 @@ async def test_descriptions_are_below_the_table() -> None:
         " Toyota: Net sales. Unit: JPY."
     )
     assert printed([dollars, more, yen]).endswith(f"\n{different}")
-    assert comparison.descriptions([dollars, more, yen]) == [different]
+    assert descriptions([dollars, more, yen]) == [different]
     assert "Label of Revenue: Net sales. Unit: USD." in str(dollars)
     assert "Label of Revenue: Net sales. Unit: JPY." in yen._repr_html_()
 
@@ -119,7 +123,7 @@ async def test_descriptions_are_below_the_table() -> None:
 async def test_a_long_description_keeps_its_end() -> None:
     """Units are at the end; the rest is cut in the middle, and hostile characters are escaped."""
     long = await company("Apple", {2024: 5}, (2024,), Revenue=f"Sales\x1b[31m {'of goods ' * 100}Unit: USD.")
-    (line,) = comparison.descriptions([long])
+    (line,) = descriptions([long])
     assert line.startswith("Label of Revenue: Sales\\x1b[31m of goods")
     assert line.endswith("of goods Unit: USD.")
     assert len(line) < 200
@@ -131,18 +135,18 @@ async def test_metrics_of_one_description_share_a_line() -> None:
     panel = await panel_of(numbers, [FY[2024]])
     catalogue = described(panel.catalogue, {"a": "Unit: USD.", "b": "Label of b", "c": "Unit: USD."})
     panel = evolve(panel, grid=evolve(panel._grid, catalogue=catalogue, series=catalogue.series))
-    assert comparison.descriptions([panel]) == ["Label of a, Label of c: Unit: USD."]
+    assert descriptions([panel]) == ["Label of a, Label of c: Unit: USD."]
     assert "Label of b: " not in str(panel)
 
 
 async def test_without_descriptions_nothing_is_said() -> None:
     """An empty description is not one."""
-    assert comparison.descriptions([await company("Apple", {2024: 5}, (2024,), Revenue="")]) == []
+    assert descriptions([await company("Apple", {2024: 5}, (2024,), Revenue="")]) == []
     panels = [
         await company("Apple", {2024: 5}, (2024,), Revenue=""),
         await company("Toyota", {2024: 5}, (2024,), Revenue="Unit: JPY."),
     ]
-    assert comparison.descriptions(panels) == [
+    assert descriptions(panels) == [
         "Label of Revenue, different descriptions: Apple: none; Toyota: Unit: JPY."
     ]
 

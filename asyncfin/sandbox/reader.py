@@ -19,8 +19,9 @@ from asyncfin.sandbox.errors import invalid
 
 T = TypeVar("T")
 
-# msgspec gives its findings only as a text: what is wrong, and where below `$`.
-_MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
+# msgspec gives its findings only as a text: what is wrong, and where below `$`. The former may contain
+# names and values of the request, and so what looks like a place.
+_MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at (?:`key` in )?`\$(?P<path>[\w.\[\]]*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
@@ -73,8 +74,11 @@ def read(value: Any, kind: type[T], place: str) -> T:
         missing = found[1] == "missing required"
         raise WrongPlaceError(f"{place}{path}.{found[2]}", "is missing" if missing else "is not known here")
     there: Any = value
-    for name, index in _STEP.findall(path):
-        there = there[name or int(index)]
+    try:
+        for name, index in _STEP.findall(path):
+            there = there[name or int(index)]
+    except (LookupError, TypeError):  # the path is the end of an unknown field's name
+        problem, path, there = match[0], "", value
     raise WrongPlaceError(f"{place}{path}", f"is {shown(there)}: {problem[0].lower()}{problem[1:]}")
 
 

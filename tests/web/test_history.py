@@ -19,7 +19,8 @@ from asyncfin.web import explorer
 from tests.extraction.nights import BEGIN, Cell, Content, Key, entity, publication
 from tests.web.conftest import Page
 
-pytest.importorskip("pyarrow")
+pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 REVENUE, COST, GONE = Key("S-1"), Key("S-2", "Cost"), Key("S-3", "Gone")
 ROWS = ["Revenue/annual/company=all", "Cost/annual/company=all", "Gone/annual/company=all"]
 ONE: Content = {
@@ -180,6 +181,24 @@ async def test_a_broken_or_missing_feed_is_said_and_breaks_nothing(
         assert "night.changes" not in html
     assert "1,250.5" in damaged
     assert "night.changes" in caplog.text
+
+
+@pytest.mark.parametrize(("name", "value"), [("change", "moved"), ("end_month", 13), ("year", None)])
+async def test_rows_that_the_explorer_cannot_interpret_break_nothing(
+    night: Nights, name: str, value: Any
+) -> None:
+    """As a later version, or another program, may write them."""
+    night.publish(ONE)
+    await night.run()
+    night.publish(TWO)
+    await night.run()
+    last = max((night.to.parent / "night.changes").glob("*.parquet"))
+    table = parquet.read_table(last)
+    kind, at = table.schema.field(name).type, table.schema.get_field_index(name)
+    parquet.write_table(table.set_column(at, name, pa.array([value] * len(table), kind)), last)
+    html = await night.answer()
+    assert "the change feed can&#39;t be read" in html
+    assert "1,250.5" in html
 
 
 async def test_a_url_of_cached_values_shows_the_marks_without_a_request(night: Nights) -> None:

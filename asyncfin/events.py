@@ -44,7 +44,7 @@ class _Attempt(_Request, frozen=True):
 
 
 class QuestionStarted(_Question, frozen=True):
-    """A question is asked. Exactly one `QuestionFinished` of the same `serial` follows, however it ends.
+    """A question begins. Exactly one `QuestionFinished` of the same `serial` follows, however it ends.
 
     A call of `query`, `run` or `read_entity` is a question, and so are a `stream` and each entity of
     `query_many` and `extract`, also where it shares the requests of an equal question or sends none.

@@ -44,7 +44,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 def check_closed(loop: asyncio.AbstractEventLoop, owned: str, kind: str) -> None:
-    """Refuse to take something away from an event loop that is not closed: RuntimeError."""
+    """Raise RuntimeError unless an event loop is closed: only then may what it used move to another one."""
     if not loop.is_closed():
         raise RuntimeError(
             f"this {owned} belongs to another event loop, which is not closed: use one {kind} per loop"

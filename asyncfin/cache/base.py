@@ -276,7 +276,7 @@ class ProcessCache(Cache):
 
 
 def check_entity_id_or_none(entity_id: str | None) -> None:
-    """Refuse what is not an entity id (SelectionError); None is all entities."""
+    """Raise SelectionError for what cannot be an entity id; None means all entities."""
     if entity_id is not None:
         check_entity_id(entity_id)
 

@@ -232,7 +232,7 @@ class _Estimate:
         )
 
     def _refuse_unknown(self, expected: dict[str, _Expected], *, early: bool = False) -> None:
-        """Refuse names that no entity has, if that is known of all: UnknownToAllError.
+        """Raise UnknownToAllError for names that no entity has, once that is known of all entities.
 
         `early`: there are more entities, so these must have nothing of the question at all.
         """

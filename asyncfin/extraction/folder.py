@@ -49,8 +49,9 @@ class Folder:
     def at(cls, to: str | os.PathLike[str]) -> Folder:
         """Return the places for a data folder, which need not exist; a ``file:`` URL names one too.
 
-        An ArgumentError refuses what is not a folder, is part of another extraction, or can have no folder
-        next to it on the same file system.
+        Raises:
+            ArgumentError: it is not a folder, is part of another extraction, or can't have a folder next
+                to it on the same file system.
         """
         data = _resolved(to)
         if os.path.lexists(data) and not data.is_dir():
@@ -114,7 +115,7 @@ class Folder:
         return footer if footer is not None and self.file(footer.entity_id) == path else None
 
     def owned_footer(self, path: Path) -> Footer | None:
-        """Return the same, None also if the file can't be read."""
+        """Return what `footer` returns; None also if the file can't be read."""
         try:
             return self.footer(path)
         except (OSError, ValueError):
@@ -125,7 +126,7 @@ class Folder:
         return path.parent == self.data and path.name.startswith("O-")
 
     def refuse(self, path: Path) -> None:
-        """Refuse a file in the data folder that does not belong to the extraction, if it is still there."""
+        """Raise ManifestMismatchError for a foreign file in the data folder, if it is still there."""
         if os.path.lexists(path):
             raise ManifestMismatchError(
                 f"{self.data} contains {path.relative_to(self.data)}, which is not an extraction's file, and"
@@ -133,7 +134,7 @@ class Folder:
             )
 
     def refuse_inner(self) -> None:
-        """Refuse a new folder around another extraction, or next to a database of something else."""
+        """Raise ManifestMismatchError for a new folder around another extraction or a foreign database."""
         if self.is_extraction:
             return
         for place in (self.data, self.beside):

@@ -47,7 +47,10 @@ _READ_AT_ONCE = 16
 def find_feed(place: Folder | Prefix, question: SharedQuestion, history: bool | None) -> Feed | None:
     """Return the feed that a run continues or begins; None if it keeps none.
 
-    A ManifestMismatchError refuses a feed of another question, or one that `history` forbids.
+    Raises:
+        ArgumentError: `history` is True, and the periods of the question move.
+        ManifestMismatchError: the feed is of another question, is damaged, or exists although `history` is
+            False.
     """
     if history:
         refuse_moving(question.periods)
@@ -70,7 +73,7 @@ def find_feed(place: Folder | Prefix, question: SharedQuestion, history: bool | 
 
 
 def refuse_moving(periods: PeriodSelection) -> None:
-    """Refuse periods that move: a feed would report rows that only left the window as vanished."""
+    """Raise ArgumentError for periods that move: rows that only left the window would count as vanished."""
     if isinstance(periods, Trailing) or (isinstance(periods, (Annual, Quarterly)) and periods.last):
         raise ArgumentError(
             f"history=True needs periods that stay, and those of {periods!r} move with each new one: write"

@@ -31,7 +31,7 @@ class LatestChanges:
         known_from: when it became known.
         is_first: whether the feed begins with it, so that every value is new.
         count: how many cells changed.
-        rows: the changed cells of some metrics, with columns of the change feed; none of the first one.
+        rows: the changed cells of the wanted metrics, with columns of the change feed; empty if `is_first`.
     """
 
     dataset_id: str

@@ -114,7 +114,7 @@ class Run:
 
     @contextmanager
     def announced(self, entities: int) -> Iterator[None]:
-        """Announce the begin and the end of the run, which is the block, and count what it sends."""
+        """Announce the start and the end of the run, which is the block, and count what it sends."""
         serial, failure = next(_serials), None
         with self._client.observed(self._tracker) as announce, self._tracker.counting():
             announce(ExtractStarted("extract", None, serial, entities))

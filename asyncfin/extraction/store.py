@@ -30,7 +30,10 @@ class Files(Protocol):
     async def lock(self, stop: asyncio.Event) -> bool:
         """Exclude other runs until `aclose`; return False if `stop` was set during a wait for the lock.
 
-        A ManifestMismatchError refuses a place that has foreign files, or that another run is using.
+        Raises:
+            ManifestMismatchError: the place has foreign files, or another run is using it.
+            ArgumentError: the place is in an object store without conditional writes.
+            OSError: the lock can't be written.
         """
 
     async def found(self) -> list[Found]:
@@ -80,7 +83,11 @@ class KnownFiles:
     async def open(self, *, replace: bool, stop: asyncio.Event) -> bool:
         """Lock the place for a run, and read what is there; return False if `stop` has ended the wait for it.
 
-        Files of another question are deleted if `replace` is set, or else refused: ManifestMismatchError.
+        Files of another question are deleted if `replace` is set.
+
+        Raises:
+            ManifestMismatchError: as for `Files.lock`; or there are files of another question, and `replace`
+                is not set.
         """
         self._locked = await self.files.lock(stop)
         if not self._locked:
@@ -141,7 +148,7 @@ class KnownFiles:
         return others
 
     async def _refuse_others(self, others: list[Found]) -> None:
-        """Refuse a place with files of another question; those without rows are ignored."""
+        """Raise ManifestMismatchError if files of another question have rows."""
         for found in others:
             if found.written.rows == 0 or (text := await self.files.question(found.entity_id)) is None:
                 continue

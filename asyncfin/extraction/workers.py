@@ -71,7 +71,7 @@ check_executor = checks.Check(
 
 
 def check_make_client(make_client: Any, select: Select) -> None:
-    """Refuse a function that a worker could not import by its name.
+    """Raise ArgumentError for a function that a worker could not import by its name.
 
     Pickle sends a function of a module by its name. One of `__main__`, or within another function, is sent by
     value (cloudpickle), with all that it refers to: a token among it. So is a predicate of the question.
@@ -197,17 +197,17 @@ class Driver:
                 await sleep_until(until, left[0], self._tracker, self._options)
 
     async def _read_chunks(self, executor: Executor, chunks: list[Sequence[str]]) -> None:
-        """Send chunks, and gather their results; those that have not begun are taken back at the end."""
+        """Send chunks, and gather their results; those that have not begun by the end are cancelled."""
         sent: dict[asyncio.Future[ChunkResult], Future[ChunkResult]] = {}
 
-        def take_back() -> None:
+        def cancel_waiting() -> None:
             for future in sent.values():
                 future.cancel()  # does nothing to one that runs
 
         stop = asyncio.ensure_future(self._options.stop.wait())
         try:
             for ids in chunks:
-                # All at once, and taken back if the run ends: an executor knows best how many it can run.
+                # All at once, and cancelled if the run ends: an executor knows best how many it can run.
                 future = executor.submit(read_chunk, self._chunk(ids))
                 sent[asyncio.wrap_future(future)] = future
             pending: set[asyncio.Future[Any]] = set(sent)
@@ -222,13 +222,13 @@ class Driver:
                     self._gather(each.result())
                 self._store.files.check()
                 if self._ending:
-                    take_back()
+                    cancel_waiting()
         except BrokenExecutor:
             # It fails all its futures itself. Python 3.11's process pool stumbles over one that is cancelled
             # at that moment: the others never end then, nor do its processes.
             raise
         except BaseException:
-            take_back()
+            cancel_waiting()
             raise
         finally:
             stop.cancel()

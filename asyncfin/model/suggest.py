@@ -59,7 +59,7 @@ def all_of(known: Collection[str]) -> str:
 
 
 def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
-    """Return the error for a key that is no series_id; if it is a metric's, it names that metric's series."""
+    """Return the error for a key that is not a series_id; of a metric's id, it names the metric's series."""
     if not isinstance(key, str):
         return KeyError(f"no series {key!r}: the key is a series_id")
     if of_metric := [each.series_id for each in series if each.metric_id == key]:

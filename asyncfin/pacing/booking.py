@@ -158,7 +158,7 @@ class SharedBucket(Bucket):
     async def exhaust(self, seconds: float) -> None:
         self._bind()
         state = self._seen = await self._ledger.exhaust(seconds)
-        # With a stale state, the waiters are rejected when the fallback is asked for their grants.
+        # With a stale state, the waiters are rejected when the fallback has to grant their requests.
         if state.resume_at is not None and not state.stale:
             self._reject_waiting(state.resume_at, state)
 
@@ -232,7 +232,7 @@ class SharedBucket(Bucket):
 
     def _moment(self, sent_at: float) -> float | None:
         """Return the moment of a grant on the shared clock, or None if it was the fallback's."""
-        # A forgotten grant counts as a new one: at worst, that lowers a rate once too often.
+        # A grant that was evicted counts as a new one: at worst, that lowers a rate once too often.
         return self._moments.get(sent_at, self._seen.now if self._seen else 0.0)
 
     async def _learn(
@@ -334,7 +334,7 @@ class SharedBucket(Bucket):
         self._surplus.append((weight, counts, self._moment(granted_at)))
 
     def _reject_waiting(self, resume_at: float, state: State) -> None:
-        """Refuse the waiters that count."""
+        """Reject the waiters whose requests count."""
         self._lanes.reject(lambda waiter: _exhausted(resume_at, state) if waiter.counts else None)
 
 

@@ -346,7 +346,7 @@ class DailyBudget:
         self.used = 0.0
 
     def _today(self, now: datetime) -> date:
-        """Return the day that counts: a wall clock that is set back over midnight brings no new budget."""
+        """Return the day that counts: a clock that is set back over midnight does not renew the budget."""
         return max(now.date(), self.date)
 
     def spent(self, now: datetime) -> float:

@@ -346,10 +346,10 @@ class RedisLedger(SharedLedger):
         return await self._or_fallback("reserve", weight, counts, str(most))
 
     async def confirm(self, booked: Booking, weight: float, counts: bool) -> tuple[Booking, State]:
-        return await self._or_fallback("confirm", weight, counts, *_of(booked))
+        return await self._or_fallback("confirm", weight, counts, *_booking_arguments(booked))
 
     async def cancel(self, booked: Booking, weight: float) -> State:
-        return await self._request("cancel", weight, False, *_of(booked))
+        return await self._request("cancel", weight, False, *_booking_arguments(booked))
 
     async def give_back(self, weight: float, counts: bool, moment: float | None) -> State:
         if self._settle(moment, weight, weight if counts else 0.0):
@@ -591,5 +591,5 @@ def _seconds(micros: str) -> float | None:
     return int(micros) / 1e6 if micros else None
 
 
-def _of(booked: Booking) -> tuple[str, str, str]:
+def _booking_arguments(booked: Booking) -> tuple[str, str, str]:
     return _micros(booked.moment), str(int(booked.end)), str(booked.epoch)

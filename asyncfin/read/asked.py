@@ -23,7 +23,7 @@ current: ContextVar[Asked | None] = ContextVar("asyncfin_question", default=None
 
 @define(eq=False)
 class Asked:
-    """A question from its begin to its end, as an async context manager."""
+    """A question from its start to its end, as an async context manager; it announces both."""
 
     _announce: Announcer
     _operation: str

@@ -253,7 +253,7 @@ class Attempt:
         # A confirmation from the future has no known age: the clock was set back.
         if confirmed is None or confirmed > self._read.publications.clock() or self._read.is_unauthorized:
             return False
-        return (self._read.asked - confirmed).total_seconds() <= max_age
+        return (self._read.began - confirmed).total_seconds() <= max_age
 
     async def catalogue(self) -> Catalogue:
         """Return the catalogue of the publication that counts as the current one."""

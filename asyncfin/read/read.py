@@ -87,7 +87,7 @@ class Read:
         # Whether the cache keeps what it reads.
         self.fills_cache = self.cache is not None and question.fill_cache
         self.tolerance = sender.tolerance  # what repairs the responses, of which values are decoded later
-        self.asked = publications.clock()  # what was current when it began may be returned
+        self.began = publications.clock()  # what was current then may be returned
         self.stats = ReadStats()
 
     @property

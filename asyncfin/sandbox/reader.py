@@ -117,7 +117,7 @@ def _fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
 
 
 def refuse_half_characters(value: Any, place: str) -> None:
-    """Refuse texts with half of a surrogate pair: JSON can spell it, and no answer could name it."""
+    """Refuse texts with half of a surrogate pair: JSON can spell it, and no response could contain it."""
     if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
         raise WrongPlaceError(place, "holds half of a surrogate pair")
     if isinstance(value, dict):

@@ -34,7 +34,7 @@ def csv_cell(text: str) -> str:
 
 
 def csv_row(panel: Panel, series: Series, periods: Sequence[Period]) -> list[Any]:
-    """Return what a series is, and its numbers; a period that the panel did not ask for has a sign."""
+    """Return what a series is, and its numbers; a period that was not requested has a sign."""
     numbers: dict[Period, Any] = {
         period: NOT_REQUESTED for period in periods if sign(panel, period) == NOT_REQUESTED
     }

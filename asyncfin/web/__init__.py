@@ -17,7 +17,7 @@ __all__ = ["ClientGoneError", "Reply", "csv_cell", "explorer", "http_error", "re
 
 
 def __getattr__(name: str) -> Any:
-    # Starlette and Jinja are imported by those who ask for the explorer.
+    # Starlette and Jinja are imported only with the explorer.
     if name == "explorer":
         from asyncfin.web.explore import explorer
 

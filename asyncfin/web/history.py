@@ -53,7 +53,7 @@ class Marks:
 
 
 class History:
-    """The change feed of an extraction.
+    """Marks the values of a page that changed, by the change feed of an extraction.
 
     Args:
         place: the folder or URL of the extraction, as for `read_changes`.
@@ -133,7 +133,7 @@ def _changed(
             continue
         period = Period(row["year"], row["end_month"], row["duration_months"])
         same = by_triple.get(triple, [])
-        # An id may change with the publication, where it does not tell series of one triple apart.
+        # An id may change with the publication, unless it distinguishes several series of one triple.
         found = same if len(same) == 1 else [each for each in same if each.series_id == row["series_id"]]
         has_vanished = row["change"] == "vanished"
         if not found:

@@ -159,7 +159,7 @@ def _csv(panel: Panel) -> bytes:
 
 
 def _arrow(panel: Panel) -> bytes:
-    # The table is complete before the first byte: a visitor could not be told of an error in a stream.
+    # The table is complete before the first byte: an error within a stream could not be reported.
     return stream_of(panel.to_arrow())
 
 

@@ -78,7 +78,7 @@ MAX_ENTITY_ID = 512
 
 
 def check_entity_id(entity_id: str) -> None:
-    """Refuse what cannot be an entity id: SelectionError. Any other text is sent, whatever its form."""
+    """Raise SelectionError for what cannot be an entity id. Any other text is sent, whatever its form."""
     if (
         not isinstance(entity_id, str)
         or not 1 <= len(entity_id) <= MAX_ENTITY_ID

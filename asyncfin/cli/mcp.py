@@ -69,7 +69,7 @@ async def mcp(
             port = listener.getsockname()[1]
             # Standard error, where hosts and people look for it.
             print_error(f"http://{http.rpartition(':')[0]}:{port}/mcp")
-            app = http_app(tools, token, port=port)
+            app = http_app(tools, token)
             config = uvicorn.Config(app, log_level="error", server_header=False)
             await uvicorn.Server(config).serve(sockets=[listener])
 

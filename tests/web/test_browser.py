@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from asyncfin import Annual, Client, MemoryCache, Select
-from asyncfin.sandbox import Sandbox
+from asyncfin.events import RequestFailed
+from asyncfin.sandbox import Hang, Sandbox
 from asyncfin.web import explorer
 
 playwright_api = pytest.importorskip("playwright.async_api")
@@ -35,12 +37,15 @@ QUIET = [
 
 
 @pytest.fixture
-async def explored() -> AsyncIterator[tuple[str, Client, tuple[str, ...]]]:
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox.demo() as made:
+        yield made
+
+
+@pytest.fixture
+async def explored(sandbox: Sandbox) -> AsyncIterator[tuple[str, Client, tuple[str, ...]]]:
     """Serve the explorer of the demo companies on a free port of this machine."""
-    async with (
-        Sandbox.demo() as sandbox,
-        Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=3600) as client,
-    ):
+    async with Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=3600) as client:
         config = uvicorn.Config(
             explorer(client, sandbox.entities), host="127.0.0.1", port=0, log_level="warning"
         )
@@ -65,8 +70,10 @@ async def tab(explored: Any) -> AsyncIterator[Any]:
         page.on("pageerror", lambda error: faults.append(str(error)))
 
         def note(message: Any) -> None:
-            # A refused question is an error to the browser too, but none of the page's.
-            if message.type == "error" and "status of 400" not in message.text:
+            # A refused question and a lost response are errors to the browser too, but none of the page's.
+            if message.type == "error" and not re.search(
+                "status of 400|net::ERR_FAILED|Failed to fetch", message.text
+            ):
                 faults.append(message.text)
 
         def check_host(sent: Any) -> None:
@@ -139,7 +146,7 @@ async def test_the_page_works_by_keyboard_alone(explored: Any, tab: Any) -> None
         if await tab.evaluate("document.activeElement.id === 'read'"):
             break
     await tab.keyboard.press("Enter")
-    await tab.wait_for_selector(".tree")
+    await tab.wait_for_function("document.activeElement.id === 'series'")
     while not await tab.evaluate("document.activeElement.id === 'search'"):
         await tab.keyboard.press("Tab")
     async with tab.expect_response("**/series"):
@@ -160,6 +167,67 @@ async def test_the_page_works_by_keyboard_alone(explored: Any, tab: Any) -> None
     await tab.keyboard.press("Enter")
     await tab.wait_for_selector(".scroll tbody td")
     assert await tab.evaluate("document.activeElement.id") == "answer"
+
+
+async def test_a_long_read_keeps_the_focus_and_can_be_cancelled(
+    sandbox: Sandbox, explored: Any, tab: Any
+) -> None:
+    """The button asks once, the page says that it reads, and cancelling ends the request to the service."""
+    base_url, client, entities = explored
+    await choose(tab, base_url, entities[0], "revenue annual", 1)
+    sandbox.inject(Hang(operation="query", nth=1))
+    before, ended = client.stats().requests, asyncio.Event()
+    await tab.focus("#ask")
+    await tab.keyboard.press("Enter")
+    await tab.wait_for_selector("#cancel")
+    await tab.keyboard.press("Enter")
+    assert await tab.inner_text("#busy") == "Reading ..."
+    assert await tab.evaluate("document.activeElement.id") == "ask"
+    await tab.wait_for_selector("#waited:has-text('s')")
+    await tab.keyboard.press("Tab")
+    with client.observed(lambda event: isinstance(event, RequestFailed) and ended.set()):
+        await tab.keyboard.press("Enter")
+        await tab.wait_for_selector("#busy:has-text('Cancelled.')")
+        async with asyncio.timeout(60):
+            await ended.wait()
+    assert await tab.evaluate("document.activeElement.id") == "ask"
+    assert not await tab.is_visible("#cancel")
+    assert client.stats().requests == before + 1
+    await tab.keyboard.press("Enter")
+    await tab.wait_for_selector(".scroll tbody td")
+    assert await tab.inner_text("#busy") == ""
+
+
+async def test_a_lost_response_is_said_on_the_page(explored: Any, tab: Any) -> None:
+    """The question can be asked again."""
+    base_url, _, entities = explored
+    await choose(tab, base_url, entities[0], "revenue annual", 1)
+    await tab.route("**/answer", lambda route: route.abort())
+    await tab.click("#ask")
+    await tab.wait_for_selector("#busy:has-text('The page got no response')")
+    await tab.unroute("**/answer")
+    await tab.click("#ask")
+    await tab.wait_for_selector(".scroll tbody td")
+
+
+async def test_scale_and_pictures_are_reached_by_keyboard(explored: Any, tab: Any) -> None:
+    """The scale of the chart changes, and the picture is the chart in its colours and size."""
+    base_url, _, entities = explored
+    await compared(tab, base_url, entities)
+    await tab.focus("[name=view]")
+    await tab.keyboard.press("Tab")
+    await tab.keyboard.press("ArrowDown")
+    await tab.wait_for_function("document.querySelector('.chart').plot.scales.y.distr === 3")
+    assert await tab.inner_text(".viewed") == "logarithmic scale"
+    await tab.keyboard.press("Tab")
+    await tab.keyboard.press("Tab")
+    assert await tab.evaluate("document.activeElement.id") == "png"
+    async with tab.expect_download() as download:
+        await tab.keyboard.press("Enter")
+    picture = (await (await download.value).path()).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    width = await tab.evaluate("document.querySelector('.chart canvas').width")
+    assert int.from_bytes(picture[16:20]) == width
 
 
 async def test_a_small_screen_scrolls_tables_and_code_but_never_the_page(explored: Any, tab: Any) -> None:

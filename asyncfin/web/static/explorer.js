@@ -324,26 +324,39 @@
     }
   }
 
+  const ask = document.getElementById("ask");
+  const busy = document.getElementById("busy");
   let polling = null;
+  let hadFocus = false;
   function startProgress() {
-    const busy = document.getElementById("busy");
     const since = Date.now();
+    setBusy(true);
     busy.textContent = "Reading ...";
     polling = setInterval(async () => {
-      const seconds = Math.round((Date.now() - since) / 1000);
-      let received = "";
+      // Not in the status: a screen reader would read out each second.
+      document.getElementById("waited").textContent = `${Math.round((Date.now() - since) / 1000)} s`;
       try {
         const response = await fetch(form.dataset.progress);
         const count = (await response.json()).answered;
-        if (count) received = `, ${count} ${count === 1 ? "page" : "pages"} received`;
+        const text = `Reading, ${count} ${count === 1 ? "page" : "pages"} received ...`;
+        if (polling !== null && count && busy.textContent !== text) busy.textContent = text;
       } catch { /* requested again in a second */ }
-      if (polling !== null) busy.textContent = `Reading for ${seconds} s${received} ...`;
     }, 1000);
   }
-  function endProgress() {
+  function endProgress(status) {
     clearInterval(polling);
     polling = null;
-    document.getElementById("busy").textContent = "";
+    document.getElementById("waited").textContent = "";
+    setBusy(false);
+    const cancelled = status.startsWith("error: AbortError");
+    busy.textContent = cancelled ? "Cancelled." : status.startsWith("error") ? "The page got no response: is the explorer still running?" : "";
+    if (cancelled) ask.focus();
+  }
+  // The button is not disabled while it reads: it would lose the focus.
+  function setBusy(is) {
+    ask.setAttribute("aria-disabled", is);
+    answer.setAttribute("aria-busy", is);
+    document.getElementById("cancel").hidden = document.getElementById("bar").hidden = !is;
   }
 
   function afterSwap(event) {
@@ -354,12 +367,17 @@
       document.title = name.dataset.name + " - asyncfin";
     }
     document.querySelectorAll("[data-roving]").forEach(rove);
+    // The button that had the focus is gone.
+    if (hadFocus && document.activeElement === document.body) document.getElementById("series").focus();
+    hadFocus = false;
     if (source !== form) return;
     const has = answer.querySelector(".scroll") !== null;
     document.getElementById("tools").hidden = !has;
     show();
     if (has) {
       remember();
+      // What it would have cost.
+      document.getElementById("cost").replaceChildren();
       const [first, ...others] = companiesShown();
       const compared = others.slice(0, 3).map((each) => [", ", Object.assign(document.createElement("bdi"), { textContent: each })]);
       const more = others.length > 3 ? [` and ${others.length - 3} more`] : [];
@@ -370,6 +388,12 @@
   }
 
   form.addEventListener("change", showRuleFields);
+  form.addEventListener("submit", (event) => {
+    if (polling === null) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  }, true);
+  document.getElementById("cancel").addEventListener("click", () => form.dispatchEvent(new Event("htmx:abort")));
   document.addEventListener("change", (event) => {
     if (event.target.form !== form || event.target.dataset.filter) return;
     history.replaceState(null, "", url());
@@ -378,19 +402,21 @@
     if (answer.querySelector(".scroll")) remember();
   });
   document.addEventListener("htmx:before:request", (event) => {
-    if (event.detail.ctx.sourceElement !== form) return;
+    const source = event.detail.ctx.sourceElement;
+    if (source.id === "read") {
+      hadFocus = true;
+      source.textContent = "Reading the catalogue ...";
+    }
+    if (source !== form) return;
     history.pushState(null, "", url());
     startProgress();
   });
   document.addEventListener("htmx:finally:request", (event) => {
-    if (event.detail.ctx.sourceElement === form) endProgress();
+    const { sourceElement, status } = event.detail.ctx;
+    if (sourceElement === form) endProgress(status);
+    if (sourceElement.id === "read") sourceElement.textContent = "Read the catalogue";
   });
   document.addEventListener("htmx:after:swap", afterSwap);
-  document.addEventListener("htmx:error", (event) => {
-    if (event.detail.ctx?.sourceElement === form) {
-      document.getElementById("busy").textContent = "The page got no response: is the explorer still running?";
-    }
-  });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (!button) return;

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ import pytest
 from attrs import evolve
 
 from asyncfin import Annual, Client, MemoryCache, Retry, ScopeRef, Select, SelectionError
-from asyncfin.sandbox import Hang, Latency, Sandbox, Status, load
+from asyncfin.sandbox import Hang, Latency, Sandbox, Status, Switch, load
 from tests.altered import altered
 from tests.generate import generate
-from tests.handmade import SECOND, dataset
+from tests.handmade import FIRST, SECOND, dataset
 
 mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
 httpx = pytest.importorskip("httpx2")
@@ -465,6 +466,79 @@ async def test_differing_descriptions_are_noted() -> None:
     assert "Revenue has different descriptions:" in text_of(answer)
     assert '"In USD."' in text_of(answer)
     assert '"In JPY."' in text_of(answer)
+
+
+async def test_long_descriptions_and_notes_are_cut_in_the_middle_and_at_the_end() -> None:
+    """A note of ten companies has at most 600 characters; units at the end of descriptions stay."""
+    ids = [f"O-{number:032}" for number in range(10)]
+    files = [dataset({("Revenue", "all"): {"FY2024": 5}}, entity_id=each) for each in ids]
+    for number, file in enumerate(files):
+        (series,) = file["publications"][0]["groups"][0]["series"]
+        series["description"] = f"{number} of what was sold. " + "Sales. " * 100 + "In USD."
+    async with (
+        Sandbox(*map(load, files)) as sandbox,
+        assistant(sandbox, offered=ids, max_requests=50) as call,
+    ):
+        found = await call("find_series", entities=ids[:1], words="revenue")
+        several = await call("query", entities=ids, series=["Revenue"], periods="FY2024")
+        two = await call("query", entities=ids[:2], series=["Revenue"], periods="FY2024")
+    for row in (*rows_of(several), *found.structured_content["series"]):
+        assert len(row["description"]) <= 160
+        assert row["description"].endswith("In USD.")
+    note = several.structured_content["notes"][0]
+    assert len(note) == 600
+    assert note.endswith("…")
+    note = two.structured_content["notes"][0]
+    assert len(note) < 500
+    assert note.count("In USD.") == 2
+
+
+async def test_a_result_of_many_periods_fits_as_text_too() -> None:
+    """Empty cells are in its lines, and not in its structured content."""
+    labels = tuple(f"{year}-Q{quarter}" for year in range(1925, 2025) for quarter in range(1, 5))
+    data = dataset({(f"M{number}", "all"): {"2024-Q4": 1} for number in range(60)}, periods=labels)
+    async with Sandbox(load(data)) as sandbox, assistant(sandbox) as call:
+        metrics = [f"M{number}" for number in range(60)]
+        answer = await call("query", entities=sandbox.entities, series=metrics, periods="all periods")
+    lines = text_of(answer).splitlines()
+    table = [line.split("\t") for line in lines if line.count("\t") > 100]
+    assert {len(cells) for cells in table} == {4 + len(labels)}
+    assert len(text_of(answer)) <= MAX_CHARACTERS
+    assert len(rows_of(answer)) == len(table) - 1 < 60
+    notes = answer.structured_content["notes"]
+    assert lines[-len(notes) :] == notes
+    assert "lines are omitted" in notes[0]
+
+
+async def test_values_of_different_publications_are_not_compared() -> None:
+    """A publication that changes between the two versions restates nothing."""
+    old, new = (
+        load(dataset({("Revenue", "all"): {"FY2024": number}}, dataset_id=each))
+        for number, each in ((1, FIRST), (2, SECOND))
+    )
+    switch = Switch(operation="query", nth=2, publication=new.publications[0])
+    async with Sandbox(old, faults=[switch]) as sandbox, assistant(sandbox) as call:
+        answer = await call("query", entities=sandbox.entities, series=["Revenue"])
+        assert sandbox.log[-1].status == 200
+        assert any(served.status == 409 for served in sandbox.log)
+    assert [row["values"] for row in rows_of(answer)] == [{"FY2024": "1"}]
+    assert "was restated" not in text_of(answer)
+
+
+async def test_ranking_leaves_the_event_loop_to_others(sandbox: Sandbox) -> None:
+    """Of ten large companies it takes a second: it runs in a thread, and not in the loop."""
+
+    class Counted(ThreadPoolExecutor):
+        def submit(self, *work: Any, **more: Any) -> Any:
+            submitted.append(work)
+            return super().submit(*work, **more)
+
+    submitted: list[Any] = []
+    async with assistant(sandbox, max_age=60) as call:
+        await call("find_series", entities=["Apple"])
+        asyncio.get_running_loop().set_default_executor(Counted())
+        await call("find_series", entities=["Apple"], words="revenue")
+    assert len(submitted) == 1
 
 
 @pytest.mark.parametrize("tool", ["find_series", "plan_cost", "query"])

@@ -212,13 +212,13 @@ class Recorder(ABC):
         now = self._clock()
         return await self._change(entity_id, lambda known: known.confirm(pointer, now))
 
-    async def replace(self, entity_id: str, dataset_id: str) -> None:
+    async def mark_replaced(self, entity_id: str, dataset_id: str) -> None:
         now = self._clock()
-        await self._change(entity_id, lambda known: known.replace(dataset_id, now))
+        await self._change(entity_id, lambda known: known.as_replaced(dataset_id, now))
 
-    async def refuse(self, entity_id: str) -> None:
+    async def mark_refused(self, entity_id: str) -> None:
         now = self._clock()
-        await self._change(entity_id, lambda known: known.refuse(now))
+        await self._change(entity_id, lambda known: known.as_refused(now))
 
     @abstractmethod
     async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:

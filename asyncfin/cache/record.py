@@ -77,7 +77,7 @@ class EntityRecord:
                 return record if pointer.confirmed < record.replaced else EntityRecord(pointer)
         return EntityRecord(pointer)
 
-    def replace(self, dataset_id: str, arrived: datetime) -> EntityRecord:
+    def as_replaced(self, dataset_id: str, arrived: datetime) -> EntityRecord:
         """Return the record after a response that refused a publication as no longer current."""
         if self.pointer is None and self.refused is None:
             return EntityRecord(Pointer(dataset_id, EPOCH), replaced=arrived)
@@ -85,7 +85,7 @@ class EntityRecord:
             return self  # another publication was confirmed since
         return evolve(self, replaced=max(arrived, self.replaced or arrived))
 
-    def refuse(self, arrived: datetime) -> EntityRecord:
+    def as_refused(self, arrived: datetime) -> EntityRecord:
         """Return the record after a response that refused the entity (403, 404)."""
         return EntityRecord(refused=max(arrived, self.refused or arrived))
 
@@ -95,10 +95,10 @@ class EntityRecord:
         if other.pointer is not None:
             record = record.confirm(other.pointer, now)
             if other.replaced is not None:
-                record = record.replace(other.pointer.dataset_id, other.replaced)
+                record = record.as_replaced(other.pointer.dataset_id, other.replaced)
         known = record.current
         lifted = known is not None and other.refused is not None and other.refused < known.confirmed <= now
-        return record if other.refused is None or lifted else record.refuse(other.refused)
+        return record if other.refused is None or lifted else record.as_refused(other.refused)
 
 
 # What a response makes of a record.

@@ -87,11 +87,11 @@ class Partition(Protocol):
         """Record that a request has confirmed a publication as the current one; return as `record`."""
         ...
 
-    async def replace(self, entity_id: str, dataset_id: str) -> None:
+    async def mark_replaced(self, entity_id: str, dataset_id: str) -> None:
         """Record that a response has just refused a publication as no longer current."""
         ...
 
-    async def refuse(self, entity_id: str) -> None:
+    async def mark_refused(self, entity_id: str) -> None:
         """Record that a response has just refused the entity (403, 404)."""
         ...
 

@@ -121,14 +121,14 @@ class Attempt:
         except DatasetChangedError as change:
             if change.answered:
                 publications.drop(entity_id, dataset_id)
-                await self._records.replace(entity_id, dataset_id)
+                await self._records.mark_replaced(entity_id, dataset_id)
             raise
         except ValidationFailedError as refusal:
             if self._read.pinned:
                 raise  # another publication would not do
             # Whatever the metadata show: what the catalogue names was refused.
             publications.drop(entity_id, dataset_id)
-            await self._records.replace(entity_id, dataset_id)
+            await self._records.mark_replaced(entity_id, dataset_id)
             if refusal is not self._checked:
                 await self.check_refusal(refusal, dataset_id)
             raise

@@ -103,7 +103,7 @@ class Read:
         except (NotFoundError, PermissionDeniedError) as refusal:
             # Without an error object it is not the service's refusal, but that of something in front of it.
             if refusal.has_error_object:
-                await self.publications.records.refuse(self.entity_id)
+                await self.publications.records.mark_refused(self.entity_id)
             raise
 
     async def metadata(self, *, fresh: bool = False) -> Metadata:

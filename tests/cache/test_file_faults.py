@@ -530,7 +530,7 @@ async def test_a_refusal_that_could_not_be_stored_applies_and_is_stored_later(
     assert await pointer(part, ENTITY) is not None
     with closing(sqlite3.connect(file_of(tmp_path / "cache"), isolation_level=None)) as locking:
         locking.execute("BEGIN IMMEDIATE")
-        await part.refuse(ENTITY)
+        await part.mark_refused(ENTITY)
         assert await pointer(part, ENTITY) is None
         other = FileCache(tmp_path / "cache")
         assert await pointer(other.partition(URL, TOKEN), ENTITY) is not None

@@ -53,7 +53,7 @@ async def test_machines_share_what_one_has_read(redis: Redis, redis_url: str) ->
     await theirs.put_blocks(ENTITY, DATASET, "original", blocks(2, 3))
     for part in (mine, theirs):
         assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(1, 2, 3))
-    await theirs.refuse(ENTITY)
+    await theirs.mark_refused(ENTITY)
     assert await pointer(mine, ENTITY) is None
     await one.aclose()
     await other.aclose()
@@ -157,7 +157,7 @@ async def test_refusals_and_confirmations_are_ordered_by_the_clock_of_redis(
     await one.confirm(ENTITY, known)
     assert (seen := await pointer(other, ENTITY)) is not None
     assert abs(seen.confirmed - sent) < timedelta(seconds=5), "by the clock of the reader"
-    await one.refuse(ENTITY)
+    await one.mark_refused(ENTITY)
     await other.confirm(ENTITY, Pointer(NEXT, sent))
     assert await pointer(other, ENTITY) is None
     await other.confirm(ENTITY, Pointer(NEXT, other_clock()))

@@ -170,9 +170,9 @@ async def test_a_confirmation_only_moves_forward(make_cache: MakeCache, clock: C
     await part.confirm(ENTITY, later)
     await part.confirm(ENTITY, Pointer(DATASET, AT))
     assert await pointer(part, ENTITY) == later
-    await part.refuse(ENTITY)
+    await part.mark_refused(ENTITY)
     assert await pointer(part, ENTITY) is None
-    await part.refuse(ENTITY)
+    await part.mark_refused(ENTITY)
 
 
 @no_redis
@@ -184,10 +184,10 @@ async def test_a_replaced_publication_does_not_count_as_current_and_a_newer_one_
     clock.step(10)
     newer = Pointer(NEXT, clock())
     await part.confirm(ENTITY, newer)
-    await part.replace(ENTITY, DATASET)
+    await part.mark_replaced(ENTITY, DATASET)
     assert await pointer(part, ENTITY) == newer
     clock.step(10)
-    await part.replace(ENTITY, NEXT.upper())
+    await part.mark_replaced(ENTITY, NEXT.upper())
     assert await pointer(part, ENTITY) is None
     for early in (newer, Pointer(NEXT, clock() - timedelta(seconds=5)), Pointer(DATASET, AT)):
         await part.confirm(ENTITY, early)
@@ -203,7 +203,7 @@ async def test_only_a_later_request_lifts_a_refusal(make_cache: MakeCache, clock
     part = make_cache().partition(URL, "a-token")
     await part.confirm(ENTITY, Pointer(DATASET, AT))
     clock.step(60)
-    await part.refuse(ENTITY)
+    await part.mark_refused(ENTITY)
     assert (record := await part.record(ENTITY)) is not None
     assert record.refused is not None
     assert abs(record.refused - clock()) < timedelta(seconds=1)
@@ -219,7 +219,7 @@ async def test_only_a_later_request_lifts_a_refusal(make_cache: MakeCache, clock
 async def test_a_refusal_of_the_future_counts_as_now(make_cache: MakeCache, clock: Clock) -> None:
     """After the clock was set back, the next request lifts the refusal; one sent before does not."""
     part = make_cache().partition(URL, "a-token")
-    await part.refuse(ENTITY)
+    await part.mark_refused(ENTITY)
     clock.step(-86_400)
     assert await pointer(part, ENTITY) is None
     await part.confirm(ENTITY, Pointer(DATASET, clock() - timedelta(seconds=30)))
@@ -393,7 +393,7 @@ async def test_a_cache_can_be_cleared_while_another_thread_forgets() -> None:
             for entity_id in entity_ids:
                 await part.confirm(entity_id, Pointer(DATASET, AT))
             for entity_id in entity_ids:
-                await part.refuse(entity_id)
+                await part.mark_refused(entity_id)
         done.set()
         await clearing
     finally:

@@ -38,7 +38,7 @@ from asyncfin.errors import (
 from asyncfin.tasks import decoding_lock
 from asyncfin.wire import inflate
 from asyncfin.wire.protocol import Request, Response
-from asyncfin.wire.retry import Timeouts
+from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.transport import Transport
 from tests.conftest import VirtualTimeLoop
 from tests.scripted import answer, dropping, hanging, judged, resetting, scripted, trickling
@@ -789,7 +789,9 @@ async def test_http_to_another_machine_is_taken_on_request_with_a_warning_and_wi
     async with scripted(answer()) as proxy:
         monkeypatch.setenv("http_proxy", proxy.base_url)
         with pytest.warns(UserWarning, match="http://service.invalid is not encrypted") as warned:
-            client = Client("http://service.invalid", TOKEN, allow_http=True, trust_env=True)
+            client = Client(
+                "http://service.invalid", TOKEN, allow_http=True, trust_env=True, retry=Retry(attempts=1)
+            )
         assert [each.filename for each in warned] == [__file__]
         assert TOKEN not in str(warned[0].message)
         with pytest.raises(ConnectionFailedError, match=r"no connection to http://service\.invalid"):

@@ -209,6 +209,9 @@ class Feed:
     ) -> Iterator[Any]:
         """Yield the rows of a run's file, in pieces; with `entity_id` only those pieces that may have it."""
         name = f"pending/{footer.parts[0]}" if footer.expects else f"{footer.run}.parquet"
+        expected = empty_rows().schema
+        if columns is not None:
+            expected = pa.schema([each for each in expected if each.name in columns])
         with self._opened(f"{self._folder}/{name}") as file:
             found = file.metadata.num_rows
             if found != sum(each.rows for each in footer.publications):
@@ -218,7 +221,11 @@ class Feed:
                     # Threads cost more than they gain in the small files of most runs.
                     threads = file.metadata.row_group(group).num_rows > _ROWS_A_THREAD
                     wanted = None if columns is None else list(columns)
-                    yield file.read_row_group(group, columns=wanted, use_threads=threads)
+                    table = file.read_row_group(group, columns=wanted, use_threads=threads)
+                    # Only pages have checksums: a damaged schema gives columns of other names or types.
+                    if not table.schema.equals(expected):
+                        raise ValueError("its columns are not those of a feed")
+                    yield table
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[Any]:

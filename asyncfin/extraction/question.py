@@ -12,7 +12,7 @@ from attrs import asdict, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError, shorten
-from asyncfin.model.period import Exact, Period, PeriodSelection, describe, resolve
+from asyncfin.model.period import Exact, Period, PeriodSelection, check_period_selection, describe
 from asyncfin.model.query import VALUE_VERSIONS, ValueVersion
 from asyncfin.model.select import Select, check_select
 from asyncfin.table.columns import COLUMNS
@@ -31,7 +31,7 @@ class SharedQuestion:
 
     def __attrs_post_init__(self) -> None:
         check_select(self.select)
-        resolve(self.periods, ())  # refuses what is not a selection of periods
+        check_period_selection(self.periods)
         _check_version("value_version", self.value_version)
 
     @property

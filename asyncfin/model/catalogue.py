@@ -18,7 +18,7 @@ from asyncfin.errors import SelectionError, printable
 from asyncfin.model import suggest
 from asyncfin.model.deviation import Deviation
 from asyncfin.model.frame import Tabular
-from asyncfin.model.period import Exact, Period, PeriodSelection, Resolved, describe, existing, resolve
+from asyncfin.model.period import Period, PeriodSelection, Resolved, describe, existing, resolve
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.model.select import Select, Wanted, check_select
 from asyncfin.model.series import CatalogueSeries
@@ -488,10 +488,7 @@ class Catalogue(Dataset, Tabular):
         Raises:
             SelectionError: this catalogue has none of the periods.
         """
-        resolved = resolve(periods, self.periods)
-        # An Exact resolves to itself, whichever periods the catalogue has.
-        missing = isinstance(resolved, Exact) and not set(resolved.periods).intersection(self.periods)
-        if resolved is not None and not missing:
+        if (resolved := resolve(periods, self.periods)) is not None:
             return resolved
         has = existing(self.periods, periods)
         raise SelectionError(f"periods: {self._named} has none of {describe(periods)}; it has {has}")

@@ -565,6 +565,8 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
     """
     check_period_selection(selection)
     match selection:
+        case Exact():
+            return None if set(selection.periods).isdisjoint(periods) else selection
         case Annual() | Quarterly():
             meant = selection.among(periods)
             return Exact(meant) if meant else None

@@ -113,11 +113,8 @@ def _excludes_all(select: Select, name: str, names: Collection[str]) -> bool:
 
 
 def _has_periods(catalogue: Catalogue, periods: PeriodSelection) -> bool:
-    return bool(catalogue.periods) and (
-        not set(periods.periods).isdisjoint(catalogue.periods)
-        if isinstance(periods, Exact)
-        else resolve(periods, catalogue.periods) is not None
-    )
+    # Trailing months resolve to themselves, whatever the catalogue has.
+    return bool(catalogue.periods) and resolve(periods, catalogue.periods) is not None
 
 
 def _missing_periods(catalogue: Catalogue, periods: PeriodSelection) -> tuple[str, ...]:

@@ -64,7 +64,9 @@ def concat(
     wanted = column_names(names)
     wide.check_once(grids, layout=layout)
     if layout == "wide":
-        return wide.wide_together(grids, wanted, abouts, labels=labels)
+        rows = rows_of(grids)
+        by_row = wide.labels_of(rows, companies=True) if labels else wide.ids_of(rows)
+        return wide.wide_table(by_row, wide.rows_together(grids), wanted, abouts, labels=labels)
     by_id: dict[Grid, dict[str, str]] = {grid: {} for grid in grids}
     if labels:
         for row, name in wide.labels_of(rows_of(grids), companies=True).items():

@@ -1,11 +1,12 @@
 """What is said below a table of one or several panels: cells that were not requested, and descriptions."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, groupby
 
 from asyncfin.errors import printable
 from asyncfin.model.period import Period
-from asyncfin.model.scope import format_path
+from asyncfin.model.scope import ScopeRef, format_path
 from asyncfin.model.words import counted, spanned
 from asyncfin.table.grid import Grid, Row
 
@@ -87,27 +88,26 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 def contained(grid: Grid) -> str | None:
     """Return which scope paths contain others, as adding up their figures counts some twice."""
     paths = dict.fromkeys(series.scopes for series in grid.series)
-    by_scopes: dict[frozenset[object], list[object]] = {}
-    for path in paths:
-        by_scopes.setdefault(frozenset(path), []).append(path)
+    known = Counter(map(frozenset, paths))
     # Each contains the other where only the order differs.
-    counts = {scopes: len(alike) - 1 for scopes, alike in by_scopes.items()}
-    for scopes, alike in by_scopes.items():
-        for fewer in _subsets(scopes, by_scopes):
-            counts[fewer] += len(alike)
-    containing = [path for path in paths if counts[frozenset(path)]]
+    counts = {scopes: alike - 1 for scopes, alike in known.items()}
+    for scopes, alike in known.items():
+        for fewer in _subsets(scopes, known):
+            counts[fewer] += alike
+    containing = {path: count for path in paths if (count := counts[frozenset(path)])}
     if not containing:
         return None
-    most = max(containing, key=lambda path: counts[frozenset(path)])
+    most = max(containing, key=containing.__getitem__)
     some = "1 scope path contains" if len(containing) == 1 else f"{len(containing):,} scope paths contain"
-    count = counts[frozenset(most)]
     return (
         f"{some} others; adding them up counts twice"
-        f" ({format_path(most) or 'the empty path'} contains {count:,})"
+        f" ({format_path(most) or 'the empty path'} contains {containing[most]:,})"
     )
 
 
-def _subsets(scopes: frozenset[object], known: Collection[frozenset[object]]) -> Iterator[frozenset[object]]:
+def _subsets(
+    scopes: frozenset[ScopeRef], known: Collection[frozenset[ScopeRef]]
+) -> Iterator[frozenset[ScopeRef]]:
     """Yield the known sets that have some of the scopes, but not all."""
     if len(scopes) > _LONG_PATH:
         yield from (each for each in known if each < scopes)

@@ -23,7 +23,6 @@ from asyncfin.model.period import (
     Quarterly,
     Trailing,
     period_hint,
-    resolve,
 )
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, Series
@@ -505,17 +504,15 @@ class Panel:
     def facts(self) -> list[str]:
         """Return facts about the panel as a whole, one per line."""
         count, cells = self.value_count, len(self) * (len(self.periods) + len(self.gaps))
+        share = f", {count / cells:.0%} of the cells" if cells else ""
         lines = [
             f"publication {self.dataset.dataset_id} of {self.dataset.created_timestamp:%Y-%m-%d %H:%M} UTC",
             f"{len(self):,} series by {_span(self.periods)}",
-            counted(count, "value") + (f", {count / cells:.0%} of the cells" if cells else ""),
+            counted(count, "value") + share,
+            described(self._grid.gap_runs),
+            contained(self._grid),
+            self.why_empty(),
         ]
-        if gaps := described(self._grid.gap_runs):
-            lines.append(gaps)
-        if paths := contained(self._grid):
-            lines.append(paths)
-        if why := self.why_empty():
-            lines.append(why)
         if self.anchor is not None:
             by = f", set by {_listed(self.anchored_by)}" if self.anchored_by else ""
             lines.append(f"the window ends at {self.anchor}{by}")
@@ -526,7 +523,7 @@ class Panel:
             named = "; ".join(map(str, deviations[:_TEXT_DEVIATIONS]))
             more = f"; and {len(deviations) - _TEXT_DEVIATIONS} more" if deviations[_TEXT_DEVIATIONS:] else ""
             lines.append(f"repaired deviations from the spec: {named}{more}")
-        return list(map(printable, lines))
+        return [printable(line) for line in lines if line]
 
     def why_empty(self) -> str | None:
         """Return why the panel has no value, as far as the catalogue shows; None if it has one."""
@@ -607,15 +604,13 @@ def _period(given: Period | str) -> Period:
 
 def _periods(have: tuple[Period, ...], selection: PeriodSelection) -> tuple[Period, ...]:
     """Return the periods that a cut means, oldest first."""
-    match resolve(selection, have):
-        case None:
-            return ()
+    match selection:
         case Exact(periods=exact):
             if missing := [period.label for period in exact if period not in have]:
                 raise SelectionError(f"the panel has no period {listed(missing)}; it has {_span(have)}")
             return tuple(sorted(exact))
-        case FiscalRange() as between:
-            return between.among(have)
+        case FiscalRange() | Annual() | Quarterly():
+            return selection.among(have)
     raise SelectionError(
         f"periods must be Exact, FiscalRange, Annual, Quarterly or periods, not {selection!r}"
     )

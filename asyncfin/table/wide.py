@@ -14,7 +14,7 @@ from asyncfin.optional import library
 from asyncfin.table.arrow import schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.excerpt import names_of
-from asyncfin.table.grid import Grid, Row, rows_of
+from asyncfin.table.grid import Grid, Row
 
 # The column of period labels, where labels are requested.
 PERIOD = "period"
@@ -170,12 +170,3 @@ def rows_together(grids: Sequence[Grid]) -> list[Period]:
                 " all catalogues first, exact = rule.resolve(catalogues), and request exact of each entity"
             )
     return periods
-
-
-def wide_together(
-    grids: Sequence[Grid], wanted: Iterable[str] | None, about: list[dict[str, Any]], *, labels: bool
-) -> Any:
-    """Return the wide table of several panels, with columns named by company and series."""
-    rows = rows_of(grids)
-    names = labels_of(rows, companies=True) if labels else ids_of(rows)
-    return wide_table(names, rows_together(grids), wanted, about, labels=labels)

@@ -305,13 +305,15 @@ def test_an_open_range_spans_the_catalogue(known: list[Period]) -> None:
         assert resolved == FiscalRange(ends[0], ends[-1])
 
 
-@pytest.mark.parametrize("beyond", [FiscalRange(start=2030), FiscalRange(end=2000), FiscalRange(2030, 2031)])
-def test_a_range_beyond_the_catalogue_means_nothing(beyond: FiscalRange) -> None:
-    """An open end is not turned into an end before the start."""
+@pytest.mark.parametrize(
+    "beyond", [FiscalRange(start=2030), FiscalRange(end=2000), FiscalRange(2030, 2031), Exact("FY2030")]
+)
+def test_periods_beyond_the_catalogue_mean_nothing(beyond: FiscalRange | Exact) -> None:
+    """An open end is not turned into an end before the start, and a period that is not listed is not sent."""
     assert resolve(beyond, [Period(2024, 12, 12)]) is None
 
 
-@pytest.mark.parametrize("asked", [Exact("FY2030"), FiscalRange(2023, 2025), Trailing(12)])
+@pytest.mark.parametrize("asked", [Exact(["FY2024", "FY2030"]), FiscalRange(2023, 2025), Trailing(12)])
 def test_what_is_not_a_rule_stays_as_it_is(asked: object) -> None:
     """Nothing in the catalogue changes it."""
     assert resolve(asked, [Period(2024, 12, 12)]) == asked  # type: ignore[arg-type]

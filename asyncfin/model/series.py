@@ -1,10 +1,8 @@
 """The series of a catalogue (spec 2.3) and of a query result (spec 2.4)."""
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from itertools import compress
 from operator import call
-from typing import Any
 
 from attrs import field, frozen
 from msgspec import Struct
@@ -50,7 +48,7 @@ class CatalogueSeries(Struct, frozen=True, gc=False):
         )
 
 
-# Not slotted: attrs' slots and cached_property together make `help()` fail on Python 3.13.
+# Not slotted: `values` are kept in the dictionary of an object that is otherwise frozen.
 @frozen(slots=False)
 class Series:
     """A series with its values (spec 2.4). ``series["FY2024"]`` is the value at a period, or None.
@@ -86,9 +84,12 @@ class Series:
     # Compared by what it returns: two results with the same values are equal, however they were read.
     _decode: Callable[[], tuple[Value | None, ...]] = field(repr=False, eq=call, hash=False)
 
-    @cached_property
+    @property
     def values(self) -> tuple[Value | None, ...]:
-        return self._decode()
+        # By hand: cached_property takes a lock in Python 3.11, a microsecond for each of thousands of series.
+        if (kept := self.__dict__.get("_values")) is None:
+            kept = self.__dict__["_values"] = self._decode()
+        return kept
 
     def __getitem__(self, period: Period | str) -> Value | None:
         """Return the value at a period, given as a `Period` or its label; None where there is none.
@@ -122,6 +123,7 @@ class Series:
 
     def observations(self) -> Iterator[tuple[Period, Value]]:
         """Return the pairs (Period, Value) where there is a value, in the order of `periods`."""
-        # In C: of a sparse series most periods have no value, and a company has thousands.
-        pairs: Iterator[Any] = compress(zip(self.periods, self.values, strict=True), self.values)
-        return pairs
+        # In C, and pairs only where there is a value: of a sparse series most periods have none, and a
+        # company has thousands.
+        values = self.values
+        return zip(compress(self.periods, values), filter(None, values), strict=True)

@@ -13,7 +13,7 @@ from itertools import chain
 from operator import attrgetter, eq
 from weakref import WeakValueDictionary
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.deviation import Deviation, merged
@@ -32,6 +32,7 @@ from asyncfin.wire.zstd import zstd
 # What a page and the catalogue both say of a series.
 _NAMES = SeriesHead.__struct_fields__[1:]
 _fields = attrgetter(*_NAMES)
+_series_id = attrgetter("series_id")
 # Of these, what makes it the same series; the others only describe it.
 _IDENTITY = ("reporting_group_id", "metric_id", "scopes")
 # How much of the pages' texts a result holds as received; what is more is compressed.
@@ -152,10 +153,13 @@ class Stitch:
         self._tolerance.report(differences)
         self.listing.record(places, asked)
         wanted_places = [places[index] for index in page.wanted.indices]
-        arrival = self._arrive(
-            wanted_places, tuple(blocks), populated, tuple(_within_what_was_asked(foreign, asked))
+        return self._arrive(
+            wanted_places,
+            tuple(blocks),
+            populated,
+            tuple(_within_what_was_asked(foreign, asked)),
+            0 if text.compressed else len(text.pieces[0]),
         )
-        return arrival if text.compressed else evolve(arrival, whole_bytes=len(text.pieces[0]))
 
     async def _text(self, body: bytes, deviations: tuple[Deviation, ...]) -> PageText:
         """Return the text of a page, as received while there is room for it, otherwise compressed."""
@@ -184,9 +188,10 @@ class Stitch:
         blocks: tuple[Block, ...],
         populated: Set[Period],
         foreign: tuple[Block, ...] = (),
+        whole_bytes: int = 0,
     ) -> Arrival:
         """Make the blocks of wanted series a part of the answer."""
-        arrival = Arrival(blocks, populated, foreign)
+        arrival = Arrival(blocks, populated, foreign, whole_bytes)
         self._left -= len(places)
         for place in places:
             self._received[place] = True
@@ -200,8 +205,8 @@ class Stitch:
         One that is described as another series, even a foreign one, is a MalformedAnswerError.
         """
         catalogue = self.plan.catalogue
-        places = [catalogue.places[head.series_id] for head in page.heads]
-        listed = [catalogue.series[place] for place in places]
+        places = list(map(catalogue.places.__getitem__, map(_series_id, page.heads)))
+        listed = list(map(catalogue.series.__getitem__, places))
         # Nearly always all is well. One by one: texts of the catalogue are seldom in the processor's cache.
         if all(map(eq, map(_fields, page.heads), map(_fields, listed))):
             return places, ()
@@ -307,7 +312,8 @@ def _cut_to_window(selection: Resolved | None, periods: Set[Period], anchor: Per
         case Exact(periods=exact):
             return periods & set(exact)
         case FiscalRange(start=Period() as start, end=Period() as end):
-            return {each for each in periods if start.fiscal_end <= each.fiscal_end <= end.fiscal_end}
+            first, last = start.fiscal_end, end.fiscal_end
+            return {each for each in periods if first <= each.fiscal_end <= last}
         case Trailing() as trailing if anchor is not None:
             return {each for each in periods if trailing.contains(each, anchor)}
     return set()

@@ -320,7 +320,8 @@ class Store:
             MalformedAnswerError: one violates the spec.
         """
         index, count = block.page_indices[row], len(block.axis.periods)
-        if (page := self._page(block)) is not None and len(page[index]) == count:
+        page = self._decoded.get(block.text) or self._page(block)
+        if page is not None and len(page[index]) == count:
             return page[index]
         repairs = self.tolerance.counts()
         text, series_id = self.text(block, row), block.series_ids[row]

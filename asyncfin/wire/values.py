@@ -245,7 +245,7 @@ async def read_planned_page(
             tolerance.report(scanned.deviations)
             return scanned
     page = read_query_page(body, value_version, tolerance)
-    indices, others = _split(page.raw_series, wanted)
+    indices, others = _split(list(map(_series_id, page.raw_series)), wanted)
     slices = []
     for each in _sliced([(index, page.raw_series[index]) for index in indices]):
         await asyncio.sleep(0)
@@ -300,10 +300,11 @@ _scan_original: TolerantDecoder[Any] = TolerantDecoder(_ScannedResponse[_Origina
 _scan_any: TolerantDecoder[Any] = TolerantDecoder(_ScannedResponse[_Number])
 
 
-def _split(series: Sequence[SeriesHead], wanted: Container[str]) -> tuple[list[int], list[int]]:
+def _split(series_ids: Sequence[str], wanted: Container[str]) -> tuple[list[int], list[int]]:
     """Return the indices of the wanted series, and of the others."""
-    indices = [index for index, each in enumerate(series) if each.series_id in wanted]
-    return indices, sorted({*range(len(series))} - {*indices}) if len(indices) < len(series) else []
+    # In C: a loop of Python takes four times as long, a hundredth of a small page's time.
+    indices = list(compress(range(len(series_ids)), map(wanted.__contains__, series_ids)))
+    return indices, sorted({*range(len(series_ids))} - {*indices}) if len(indices) < len(series_ids) else []
 
 
 async def _scanned(
@@ -320,8 +321,9 @@ async def _scanned(
         if len(body) > _INLINE_BYTES:
             await asyncio.sleep(0)
         periods = _periods(bytes(found.periods))
-        refuse_repeated("series", list(map(_series_id, found.series)))
-        indices, others = _split(found.series, wanted)
+        series_ids = list(map(_series_id, found.series))
+        refuse_repeated("series", series_ids)
+        indices, others = _split(series_ids, wanted)
         others = others if keep_foreign else []
         numbers, foreign = (
             _numbers_of(

@@ -211,7 +211,7 @@ class Feed:
         name = f"pending/{footer.parts[0]}" if footer.expects else f"{footer.run}.parquet"
         expected = empty_rows().schema
         if columns is not None:
-            expected = pa.schema([each for each in expected if each.name in columns])
+            expected = pa.schema([expected.field(name) for name in columns])
         with self._opened(f"{self._folder}/{name}") as file:
             found = file.metadata.num_rows
             if found != sum(each.rows for each in footer.publications):

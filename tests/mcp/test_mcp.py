@@ -510,6 +510,27 @@ async def test_a_result_of_many_periods_fits_as_text_too() -> None:
     assert "lines are omitted" in notes[0]
 
 
+async def test_groups_that_differ_have_rows_of_their_own_and_gaps_are_those_of_the_periods_shown() -> None:
+    """Two groups with the same values are one row; what is missing before or after is of no concern."""
+    years = tuple(f"FY{year}" for year in range(2018, 2025))
+    file = dataset({("Sales", "all"): {"FY2018": 1, "FY2020": 1, "FY2022": 3, "FY2024": 5}}, periods=years)
+    publication = file["publications"][0]
+    (group,) = publication["groups"]
+    series = {**group["series"][0], "series_id": "other"}
+    publication["groups"].append({**group, "reporting_group_id": "more", "series": [series]})
+    places = dict(zip(years, range(len(years)), strict=True))
+    lines = []
+    for last in (3, 4):
+        publication["values"]["other"] = [[places["FY2020"], 1], [places["FY2022"], last]]
+        async with Sandbox(load(file)) as sandbox, assistant(sandbox) as call:
+            asked = {"entities": sandbox.entities, "series": ["Sales"]}
+            answer = await call("query", **asked, periods="FY2020, FY2021, FY2022")
+        lines.append([(row["scopes"], row["values"]["FY2022"]) for row in rows_of(answer)])
+        assert "no series here has a value: FY2021" in text_of(answer)
+        assert not any(year in text_of(answer) for year in ("FY2019", "FY2023"))
+    assert lines == [[("all", "3")], [("all [all]", "3"), ("all [more]", "4")]]
+
+
 async def test_values_of_different_publications_are_not_compared() -> None:
     """A publication that changes between the two versions restates nothing."""
     old, new = (

@@ -123,7 +123,12 @@ def explorer(
             Route("/company/{entity_id}/progress", pages.progress),
             Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)],
+        # In lower case, as browsers send them: older versions of Starlette compare them as they are written.
+        middleware=[
+            Middleware(
+                TrustedHostMiddleware, allowed_hosts=[host.lower() for host in hosts], www_redirect=False
+            )
+        ],
         exception_handlers={
             AsyncfinError: pages.refused,
             TimeoutError: pages.refused,

@@ -732,7 +732,7 @@ async def test_the_prometheus_exporter_has_every_instrument() -> None:
         "asyncfin_bucket_paused_seconds",
         "asyncfin_cache_bytes",
     ):
-        assert re.search(rf"^{name}\{{", text, re.MULTILINE), (name, text)
+        assert re.search(rf"^{name}[{{ ]", text, re.MULTILINE), (name, text)
     found = re.search(r"^asyncfin_requests_total\{[^}]*status_code=\"503\"[^}]*\} (\S+)$", text, re.MULTILINE)
     assert found
     assert float(found[1]) == 1

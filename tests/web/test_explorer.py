@@ -413,7 +413,7 @@ async def test_a_foreign_page_cannot_spend_a_request(
         (["127.0.0.1"], {"Sec-Fetch-Site": "same-origin"}),
         (["127.0.0.1"], {"Origin": "http://127.0.0.1:8766"}),
         (["figures.example"], {"Host": "figures.example", "Origin": "http://figures.example"}),
-        (["figures.example"], {"Host": "Figures.example", "Origin": "https://figures.example:443"}),
+        (["Figures.example"], {"Host": "figures.example", "Origin": "https://figures.example:443"}),
         (["figures.example"], {"Host": "figures.example:80", "Origin": "http://figures.example"}),
     ],
     ids=str,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -117,17 +118,19 @@ def _listens(path: Path) -> bool:
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[RedisServer]:
+def redis_server() -> Iterator[RedisServer]:
     """Run a Redis server; skip where it or its client is not installed."""
     pytest.importorskip("redis")
     if SERVER is None:
         pytest.skip("redis-server is not installed")
-    server = RedisServer(folder)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
+    # The path of a socket has at most 107 characters, which the temporary folders of a test can exceed.
+    with TemporaryDirectory(prefix="redis-", dir="/tmp") as folder:
+        server = RedisServer(Path(folder))
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
 
 
 def make_bucket(kind: str, place: str, **settings: Any) -> Any:

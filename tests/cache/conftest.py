@@ -1,7 +1,5 @@
 """A publication as a cache keeps it: the catalogue and the blocks of a real answer."""
 
-import shutil
-import subprocess
 from array import array
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,6 +15,7 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.block import Axis, Block, PageText, Store, block_of
 from asyncfin.wire.values import read_planned_page
+from tests.shared_buckets import redis_server
 
 ENTITY, OTHER = "O-" + "a1" * 16, "O-" + "b2" * 16
 DATASET, NEXT = "d9b2d63d-a233-4123-847a-7090a1f34b01", "d9b2d63d-a233-4123-847a-7090a1f34b02"
@@ -112,30 +111,10 @@ class Clock:
 
 
 @pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def redis_url() -> Iterator[str]:
     """The address of a real Redis of the tests' own."""
-    pytest.importorskip("redis")
-    if (server := shutil.which("redis-server")) is None:
-        pytest.skip("there is no redis-server here")
-    folder = tmp_path_factory.mktemp("redis")
-    command = [
-        server,
-        "--port",
-        "0",
-        "--unixsocket",
-        str(folder / "socket"),
-        "--save",
-        "",
-        "--dir",
-        str(folder),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        for line in process.stdout:
-            if "ready to accept connections" in line.lower():
-                break
-        yield f"unix://{folder}/socket"
-        process.terminate()
+    with redis_server() as server:
+        yield server.url
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ async def test_cold_processes_ask_together_hardly_more_than_one(kind: str, tmp_p
             assert requests == len(sandbox.log), "each request is counted for one question"
             return len(sandbox.log), [[line.rpartition(" ")[0] for line in each] for each in lines]
 
-    with redis_server(tmp_path) if kind == "redis" else nullcontext() as server:
+    with redis_server() if kind == "redis" else nullcontext() as server:
         place = f"{server.url}?db=" if server else str(tmp_path / "cache")
         cost, (panels,) = await spent(1, f"{place}1")
         together, theirs = await spent(4, f"{place}2")
@@ -221,9 +221,9 @@ async def test_a_cache_that_cannot_be_used_is_said_at_the_first_question(
     assert [each for _, folders, files in os.walk(tmp_path) for each in folders + files] == ["cache"]
 
 
-async def test_questions_are_answered_while_the_server_of_a_cache_is_silent(tmp_path: Path) -> None:
+async def test_questions_are_answered_while_the_server_of_a_cache_is_silent() -> None:
     """From memory, or from the service; when it is back, what it holds is given again."""
-    with redis_server(tmp_path) as server:
+    with redis_server() as server:
         one, other = (RedisCache(server.url, account="desk") for _ in range(2))
         async with (
             Sandbox(DATASET) as sandbox,

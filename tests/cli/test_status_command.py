@@ -84,11 +84,9 @@ def test_a_used_up_allowance_leaves_nothing(
     assert "left today: 0, used up until" in command("status").out
 
 
-def test_it_reads_a_bucket_in_redis(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_reads_a_bucket_in_redis(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a learned rate; a server that is away is unknown, and the exit code is 0."""
-    with redis_server(tmp_path) as server:
+    with redis_server() as server:
         use(RedisBucket(server.url, account="us"), 4, pause=1)
         monkeypatch.setenv("ASYNCFIN_BUCKET", server.url)
         monkeypatch.setenv("ASYNCFIN_ACCOUNT", "us")

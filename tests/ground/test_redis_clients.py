@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -74,9 +73,9 @@ async def test_the_cancellation_of_the_caller_is_not_a_timeout() -> None:
     assert task.cancelled()
 
 
-def test_each_loop_has_one_client_which_is_closed_with_it(tmp_path: Path) -> None:
+def test_each_loop_has_one_client_which_is_closed_with_it() -> None:
     """Two loops in turn have a client each, and the first one's connections are closed."""
-    with redis_server(tmp_path) as server:
+    with redis_server() as server:
         clients = RedisClients(server.url)
 
         async def use() -> object:
@@ -94,9 +93,9 @@ def test_each_loop_has_one_client_which_is_closed_with_it(tmp_path: Path) -> Non
         assert asyncio.run(count()) == 1
 
 
-async def test_a_stopped_server_is_detected(tmp_path: Path) -> None:
+async def test_a_stopped_server_is_detected() -> None:
     """The connection stays open while the server's process is stopped."""
-    with redis_server(tmp_path) as server:
+    with redis_server() as server:
         clients = RedisClients(server.url)
         client = await clients.get()
         await client.ping()

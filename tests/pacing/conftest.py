@@ -8,8 +8,8 @@ from tests.shared_buckets import RedisLine, RedisServer, redis_server
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as running:
+def server() -> Iterator[RedisServer]:
+    with redis_server() as running:
         yield running
 
 

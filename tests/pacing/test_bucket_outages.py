@@ -164,9 +164,9 @@ async def test_a_silent_server_is_reported_within_600_ms(line: RedisLine, tmp_pa
         assert loop_time() - began < 0.6
 
 
-async def test_a_stopped_server_is_reported(tmp_path: Path) -> None:
+async def test_a_stopped_server_is_reported() -> None:
     """Its connection stays open, and nothing is received."""
-    with redis_server(tmp_path) as own:
+    with redis_server() as own:
         async with aclosing(RedisBucket(own.url, account="us", rate=100, burst=20)) as bucket:
             await bucket.acquire()
             own.signal(signal.SIGSTOP)
@@ -393,9 +393,9 @@ async def test_an_outage_is_logged_once(
     assert len([each for each in caplog.records if "the fallback paces" in each.getMessage()]) == 1
 
 
-async def test_a_killed_server_that_comes_back_empty_keeps_the_budget(tmp_path: Path) -> None:
+async def test_a_killed_server_that_comes_back_empty_keeps_the_budget() -> None:
     """With a real server that is killed and started again."""
-    with redis_server(tmp_path) as own:
+    with redis_server() as own:
         async with aclosing(RedisBucket(own.url, account="us", rate=1000, burst=9, daily_budget=6)) as bucket:
             for _ in range(4):
                 await bucket.acquire()

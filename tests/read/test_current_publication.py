@@ -204,9 +204,9 @@ async def test_a_publication_that_returns_is_confirmed_when_its_metadata_were_re
         assert panel.confirmed_at <= sent[0]
 
 
-async def test_nothing_is_returned_from_memory_while_the_cache_cannot_be_read(tmp_path: Path) -> None:
+async def test_nothing_is_returned_from_memory_while_the_cache_cannot_be_read() -> None:
     """Within max_age too, one request confirms it: another client may have recorded a refusal."""
-    with redis_server(tmp_path) as server:
+    with redis_server() as server:
         cache = RedisCache(server.url, account="desk")
         async with (
             Sandbox(OLD) as sandbox,

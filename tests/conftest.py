@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import selectors
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +21,11 @@ POSIX_ONLY = [
     "read/test_oracle.py",
 ]
 collect_ignore = POSIX_ONLY if sys.platform == "win32" else []
+
+# A shell that starts the tests in the background makes them ignore Ctrl-C, and with them the commands that
+# they start, some of which are ended by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True

@@ -19,7 +19,7 @@ from asyncfin import Client, MemoryCache
 from asyncfin.sandbox import Sandbox
 from asyncfin.web import explorer
 from tests.generate import generate
-from tests.web.test_browser import CHROMIUM, QUIET, cells, playwright_api, pytestmark, uvicorn
+from tests.web.test_browser import CHROMIUM, QUIET, cells, holds, playwright_api, pytestmark, uvicorn
 
 __all__ = ["pytestmark"]
 
@@ -193,7 +193,7 @@ async def test_behind_nginx_at_a_sub_path_all_of_it_works_by_keyboard(
         await tab.evaluate("document.getElementById('ask').focus()")
         await tab_to("[name=view]")
         await tab.keyboard.press("ArrowDown")
-        await tab.wait_for_function("document.querySelector('.viewed').textContent.includes('growth')")
+        await holds(tab, "document.querySelector('.viewed').textContent.includes('growth')")
         grown = await cells(tab)
         assert grown != shown
         await tab_to("#csv")

@@ -92,7 +92,7 @@ class TolerantDecoder(Generic[T]):
         """Return what JSON contains, or raise MalformedAnswerError.
 
         `at` is the JSON path of that JSON in its response, `path` the same without indexes. Repairs are
-        counted in `counts`; without it there are none.
+        counted in `counts`; if it is None, nothing is repaired.
         """
         try:
             return decode(body, self._strict, at)

@@ -17,7 +17,6 @@ ONLY_IN_THE_REPOSITORY = (
     ".gitattributes",
     ".github/",
     ".pre-commit-config.yaml",
-    "SECURITY.md",
     "changelog.d/",
 )
 # The build backend adds it.

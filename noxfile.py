@@ -16,7 +16,8 @@ PYTHONS = nox.project.python_versions(PROJECT)
 GROUPS = {name: nox.project.dependency_groups(PROJECT, name) for name in PROJECT["dependency-groups"]}
 
 # Neighbouring tests share fixtures that are slow to make; a worker that has run its own takes over others'.
-PARALLEL = ("-n", "auto", "--dist", "worksteal")
+# One worker more than cores: tests wait for processes and servers.
+PARALLEL = ("-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal")
 
 # Hundreds of tests start Python anew: without bytecode each start would compile all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -223,6 +224,8 @@ def crash(session: nox.Session) -> None:
     install(session, "test")
     session.run("python", "-m", "tests.crash", *session.posargs)
     session.run("python", "-m", "tests.cache.processes", *session.posargs[:1])
+    every = {"ASYNCFIN_STORE_KILLS": "1"}
+    session.run("python", "-m", "pytest", "tests/extraction/test_store_kills.py", env=every)
 
 
 @nox.session

@@ -109,7 +109,7 @@ class Outcome:
         lost: the requests for those, in all.
         most: how many requests a run without kills sends for an entity, at most.
         repeated: entities that were read again though their file was of the current publication.
-        wrong: files that are not whole, or not those of one publication; and what should not stand there.
+        wrong: files that are not whole, or not those of one publication; and what should not be there.
         equal: whether the rows are those of the undisturbed run.
     """
 
@@ -167,7 +167,7 @@ async def crash(kills: int, seed: int, place: Path) -> Outcome:
 
 
 class _Course:
-    """The runs, and the publications that change meanwhile."""
+    """The runs, and the publications that change during them."""
 
     def __init__(
         self, sandbox: Sandbox, companies: list[DatasetFile], folder: Path, source: random.Random

@@ -1,7 +1,7 @@
 """Kill drivers and workers of an extraction over an executor, into an object store, and compare in the end.
 
 ``python -m tests.crash_workers [pool|dask] [kills] [seed]``: every second kill is the driver's. moto's server
-stands in for S3. After each kill every object is read, and the requests that brought none are counted: those
+replaces S3. After each kill every object is read, and the requests that brought none are counted: those
 in flight at most.
 """
 

@@ -1,9 +1,12 @@
-"""The explorer over the sandbox, asked as its own page asks."""
+"""The explorer over the sandbox, asked as its own page asks; and a browser."""
 
+import shutil
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from asyncfin import Client
 from asyncfin.events import Event, RequestStarted
@@ -20,8 +23,33 @@ OWN = {
 }
 
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP *.example 127.0.0.1",
+)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def chromium() -> AsyncIterator[Any]:
+    """Give one browser to all tests that run in the loop of the session; each opens its own pages."""
+    api = pytest.importorskip("playwright.async_api")
+    if CHROMIUM is None or sys.platform == "win32":
+        pytest.skip("Chromium is not installed, or not that of a Unix system")
+    async with api.async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        await browser.close()
+
+
 class Page:
-    """A browser's requests to the explorer, and what the service was asked meanwhile."""
+    """A browser's requests to the explorer, and what the service was asked during them."""
 
     def __init__(self, app: Any, client: Client, entities: tuple[str, ...]) -> None:
         self.client = client

@@ -41,7 +41,7 @@ def test_each_error_has_the_status_that_tells_a_visitor_what_it_means(error: Exc
 
 
 def test_retry_after_is_what_the_error_says_in_whole_seconds() -> None:
-    """A visitor who comes back when told to does not come too early."""
+    """A visitor who comes back after Retry-After does not come too early."""
     resume_at = datetime.now(UTC) + timedelta(seconds=90.5)
     exhausted = errors.AllowanceExhaustedError(status=429, resume_at=resume_at, **SERVICE)
     assert http_error(exhausted).headers["Retry-After"] in ("90", "91")
@@ -58,7 +58,7 @@ def test_what_is_no_error_of_the_library_is_raised_again(error: BaseException) -
 
 
 class Visitor:
-    """An ASGI request whose visitor leaves when told to."""
+    """An ASGI request whose visitor leaves at `leave`."""
 
     def __init__(self) -> None:
         self.left = asyncio.Event()

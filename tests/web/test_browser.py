@@ -5,44 +5,29 @@ import csv
 import io
 import json
 import re
-import shutil
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from asyncfin import Annual, Client, MemoryCache, Select
 from asyncfin.events import RequestFailed
 from asyncfin.sandbox import Hang, Sandbox
 from asyncfin.web import explorer
 
-playwright_api = pytest.importorskip("playwright.async_api")
 uvicorn = pytest.importorskip("uvicorn")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
-    pytest.mark.skipif(sys.platform == "win32", reason="uses the Chromium of a Unix system"),
-]
-
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+fixture = pytest_asyncio.fixture(loop_scope="session")
 
 
-@pytest.fixture
+@fixture
 async def sandbox() -> AsyncIterator[Sandbox]:
     async with Sandbox.demo() as made:
         yield made
 
 
-@pytest.fixture
+@fixture
 async def explored(sandbox: Sandbox) -> AsyncIterator[tuple[str, Client, tuple[str, ...]]]:
     """Serve the explorer of the demo companies on a free port of this machine."""
     async with Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=3600) as client:
@@ -59,31 +44,29 @@ async def explored(sandbox: Sandbox) -> AsyncIterator[tuple[str, Client, tuple[s
         await serving
 
 
-@pytest.fixture
-async def tab(explored: Any) -> AsyncIterator[Any]:
+@fixture
+async def tab(explored: Any, chromium: Any) -> AsyncIterator[Any]:
     """Give a tab of a browser, which must ask no other host and report no error of the page."""
     base_url, *_ = explored
     faults: list[str] = []
-    async with playwright_api.async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        page = await browser.new_page(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-        page.on("pageerror", lambda error: faults.append(str(error)))
+    page = await chromium.new_page(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    page.on("pageerror", lambda error: faults.append(str(error)))
 
-        def note(message: Any) -> None:
-            # A refused question and a lost response are errors to the browser too, but none of the page's.
-            if message.type == "error" and not re.search(
-                "status of 400|net::ERR_FAILED|Failed to fetch", message.text
-            ):
-                faults.append(message.text)
+    def note(message: Any) -> None:
+        # A refused question and a lost response are errors to the browser too, but none of the page's.
+        if message.type == "error" and not re.search(
+            "status of 400|net::ERR_FAILED|Failed to fetch", message.text
+        ):
+            faults.append(message.text)
 
-        def check_host(sent: Any) -> None:
-            if not sent.url.startswith(base_url):
-                faults.append(f"asked {sent.url}")
+    def check_host(sent: Any) -> None:
+        if not sent.url.startswith(base_url):
+            faults.append(f"asked {sent.url}")
 
-        page.on("console", note)
-        page.on("request", check_host)
-        yield page
-        await browser.close()
+    page.on("console", note)
+    page.on("request", check_host)
+    yield page
+    await page.close()
     assert faults == []
 
 
@@ -231,7 +214,7 @@ async def test_scale_and_pictures_are_reached_by_keyboard(explored: Any, tab: An
 
 
 async def test_a_small_screen_scrolls_tables_and_code_but_never_the_page(explored: Any, tab: Any) -> None:
-    """At 360 pixels nothing stands outside of the page, and the chart fits."""
+    """At 360 pixels nothing is wider than the page, and the chart fits."""
     base_url, _, entities = explored
     await tab.set_viewport_size({"width": 360, "height": 740})
     await choose(tab, base_url, entities[0], "annual", 3)

@@ -116,7 +116,7 @@ async def visited(http: Any, path: str, workers: int = 4, **params: str) -> list
     """Return the answers of visitors who come eight at a time until every worker has answered one."""
     answers: list[Any] = []
     for _ in range(200):
-        # Each over a connection of its own: a worker keeps the connections that it has taken.
+        # Each over a separate connection: a worker keeps the connections that it has taken.
         visits = (http.get(path, params=params, headers={"Connection": "close"}) for _ in range(8))
         answers += await asyncio.gather(*visits)
         if len({answer.headers["worker"] for answer in answers}) == workers:
@@ -162,7 +162,7 @@ async def test_one_refusal_of_the_service_answers_all_visitors_of_all_workers(tm
 
 
 async def test_a_visitor_who_leaves_ends_the_requests_to_the_service(tmp_path: Path) -> None:
-    """The next visitor with the same question does not join requests that nobody waits for."""
+    """The next visitor with the same question does not join requests for which no visitor waits."""
     async with (
         Sandbox.demo(faults=[Hang(operation="catalogue", nth=1)]) as sandbox,
         served(sandbox, shared=tmp_path) as (http, _),

@@ -19,7 +19,7 @@ from asyncfin import Client, MemoryCache
 from asyncfin.sandbox import Sandbox
 from asyncfin.web import explorer
 from tests.generate import generate
-from tests.web.test_browser import CHROMIUM, QUIET, cells, holds, playwright_api, pytestmark, uvicorn
+from tests.web.test_browser import cells, fixture, holds, pytestmark, uvicorn
 
 __all__ = ["pytestmark"]
 
@@ -85,34 +85,31 @@ async def serving(app: Any, **options: Any) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def browsing(allowed: str, **options: Any) -> AsyncIterator[Any]:
+async def browsing(chromium: Any, allowed: str, **options: Any) -> AsyncIterator[Any]:
     """Give a tab in which nothing runs that the page did not bring, and no other host is asked."""
     faults: list[str] = []
-    async with playwright_api.async_playwright() as playwright:
-        rules = "--host-resolver-rules=MAP *.example 127.0.0.1"
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, rules])
-        page = await browser.new_page(reduced_motion="reduce", **options)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: said.type == "error" and faults.append(said.text))
+    page = await chromium.new_page(reduced_motion="reduce", **options)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: said.type == "error" and faults.append(said.text))
 
-        async def dismiss(dialog: Any) -> None:
-            faults.append(f"dialog {dialog.message}")
-            await dialog.dismiss()
+    async def dismiss(dialog: Any) -> None:
+        faults.append(f"dialog {dialog.message}")
+        await dialog.dismiss()
 
-        page.on("dialog", dismiss)
+    page.on("dialog", dismiss)
 
-        def check(sent: Any) -> None:
-            if not sent.url.startswith((allowed, "blob:")):
-                faults.append(f"asked {sent.url}")
+    def check(sent: Any) -> None:
+        if not sent.url.startswith((allowed, "blob:")):
+            faults.append(f"asked {sent.url}")
 
-        page.on("request", check)
-        page.faults = faults
-        yield page
-        await browser.close()
+    page.on("request", check)
+    page.faults = faults
+    yield page
+    await page.close()
     assert faults == []
 
 
-@pytest.fixture
+@fixture
 async def proxied(tmp_path: Path) -> AsyncIterator[tuple[str, Counted, Sandbox]]:
     """Serve the explorer at a sub-path of a host name, over plain http, by a real nginx."""
     if NGINX is None:
@@ -146,11 +143,11 @@ async def proxied(tmp_path: Path) -> AsyncIterator[tuple[str, Counted, Sandbox]]
 
 
 async def test_behind_nginx_at_a_sub_path_all_of_it_works_by_keyboard(
-    proxied: tuple[str, Counted, Sandbox],
+    proxied: tuple[str, Counted, Sandbox], chromium: Any
 ) -> None:
     """Choose, compare, see, compute, download, come back: over http under a host name, without a mouse."""
     base_url, app, sandbox = proxied
-    async with browsing(base_url, viewport={"width": 1280, "height": 900}) as tab:
+    async with browsing(chromium, base_url, viewport={"width": 1280, "height": 900}) as tab:
 
         async def tab_to(selector: str) -> None:
             for _ in range(40):
@@ -263,11 +260,13 @@ async ([target, body]) => {
 """
 
 
-async def test_another_site_cannot_spend_a_request(proxied: tuple[str, Counted, Sandbox]) -> None:
+async def test_another_site_cannot_spend_a_request(
+    proxied: tuple[str, Counted, Sandbox], chromium: Any
+) -> None:
     """Real forms, fetches and images of another site in a real browser: all arrive, and all are refused."""
     base_url, app, sandbox = proxied
     body = {"series": ROW, "rule": "annual", "last": "3"}
-    async with browsing("http://") as tab:
+    async with browsing(chromium, "http://") as tab:
         for fragment in ("answer", "series", "cost"):
             app.posts.clear()
             await tab.goto(base_url.replace("figures.", "evil.").replace("/explore", "/"))
@@ -306,14 +305,14 @@ def hostile(name: str, number: int) -> Any:
 
 
 @pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
-async def test_hostile_names_neither_run_nor_break_the_layout(name: str) -> None:
+async def test_hostile_names_neither_run_nor_break_the_layout(name: str, chromium: Any) -> None:
     """In lists, tables, charts, links and downloads, at 360 pixels."""
     datasets = [hostile(name, number) for number in (1, 2)]
     async with (
         Sandbox(*datasets) as sandbox,
         Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=3600) as client,
         serving(explorer(client, dict.fromkeys(sandbox.entities, name))) as port,
-        browsing(f"http://127.0.0.1:{port}", viewport={"width": 360, "height": 740}) as tab,
+        browsing(chromium, f"http://127.0.0.1:{port}", viewport={"width": 360, "height": 740}) as tab,
     ):
 
         async def fits() -> None:

@@ -75,9 +75,11 @@ class Visitors:
 
         async def send(message: Any) -> None:
             sent.append(message)
+            if leaving is None and message["type"] == "http.response.body" and not message.get("more_body"):
+                left.set()  # as servers do after a response: a framework may wait for it
 
         await self._app(scope, receive, send)
-        if left.is_set():
+        if leaving is not None and leaving.is_set():
             return None
         found = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
         body = b"".join(each.get("body", b"") for each in sent[1:])

@@ -9,6 +9,7 @@ field of an attrs class:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import iscoroutinefunction, signature
@@ -108,6 +109,17 @@ def text(wanted: str = "a text that is not empty") -> Check:
 def short_repr(value: object) -> str:
     """Return the text of a given value for an error."""
     return shorten(repr(value), 200)
+
+
+def refuse_url(expected: str, path: str, advice: str) -> None:
+    """Raise ArgumentError if a path is a URL. Its text is not shown, since it can contain a password."""
+    if ":/" in path:
+        raise ArgumentError(f"{expected} on this machine, not a URL; {advice}")
+
+
+def without_password(place: str) -> str:
+    """Return a path, or a URL without its user and password."""
+    return re.sub("(:/+).*@", r"\1", place)
 
 
 def is_async(value: object) -> bool:

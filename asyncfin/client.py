@@ -39,13 +39,14 @@ from asyncfin.model.usage import UsageWindow
 from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
-from asyncfin.read.asked import Asked
 from asyncfin.read.attempts import Attempt, Attempts
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.many import EntityIds, answers_of
 from asyncfin.read.publications import Publications
-from asyncfin.read.read import Read, Turn
+from asyncfin.read.read import Read
 from asyncfin.read.run import answer, cached_answer, pieces
+from asyncfin.read.span import QuestionSpan
+from asyncfin.read.turn import NoTurnError, Turn
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import Block, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
@@ -278,7 +279,7 @@ class Client:
 
         Args:
             source: an entity id, or a Dataset: that publication, with no request for the
-                metadata. It is not kept, and a change is an error at once.
+                metadata. What is read for it is not kept, and a change is an error at once.
             max_age: how many seconds a publication is taken for the current one after it was confirmed.
                 None: the client's `max_age`.
 
@@ -290,12 +291,10 @@ class Client:
         # The caller has the metadata, of this publication and no other: so a change is an error, not a
         # restart.
         if isinstance(source, Dataset):
-            if (cache := self._publications.cache) is not None:
-                cached = await cache.catalogue(source.entity_id, source.dataset_id)
-                if cached is not None:
-                    pinned = Question(cached, Select(), FiscalRange())
-                    await Attempt(self._read(pinned, "catalogue")).confirm(cached)
-                    return cached
+            if (known := await self._publications.catalogue_of(source)) is not None:
+                pinned = Question(known, Select(), FiscalRange())
+                await Attempt(self._read(pinned, "catalogue")).confirm(known)
+                return known
             return await read_catalogue(self._read(_everything(source.entity_id), "catalogue").send, source)
         async for attempt in Attempts(self._read(_everything(source, max_age), "catalogue")):
             async with attempt:
@@ -395,16 +394,16 @@ class Client:
         return await self._answered(Question(source, select, periods, value_version, max_age, fill_cache))
 
     async def entity_answer(
-        self, question: Question, *, turn: Turn = nullcontext, asked: Asked | None = None
+        self, question: Question, *, turn: Turn = nullcontext, span: QuestionSpan | None = None
     ) -> EntityAnswer:
         """Return what an entity has of a question, and what it does not have. Errors are those of `query`.
 
         Args:
             question: of the entity, with `known_only`.
             turn: as for `Read`.
-            asked: the question that this is a part of, from `asking`. None: it is a question by itself.
+            span: the question that this is a part of, from `asking`. None: it is a question by itself.
         """
-        panel = await self._answered(question, turn=turn, asked=asked)
+        panel = await self._answered(question, turn=turn, span=span)
         return EntityAnswer(
             entity_id=question.entity_id, panel=panel, missing=question.missing(panel.catalogue)
         )
@@ -428,11 +427,11 @@ class Client:
         plan: Plan | None = None,
         *,
         turn: Turn = nullcontext,
-        asked: Asked | None = None,
+        span: QuestionSpan | None = None,
     ) -> Panel:
-        if asked is None:
-            async with self.asking(question.entity_id, "query") as asked:
-                return await self._answered(question, plan, turn=turn, asked=asked)
+        if span is None:
+            async with self.asking(question.entity_id, "query") as span:
+                return await self._answered(question, plan, turn=turn, span=span)
         read = self._read(question, "query", turn)
         leads = False
 
@@ -448,11 +447,15 @@ class Client:
                 # Of an equal question that does not ignore what the catalogue does not have.
                 if leads or not question.known_only:
                     raise
+            except NoTurnError:
+                # Of the turn of an equal question, which ends that one alone.
+                if leads:
+                    raise
             else:
                 break
         if not leads and not question.known_only:
             question.wanted(panel.catalogue)  # raises the SelectionError that a separate read would raise
-        asked.add(panel, cached=read.stats.cached)
+        span.add(panel, cached=read.stats.cached)
         # The requests count for the one whose question it was that sent them.
         return panel if panel.requests == read.stats.requests else evolve(panel, requests=read.stats.requests)
 
@@ -580,15 +583,15 @@ class Client:
         """
         return await self._sender.send(request, on_attempt=on_attempt)
 
-    def asking(self, entity_id: str, operation: str, context: Context | None = None) -> Asked:
+    def asking(self, entity_id: str, operation: str, context: Context | None = None) -> QuestionSpan:
         """Return an async context manager for a question of several calls; observers see one question.
 
         Args:
             entity_id: the entity.
             operation: the name of the question in events.
-            context: as for `Asked`.
+            context: as for `QuestionSpan`.
         """
-        return Asked(self._sender.announce, operation, entity_id, self._sender.lane, context)
+        return QuestionSpan(self._sender.announce, operation, entity_id, self._sender.lane, context)
 
     def whole_read(
         self, entity_id: str, operation: str, turn: Turn = nullcontext, *, max_age: float | None = None

@@ -34,3 +34,9 @@ class OptionalModule:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(library(self._name, self._extra), name)
+
+
+pa = OptionalModule("pyarrow", "arrow")
+compute = OptionalModule("pyarrow.compute", "arrow")
+ipc = OptionalModule("pyarrow.ipc", "arrow")
+parquet = OptionalModule("pyarrow.parquet", "arrow")

@@ -14,24 +14,9 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from asyncfin import checks
+from asyncfin import checks, events
 from asyncfin.cache.store import Cache, CacheStats
 from asyncfin.errors import own_version
-from asyncfin.events import (
-    BucketStats,
-    Event,
-    ExtractFinished,
-    ExtractStarted,
-    QuestionFinished,
-    QuestionStarted,
-    RequestAnswered,
-    RequestFailed,
-    RequestStarted,
-    Restarted,
-    Retrying,
-    Waited,
-    Waiting,
-)
 from asyncfin.pacing.bucket import Bucket
 
 try:
@@ -179,7 +164,7 @@ class OpenTelemetryObserver:
         self._inspected: list[_Inspected[Any]] = []
         if bucket is not None:
             checks.instance_of(Bucket)("bucket", bucket)
-            state: _Inspected[BucketStats] = _Inspected(meter, bucket)
+            state: _Inspected[events.BucketStats] = _Inspected(meter, bucket)
             state.gauge("bucket.rate", "{request}/s", "the rate", lambda stats, _: stats.rate)
             holds = "what the bucket holds; below zero in debt"
             state.gauge("bucket.level", "{request}", holds, lambda stats, _: stats.level)
@@ -194,26 +179,26 @@ class OpenTelemetryObserver:
             size.gauge("cache.bytes", "By", "the size of the cache", lambda stats, _: stats.bytes)
             self._inspected.append(size)
         # By the class of the event that begins them, and its serial.
-        self._spans: dict[tuple[type[Event], int], tuple[Span, Context]] = {}
-        self._attempts: dict[int, tuple[RequestStarted, int]] = {}
+        self._spans: dict[tuple[type[events.Event], int], tuple[Span, Context]] = {}
+        self._attempts: dict[int, tuple[events.RequestStarted, int]] = {}
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Record one event."""
         match event:
-            case RequestStarted():
+            case events.RequestStarted():
                 self._attempts[event.serial] = event, time_ns()
-            case RequestAnswered() | RequestFailed():
+            case events.RequestAnswered() | events.RequestFailed():
                 self._end_attempt(event)
-            case Waited():
+            case events.Waited():
                 self._waits.add(event.seconds, event.operation)
-            case QuestionStarted():
+            case events.QuestionStarted():
                 attributes: Attributes = {
                     "asyncfin.operation": event.operation,
                     "asyncfin.entity": event.entity_id,
                     "asyncfin.lane": event.lane,
                 }
                 self._begin(event, "asyncfin.question", attributes)
-            case QuestionFinished():
+            case events.QuestionFinished():
                 figures: Attributes = {
                     "asyncfin.requests": event.requests,
                     "asyncfin.cached": event.cached,
@@ -223,27 +208,27 @@ class OpenTelemetryObserver:
                     figures["asyncfin.series"] = event.series
                     figures["asyncfin.periods"] = event.periods
                     figures["asyncfin.dataset_id"] = event.dataset_id
-                self._end((QuestionStarted, event.serial), figures, event.failure)
-            case ExtractStarted():
+                self._end((events.QuestionStarted, event.serial), figures, event.failure)
+            case events.ExtractStarted():
                 self._begin(event, "asyncfin.extract", {"asyncfin.entities": event.entities})
-            case ExtractFinished():
+            case events.ExtractFinished():
                 figures = {
                     "asyncfin.done": event.done,
                     "asyncfin.unchanged": event.unchanged,
                     "asyncfin.failed": event.failed,
                     "asyncfin.requests": event.requests,
                 }
-                self._end((ExtractStarted, event.serial), figures, event.failure)
-            case Waiting():
+                self._end((events.ExtractStarted, event.serial), figures, event.failure)
+            case events.Waiting():
                 attributes = {"asyncfin.reason": event.reason, "asyncfin.wait": event.seconds}
                 if event.until is not None:
                     attributes["asyncfin.until"] = event.until.isoformat()
                 _add_event(event, "asyncfin.waiting", attributes)
-            case Retrying():
+            case events.Retrying():
                 self._retries.add(1, event.operation, event.failure)
                 attributes = {"error.type": event.failure, "asyncfin.wait": event.wait}
                 _add_event(event, "asyncfin.retrying", attributes)
-            case Restarted():
+            case events.Restarted():
                 self._restarts.add(1, event.operation)
                 _add_event(event, "asyncfin.restarted", {})
 
@@ -252,14 +237,16 @@ class OpenTelemetryObserver:
         for each in self._inspected:
             await each.refresh()
 
-    def _begin(self, event: QuestionStarted | ExtractStarted, name: str, attributes: Attributes) -> None:
+    def _begin(
+        self, event: events.QuestionStarted | events.ExtractStarted, name: str, attributes: Attributes
+    ) -> None:
         """Start a span, and make it the current one of the task and of those that it makes."""
         outer = context.get_current()
         span = self._tracer.start_span(name, attributes=attributes)
         self._spans[type(event), event.serial] = span, outer
         context.attach(trace.set_span_in_context(span, outer))
 
-    def _end(self, key: tuple[type[Event], int], attributes: Attributes, failure: str | None) -> None:
+    def _end(self, key: tuple[type[events.Event], int], attributes: Attributes, failure: str | None) -> None:
         if key not in self._spans:  # it began before the observer was added
             return
         span, outer = self._spans.pop(key)
@@ -272,12 +259,12 @@ class OpenTelemetryObserver:
             span.set_status(trace.StatusCode.ERROR)
         span.end()
 
-    def _end_attempt(self, event: RequestAnswered | RequestFailed) -> None:
+    def _end_attempt(self, event: events.RequestAnswered | events.RequestFailed) -> None:
         started, at = self._attempts.pop(event.serial, (None, 0))
         if started is None:  # it began before the observer was added
             return
         status: int | None = None
-        if isinstance(event, RequestAnswered):
+        if isinstance(event, events.RequestAnswered):
             status = event.status
             failure = None if status < 300 else str(status)
             self._received.add(event.received, event.operation)
@@ -294,7 +281,7 @@ class OpenTelemetryObserver:
             attributes["asyncfin.entity"] = event.entity_id
         if event.attempt > 1:
             attributes["http.request.resend_count"] = event.attempt - 1
-        if isinstance(event, RequestAnswered) and event.request_id is not None:
+        if isinstance(event, events.RequestAnswered) and event.request_id is not None:
             attributes["asyncfin.request_id"] = event.request_id
         # Made at the end, with all attributes at once: half the cost of adding them to a span that has begun.
         span = self._tracer.start_span(
@@ -305,7 +292,7 @@ class OpenTelemetryObserver:
         span.end()
 
 
-def _add_event(event: Event, name: str, attributes: Attributes) -> None:
+def _add_event(event: events.Event, name: str, attributes: Attributes) -> None:
     # To the span above the attempts: while its request waits, no attempt is sent.
     trace.get_current_span().add_event(name, {"asyncfin.operation": event.operation, **attributes})
 
@@ -329,11 +316,13 @@ def _conventional(
     return attributes
 
 
-def _paused(stats: BucketStats, now: float) -> float:
+def _paused(stats: events.BucketStats, now: float) -> float:
     return 0.0 if stats.paused_until is None else max(0.0, stats.paused_until - now)
 
 
-def _left_today(stats: BucketStats, _: float) -> float | None:
+def _left_today(stats: events.BucketStats, _: float) -> float | None:
+    if stats.exhausted_until is not None:  # the service's own allowance, which may be less than the budget
+        return 0.0
     if stats.daily_budget is None or stats.spent_today is None:
         return None
-    return stats.daily_budget - stats.spent_today
+    return max(0.0, stats.daily_budget - stats.spent_today)

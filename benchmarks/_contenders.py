@@ -1,4 +1,4 @@
-"""One way of reading answers, in a process of its own: ``benchmarks._contenders NAME FILE URL TOKEN``.
+"""One way of reading answers, in a separate process: ``benchmarks._contenders NAME FILE URL TOKEN``.
 
 It prints one JSON object: values, CPU and wall seconds, the longest stop of the loop, and the memory
 above what was there before: at its peak, and with the result held.

@@ -1,6 +1,6 @@
 """A service of many companies that costs next to nothing: ``python -m benchmarks._night SERIES KINDS FAIL``.
 
-A few generated companies stand for all; each distinct request is answered by the sandbox once, then by its
+A few generated companies represent all; each distinct request is answered by the sandbox once, then by its
 bytes with the entity's id put in. Every FAIL-th entity is unknown; 0 for none. It prints its port, and ends
 with its standard input. GET /requests/ENTITY_ID returns what has been asked of a company of that kind.
 """

@@ -1,4 +1,4 @@
-"""Reading answers by asyncfin; some ways tell something else than how many values they read."""
+"""Reading answers by asyncfin; some ways return something else than how many values they read."""
 
 import gc
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""A server in a process of its own, so that it is not measured: ``python -m benchmarks._replay FILE``.
+"""A server in a separate process, so that it is not measured: ``python -m benchmarks._replay FILE``.
 
 It replays prepared answers, each 20 ms after its query came; given a publication, it is the sandbox. It
 prints its address and a token, and ends with its standard input.

@@ -62,7 +62,7 @@ class Shape:
 
 
 def key(body: Body) -> str:
-    """Return what tells one page of one query from others."""
+    """Return what distinguishes one page of one query from others."""
     paths = [[tuple(ref.values()) for ref in path] for path in body["scope_combinations"]]
     groups = body.get("reporting_group_ids") or []
     return json.dumps([sorted(body["metric_ids"]), sorted(paths), sorted(groups), body.get("cursor")])

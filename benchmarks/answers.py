@@ -35,7 +35,7 @@ CONTENDERS = {
 
 @contextmanager
 def served(shape: Shape, folder: Path, *, sandbox: bool = False) -> Iterator[list[str]]:
-    """Serve a shape in a process of its own, and give the file of the question, its address and a token."""
+    """Serve a shape in a separate process, and give the file of the question, its address and a token."""
     answers, question = folder / "answers", folder / "question"
     answers.write_bytes(pickle.dumps(publication(shape) if sandbox else shape.answers))
     question.write_bytes(pickle.dumps((shape.plan, shape.chains)))
@@ -77,7 +77,7 @@ def rounds(
 def runs(
     names: Sequence[str], shape: Shape, folder: Path, rounds: int, *, sandbox: bool = False
 ) -> dict[str, list[Figures]]:
-    """Return the figures of all runs of each contender, each in a process of its own; they take turns."""
+    """Return the figures of all runs of each contender, each in a separate process; they take turns."""
     found: dict[str, list[Figures]] = {name: [] for name in names}
     with served(shape, folder, sandbox=sandbox) as given:
         for _ in range(rounds):

@@ -1,6 +1,6 @@
 """What a grant costs: the buckets beside an asyncio.Lock and pyrate-limiter's, in the same run.
 
-`python -m benchmarks.bucket` prints the table: a free grant, for which nobody waits, and one of a
+`python -m benchmarks.bucket` prints the table: a free grant, without other waiters, and one of a
 thousand tasks that all ask at once, at a rate that is never the bottleneck. Each figure is the best of
 several rounds that take turns; the ratios, not the microseconds, say something about another machine. The
 second table is of the shared buckets, one task, beside pyrate-limiter's SQLite and Redis buckets; those of

@@ -1,6 +1,6 @@
 """What a cache costs and saves: a hit, a miss, a put, and the first question of a process.
 
-The service is a sandbox in a process of its own; a question's wall time is mostly waiting for it.
+The service is a sandbox in a separate process; a question's wall time is mostly waiting for it.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class Costs:
 
 
 async def _rows(at: Service, folder: str) -> list[tuple[str, Cost, str]]:
-    # By a predicate: those are planned each time, as what lacks in a cache is.
+    # By a predicate: those are planned each time, as what is missing in a cache is.
     whole = Select(where=lambda series: True)
     caches = {"memory": MemoryCache(), "file": FileCache(folder, account="benchmark")}
     costs = Costs()

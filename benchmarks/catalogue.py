@@ -1,6 +1,6 @@
 """What reading a large catalogue costs, beside fetching the same bytes and parsing them with orjson.
 
-The service is a sandbox in a process of its own, so that only the reading is measured: the CPU time of
+The service is a sandbox in a separate process, so that only the reading is measured: the CPU time of
 this process, the medians of rounds that take turns.
 """
 
@@ -43,7 +43,7 @@ class Service:
 
 @contextmanager
 def service() -> Iterator[Service]:
-    """Run a sandbox with one large dataset, in a process of its own."""
+    """Run a sandbox with one large dataset, in a separate process."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", _SERVER], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin

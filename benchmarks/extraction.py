@@ -1,6 +1,6 @@
 """Extracting many companies: CPU beside fetching the same bytes, engines, memory, and runs that do nothing.
 
-Each figure is of a process of its own, against a replaying service in another.
+Each figure is of a separate process, against a replaying service in another.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def night(series: int, fail: int = 0) -> Iterator[str]:
 
 
 def measured(way: str, url: str, entities: int, folder: Path) -> dict[str, Any]:
-    """Return what a process of its own measured of one way."""
+    """Return what a separate process measured of one way."""
     command = [sys.executable, "-m", "benchmarks.extraction", way, url, str(entities), str(folder)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=ROOT)
     return json.loads(done.stdout)

@@ -1,6 +1,6 @@
 """What people wait for, each beside what it is compared with: medians of five runs in turn, CPU time.
 
-Answers are read in processes of their own. Everything else runs in this process.
+Answers are read in separate processes. Everything else runs in this process.
 """
 
 import asyncio
@@ -176,7 +176,7 @@ async def _awaited(works: Mapping[str, Callable[[], Awaitable[None]]], times: in
 
 
 async def grants() -> list[str]:
-    """Return the row of a Redis grant, beside one for which nobody else waits: a round trip each."""
+    """Return the row of a Redis grant, next to one without other waiters: a round trip each."""
     if (program := shutil.which("redis-server")) is None:
         return []
     with tempfile.TemporaryDirectory() as folder:

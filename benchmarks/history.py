@@ -156,7 +156,7 @@ def _rows(cells: list[int], number: int, moment: datetime, run: str) -> Any:
 
 
 def as_of_figures(folder: Path) -> list[str]:
-    """Return the time and memory of `as_of` and of DuckDB over a feed, each in a process of its own."""
+    """Return the time and memory of `as_of` and of DuckDB over a feed, each in a separate process."""
     lines, feed = [], f"{folder}.changes"
     for when in ("2021-01-01", "2999-01-01"):
         for name, code in {

@@ -1,6 +1,6 @@
-"""What importing asyncfin costs: by itself, and its client beside the libraries that it stands on.
+"""What importing asyncfin costs: by itself, and its client next to the libraries that it uses.
 
-Each import runs in a process of its own, in turns; the CPU time counts, of which the medians are shown.
+Each import runs in a separate process, in turns; the CPU time counts, of which the medians are shown.
 """
 
 import os

@@ -1,6 +1,6 @@
 """What one query page of 100 series x 120 periods, 60 % filled, costs the sandbox; and real companies.
 
-The rules are asked without HTTP: from the request's bytes to the response's. Beside it stands what rendering
+The rules are asked without HTTP: from the request's bytes to the response's. Next to it is what rendering
 the same page anew would cost, by json.dumps of its parsed form. The real companies of ``../shared/data``, if
 they are there, are loaded in a process of their own; the largest is asked for 40 series at a time.
 """

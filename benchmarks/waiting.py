@@ -38,7 +38,7 @@ def _chain(folder: Path) -> list[Row]:
 
 def _streams(folder: Path) -> list[Row]:
     few, many = (rounds(["streaming"], full(queries, 2, 12), folder) for queries in (24, 240))
-    # It tells its bytes in place of its values.
+    # It returns its bytes in place of its values.
     ratio = many["streaming"]["values"] / few["streaming"]["values"]
     return [("a stream over ten times the pages, its plan left out: peak of the smaller", ratio, "<=", 1.2)]
 

@@ -119,7 +119,7 @@ def tidy_docstring(app: object, what: str, name: str, obj: object, options: obje
         line, below, code = lines[at : at + 3]
         indented = len(code) - len(code.lstrip()) > len(line) - len(line.lstrip())
         if indented and line.endswith(":") and not line.endswith("::") and not below.strip():
-            lines[at] = line + ":"  # code: it would take it for a section of its own, or a quotation
+            lines[at] = line + ":"  # code: it would take it for another section, or a quotation
 
 
 def tidy_signature(app, what, name, obj, options, signature, returns):  # type: ignore[no-untyped-def]

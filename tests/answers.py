@@ -34,7 +34,7 @@ def number_json(number: Any) -> str:
 
 
 def value(number: Any, period: Period, **changes: Any) -> dict[str, Any]:
-    """Return a value object; every field tells something of its own."""
+    """Return a value object; every field has a value that no other has."""
     return {
         "number": number,
         "text": f"{number:,}",

@@ -19,7 +19,7 @@ from asyncfin.sandbox.dataset_file import WITHDRAWN, format_number, period_objec
 
 _USUAL_PERIODS = 19
 _CADENCES = ("annual", "quarterly", "monthly")
-# Each quarter stands beside the year to date that ends with it: 6, 9 and 12 months.
+# Each quarter is next to the year to date that ends with it: 6, 9 and 12 months.
 _QUARTER_ENDS = ((3, (3,)), (6, (3, 6)), (9, (3, 9)), (12, (3, 12)))
 _LAST_YEAR = 2025
 
@@ -82,8 +82,8 @@ def generate(
     """Return a dataset that is the same for the same arguments.
 
     Args:
-        series: how many the last publication has. Earlier ones lack some of them, the newest periods and
-            restatements; original values are the same in all.
+        series: how many the last publication has. Earlier ones do not have some of them, nor the newest
+            periods and restatements; original values are the same in all.
         periods: how many fiscal periods at most; those without any value are not listed. None: 19, as is
             usual.
         fill: the share of all cells that has a value, at random. None: the real shape, in which annual
@@ -115,7 +115,7 @@ def generate_table(
 
     density: the share of the cells that exist, at random; at least one does.
     blocks: how many blocks the table is cut into; only cells within a block exist.
-    groups: how many reporting groups have the table, 1 to 3, each with cells of its own.
+    groups: how many reporting groups have the table, 1 to 3, each with separate cells.
 
     Raises ValueError for a number out of range.
     """

@@ -1,4 +1,4 @@
-"""Datasets written by hand, for tests that need to know where each value stands."""
+"""Datasets written by hand, for tests that need to know where each value is."""
 
 from collections.abc import Mapping
 from typing import Any

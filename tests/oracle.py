@@ -315,7 +315,7 @@ class Service:
                     rows.append((each, row))
         limit, at = body.get("limit", 25), _place(body.get("cursor"))
         page = rows[at : at + limit]
-        # Each page lists its own periods, in an order of its own.
+        # Each page lists its own periods, in another order.
         periods = [
             each for each in publication.periods if each in wanted and any(each in row for _, row in page)
         ]

@@ -65,7 +65,7 @@ def test_a_python_block_runs_and_prints_the_text_below_it(
 
 @pytest.mark.parametrize("text", SESSIONS)
 def test_a_console_block_prints_what_it_shows(text: str, asyncfin_sandbox: Sandbox, tmp_path: Path) -> None:
-    """Its commands are run one after another against the sandbox; `...` stands for any output."""
+    """Its commands are run one after another against the sandbox; `...` matches any output."""
     lines = text.splitlines()
     commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
     shown = "\n".join(line for line in lines if not line.startswith("$ "))

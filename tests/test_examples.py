@@ -37,7 +37,7 @@ def example(name: str, library: str) -> ModuleType:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
-    """The demo's companies, in a thread of their own; the environment names it."""
+    """The demo's companies, in a separate thread; the environment names it."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -229,7 +229,7 @@ def test_a_dlt_table_by_the_feed_is_a_full_copy(tmp_path: Path, monkeypatch: pyt
 
 
 def test_ray_tasks_read_every_company(service: Sandbox) -> None:
-    """Each with a client of its own."""
+    """Each with a separate client."""
     module = example("ray_tasks", "ray")
     assert read(module.night(list(service.entities), 1)) == asyncio.run(expected(module, service))
 

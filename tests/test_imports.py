@@ -56,7 +56,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 
 def test_public_modules_are_attributes_of_the_package() -> None:
-    """Public modules are attributes of the package, without an import of their own."""
+    """Public modules are attributes of the package, without a separate import."""
     assert child("import asyncfin; print(asyncfin.errors.SelectionError.__name__)") == "SelectionError\n"
     assert child("import asyncfin; print(asyncfin.sandbox.Sandbox.__name__)") == "Sandbox\n"
 

@@ -9,7 +9,7 @@ import pytest
 import asyncfin
 
 ROOT = Path(asyncfin.__file__).parent
-# The tower, lowest first. `telemetry` and `pytest_plugin` stand beside `cli`; the sandbox stands alone.
+# The tower, lowest first. `telemetry` and `pytest_plugin` are next to `cli`; the sandbox is separate.
 TOWER = [
     "clock",
     "errors",

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
-from threading import Lock
+from threading import Lock, RLock
 from typing import Generic, TypeAlias, TypeVar
 
 from attrs import Factory, define
@@ -48,12 +48,15 @@ class _Kept:
     blocks: tuple[Block, ...] = ()
     series_ids: set[str] = Factory(set)
     parts: set[Hashable] = Factory(set)  # which parts of a file the blocks are from
+    # What could not be stored outside the process: ids of series, or the catalogue's word.
+    unstored: set[str] = Factory(set)
 
 
 class LeastRecentlyUsed(Generic[K, V]):
     """Values by key; the least recently used are dropped while all together are larger than a bound.
 
-    The last one stored is kept, whatever its size. An empty one counts as one of size 1.
+    For any number of threads. The last one stored is kept, whatever its size. An empty one counts as one of
+    size 1.
     """
 
     def __init__(self, bound: float, size: Callable[[V], int] = lambda value: 1) -> None:
@@ -61,31 +64,36 @@ class LeastRecentlyUsed(Generic[K, V]):
         self._size = size
         self._values: OrderedDict[K, V] = OrderedDict()
         self._total = 0
+        self._lock = RLock()
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._values)
+        with self._lock:
+            return iter(list(self._values))
 
     def get(self, key: K) -> V | None:
         """Return the value of a key, which counts as its use; None if there is none."""
-        if key in self._values:
-            self._values.move_to_end(key)
-        return self._values.get(key)
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
 
     def put(self, key: K, value: V) -> None:
         """Store the value of a key, in place of the one it had."""
-        self.pop(key)
-        self._values[key] = value
-        self._total += max(1, self._size(value))  # so that no number of empty ones stays
-        while self._total > self._bound and len(self._values) > 1:
-            self.pop(next(iter(self._values)))
+        with self._lock:
+            self.pop(key)
+            self._values[key] = value
+            self._total += max(1, self._size(value))  # so that no number of empty ones stays
+            while self._total > self._bound and len(self._values) > 1:
+                self.pop(next(iter(self._values)))
 
     def pop(self, key: K) -> V | None:
         """Drop a key and return its value; None if there is none."""
-        if key not in self._values:
-            return None
-        value = self._values.pop(key)
-        self._total -= max(1, self._size(value))
-        return value
+        with self._lock:
+            if key not in self._values:
+                return None
+            value = self._values.pop(key)
+            self._total -= max(1, self._size(value))
+            return value
 
 
 class Memory:
@@ -133,6 +141,25 @@ class Memory:
         """Return which parts of a file the blocks of a key are from."""
         with self._lock:
             return frozenset(self._kept[key].parts) if key in self._kept else frozenset()
+
+    def has_unstored(self, key: Key) -> bool:
+        """Return whether something of a key could not be stored."""
+        with self._lock:
+            return key in self._kept and bool(self._kept[key].unstored)
+
+    def add_unstored(self, key: Key, unstored: Iterable[str]) -> None:
+        """Record what of a key could not be stored, if the key is still kept."""
+        with self._lock:
+            if key in self._kept:
+                self._kept[key].unstored.update(unstored)
+
+    def take_unstored(self, key: Key) -> set[str]:
+        """Return what of a key could not be stored; it counts as stored from now on."""
+        with self._lock:
+            if key not in self._kept:
+                return set()
+            unstored, self._kept[key].unstored = self._kept[key].unstored, set()
+            return unstored
 
     def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
         size = _catalogue_bytes(catalogue)

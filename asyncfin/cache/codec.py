@@ -153,7 +153,7 @@ def verified_record(
 
 
 def checksum(*content: str | bytes) -> bytes:
-    """Return a checksum over a row's key and body, each part preceded by its length."""
+    """Return a checksum of 16 bytes over texts and bytes, each preceded by its length."""
     digest = blake2b(digest_size=16)
     for each in content:
         part = each if isinstance(each, bytes) else repr(each).encode("utf-8", "surrogatepass")

@@ -311,21 +311,24 @@ def file_id(path: Path) -> FileId | None:
 
 
 def held(folder: Path) -> tuple[int, int]:
-    """Return the number of series in a folder's database, and their bytes, without changing it."""
+    """Return the number of series in a folder's database, and their bytes, without changing it.
+
+    Raises:
+        OSError: it can't be read.
+    """
     path = path_in(folder)
     if file_id(path) is None:
         return 0, 0
     folders.prepare(folder)
-    with (
-        folders.closing_descriptor(folders.open_private(path.with_suffix(".lock"))) as descriptor,
-        suppress(sqlite3.Error, UnicodeDecodeError, OSError),
-    ):
+    with folders.closing_descriptor(folders.open_private(path.with_suffix(".lock"))) as descriptor:
         folders.take_lock(descriptor, exclusive=False, seconds=_BUSY_SECONDS)
         uri = f"{path.as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS)) as connection:
-            series, size = connection.execute(_HELD).fetchone()
-            return int(series), int(size)
-    return 0, 0
+        try:
+            with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS)) as connection:
+                series, size = connection.execute(_HELD).fetchone()
+                return int(series), int(size)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise OSError(f"the cache in {folder} can't be read: {type(error).__name__}") from error
 
 
 def is_damage(error: Exception) -> bool:

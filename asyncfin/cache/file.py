@@ -139,15 +139,28 @@ class FileCache(TieredCache):
     def stats(self) -> CacheStats:
         """Return what the cache contains, for all accounts and processes, and what this process has done.
 
-        Reads the file, about a millisecond; `inspect` does so without blocking the event loop.
+        Reads the file, about a millisecond; `inspect` does so without blocking the event loop. A file that
+        can't be read counts as empty here.
 
         Raises:
             ArgumentError: the folder is not one that may be used.
         """
+        try:
+            return self._stats()
+        except OSError:
+            return CacheStats(0, 0, self._hits, self._misses, self._broken)
+
+    def _stats(self) -> CacheStats:
         return CacheStats(*held(self._folder), self._hits, self._misses, self._broken)
 
     async def inspect(self) -> CacheStats:
-        return await asyncio.to_thread(self.stats)
+        """Read and return what `stats` returns.
+
+        Raises:
+            ArgumentError: the folder is not one that may be used.
+            OSError: the file can't be read: it is damaged, or locked for longer than a moment.
+        """
+        return await asyncio.to_thread(self._stats)
 
     async def clear(self, entity_id: str | None = None) -> None:
         """Delete what is kept of an entity, or everything, of all accounts.
@@ -382,8 +395,9 @@ class _FileRows:
 def _checked_folder(folder: object) -> Path:
     if not isinstance(folder, (str, os.PathLike)) or not (text := os.fspath(folder)):
         raise ArgumentError(f"folder must be the path of a folder, not {checks.short_repr(folder)}")
-    if not isinstance(text, str) or "\0" in text or ":/" in text:
+    if not isinstance(text, str) or "\0" in text:
         raise ArgumentError(
             f"folder must be the path of a folder on this machine, not {checks.short_repr(folder)}"
         )
+    checks.refuse_url("folder must be the path of a folder", text, "a Redis server is for a RedisCache")
     return Path(os.path.abspath(os.path.expanduser(text)))

@@ -82,18 +82,17 @@ def salt(folder: Path) -> bytes:
     """Return the salt of the folder's account keys; the first process creates it."""
     path = folder / "salt"
     for _ in range(3):
-        descriptor = open_private(path)
-        try:
-            with lock(descriptor, exclusive=True, seconds=10):
-                if len(known := os.read(descriptor, _SALT_BYTES)) == _SALT_BYTES:
-                    return known
-                # New, or cut off: what was stored under the old one is not found any more, and is evicted.
-                os.lseek(descriptor, 0, os.SEEK_SET)
-                made = secrets.token_bytes(_SALT_BYTES)
-                if os.write(descriptor, made) == len(made):
-                    return made
-        finally:
-            os.close(descriptor)
+        with (
+            closing_descriptor(open_private(path)) as descriptor,
+            lock(descriptor, exclusive=True, seconds=10),
+        ):
+            if len(known := os.read(descriptor, _SALT_BYTES)) == _SALT_BYTES:
+                return known
+            # New, or truncated: what was stored under the old one is not found any more, and is evicted.
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            made = secrets.token_bytes(_SALT_BYTES)
+            if os.write(descriptor, made) == len(made):
+                return made
     raise OSError(f"{path} can't be written")
 
 

@@ -10,7 +10,17 @@ from typing import Protocol, TypeVar
 
 from attrs import frozen
 
-from asyncfin.cache.base import CATALOGUE, Key, Memory, MiB, ProcessCache, Recorder, distinct
+from asyncfin.cache.base import (
+    CATALOGUE,
+    MAX_RECORDS,
+    Key,
+    LeastRecentlyUsed,
+    Memory,
+    MiB,
+    ProcessCache,
+    Recorder,
+    distinct,
+)
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
 from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.model.catalogue import Catalogue, publication_id
@@ -90,10 +100,9 @@ class TieredPartition(Recorder):
         self._memory = memory
         self._rows = rows
         self._counted = counted
-        self._stored: dict[str, Stored] = {}  # records as they were last read or stored
-        self._unstored: dict[str, EntityRecord] = {}  # what responses have shown that is not stored yet
-        # The ids of the series in memory that could not be stored; for a catalogue, an empty set.
-        self._not_stored: dict[Key, set[str]] = {}
+        # Records as they were last read or stored, and what responses have shown that is not stored yet.
+        self._stored: LeastRecentlyUsed[str, Stored] = LeastRecentlyUsed(MAX_RECORDS)
+        self._unstored: LeastRecentlyUsed[str, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
 
     async def record(self, entity_id: str) -> EntityRecord | None:
         version, stored = await self._rows.version(entity_id), self._stored.get(entity_id)
@@ -102,7 +111,7 @@ class TieredPartition(Recorder):
         if stored is None:
             return None
         now = self._clock()
-        unstored = self._unstored.get(entity_id, EntityRecord())
+        unstored = self._unstored.get(entity_id) or EntityRecord()
         # Clipped in the store too, or no later request could lift a refusal of the future.
         if stored.record.clipped(now).merged(unstored, now) != stored.record:
             stored = await self._store(entity_id, unstored, now) or stored
@@ -110,7 +119,8 @@ class TieredPartition(Recorder):
 
     async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:
         # Noted first: it applies while it is being stored, and if that fails.
-        noted = self._unstored[entity_id] = rule(self._unstored.get(entity_id, EntityRecord()))
+        noted = rule(self._unstored.get(entity_id) or EntityRecord())
+        self._unstored.put(entity_id, noted)
         now = self._clock()
         stored = await self._store(entity_id, noted, now) or await self._rows.record(entity_id)
         return None if stored is None else self._known(entity_id, stored, now)
@@ -118,12 +128,12 @@ class TieredPartition(Recorder):
     async def _store(self, entity_id: str, noted: EntityRecord, now: datetime) -> Stored | None:
         stored = await self._rows.change(entity_id, lambda known: known.clipped(now).merged(noted, now))
         if stored is not None and self._unstored.get(entity_id) is noted:
-            del self._unstored[entity_id]
+            self._unstored.pop(entity_id)
         return stored
 
     def _known(self, entity_id: str, stored: Stored, now: datetime) -> EntityRecord:
-        self._stored[entity_id] = stored
-        record = stored.record.merged(self._unstored.get(entity_id, EntityRecord()), now)
+        self._stored.put(entity_id, stored)
+        record = stored.record.merged(self._unstored.get(entity_id) or EntityRecord(), now)
         # Memory evicts by it: superseded publications first.
         self._memory.change((self._digest, entity_id), lambda _: record)
         return record
@@ -132,17 +142,14 @@ class TieredPartition(Recorder):
         """Drop what is known of an entity, or everything; the rows stay."""
         for known in (self._stored, self._unstored):
             for each in [each for each in known if entity_id in (None, each)]:
-                known.pop(each, None)
-        for key in [key for key in self._not_stored if entity_id in (None, key[1])]:
-            self._not_stored.pop(key, None)
+                known.pop(each)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         key = self._key(entity_id, dataset_id, CATALOGUE)
         if (kept := self._memory.catalogue(key)) is not None:
-            if key in self._not_stored and await self._can_store(entity_id):
+            if self._memory.has_unstored(key) and await self._can_store(entity_id):
                 await self.put_catalogue(kept)
             return kept
-        self._not_stored.pop(key, None)
         bodies = await self._rows.bodies(key[1:], (), self._clock())
         for part, body in bodies.items():
             if (catalogue := await self._decoded(decode_catalogue, key, part, body)) is not None:
@@ -153,19 +160,18 @@ class TieredPartition(Recorder):
     async def put_catalogue(self, catalogue: Catalogue) -> None:
         key = self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
         self._memory.put_catalogue(key, catalogue)
-        self._not_stored.pop(key, None)
         if (body := await self._encoded(encode_catalogue, catalogue)) is not None:
             part = await self._rows.put(key[1:], body, 0, self._clock(), alone=True)
             if part is None:
-                self._not_stored[key] = set()
+                self._memory.add_unstored(key, {CATALOGUE})
 
     async def blocks(
         self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
     ) -> tuple[Block, ...]:
         key = self._key(entity_id, dataset_id, value_version)
-        if key in self._not_stored and await self._can_store(entity_id):
+        if self._memory.has_unstored(key) and await self._can_store(entity_id):
             await self._store_blocks(key)
-        if self._key(entity_id, dataset_id, CATALOGUE) in self._not_stored:
+        if self._memory.has_unstored(self._key(entity_id, dataset_id, CATALOGUE)):
             await self.catalogue(entity_id, dataset_id)  # it is used too, but clients keep it
         # Series never change within a publication, so what is in memory needs no look at the rows.
         if wanted is not None and self._memory.has(key, wanted):
@@ -186,29 +192,33 @@ class TieredPartition(Recorder):
         key = self._key(entity_id, dataset_id, value_version)
         if new := distinct(blocks, self._memory.series_ids(key)):
             stored = await asyncio.to_thread(compressed, new)
-            parts = await self._put(key, stored)
+            parts, unstored = await self._put(key, stored)
             kept = new if self._memory.has_room(new) else stored
             # Together: a part that is noted without its blocks would never be read again.
             self._memory.put_blocks(key, kept, parts)
+            self._memory.add_unstored(key, unstored)
 
-    async def _put(self, key: Key, blocks: tuple[Block, ...]) -> tuple[Hashable, ...]:
-        """Store blocks, and return the ids of their parts; note them if that failed."""
+    async def _put(self, key: Key, blocks: tuple[Block, ...]) -> tuple[tuple[Hashable, ...], set[str]]:
+        """Store blocks, and return the id of their part, or the ids of the series if that failed."""
         series_ids = {series_id for block in blocks for series_id in block.series_ids}
         if (body := await self._encoded(encode_blocks, blocks)) is None:
-            return ()
+            return (), set()
         part = await self._rows.put(key[1:], body, len(series_ids), self._clock(), alone=False)
-        if part is None:
-            self._not_stored.setdefault(key, set()).update(series_ids)
-            return ()
-        return (part,)
+        return ((), series_ids) if part is None else ((part,), set())
 
     async def _store_blocks(self, key: Key) -> None:
         """Store what memory still has of the blocks that could not be stored."""
-        series_ids = self._not_stored.pop(key)
+        series_ids = self._memory.take_unstored(key)
         blocks = [each for each in self._memory.blocks(key) if not series_ids.isdisjoint(each.series_ids)]
         if blocks:
-            parts = await self._put(key, await asyncio.to_thread(compressed, blocks))
-            self._memory.put_blocks(key, (), parts)
+            try:
+                parts, unstored = await self._put(key, await asyncio.to_thread(compressed, blocks))
+            except BaseException:
+                self._memory.add_unstored(key, series_ids)  # cancelled: to be stored when next used
+                raise
+            # With the blocks: memory may have dropped them during the wait.
+            self._memory.put_blocks(key, blocks, parts)
+            self._memory.add_unstored(key, unstored)
 
     async def _can_store(self, entity_id: str) -> bool:
         # Encoding takes longer than finding out whether the store is there.

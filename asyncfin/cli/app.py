@@ -22,7 +22,7 @@ COMMANDS = {
     "changes:as_of": "Show all rows of an extraction as they were known at a time.",
     "explore:explore": "Show companies, their series and values on a page of this machine, until Ctrl-C.",
     "mcp:mcp": "Serve tools for an assistant (MCP) on standard input and output, until it closes them.",
-    "check:check": "Compare the service with its description, by one entity, and report what differs.",
+    "check:check": "Compare the service with its description, by one entity, and say what differs.",
     "record:record": "Write an entity's dataset to a file that the sandbox serves, for tests.",
     "account:usage": "Print the account's daily usage as JSON, as the service returns it.",
     "account:limits": "Print the account's credits and limits as JSON, as the service returns them.",
@@ -38,9 +38,9 @@ Start with real figures from a local service; no account is needed:
 
   asyncfin demo
 
-ASYNCFIN_BASE_URL or --base-url gives the service's address, ASYNCFIN_TOKEN or the
-file of --token-file the access token. The token is never an argument, because
-other users of the machine can see arguments.
+ASYNCFIN_BASE_URL or --base-url gives the service's address, ASYNCFIN_TOKEN or
+the file of --token-file the access token. The token is never an argument,
+because other users of the machine can see arguments.
 
 Exit codes:
     0  done                               4  no such entity or dataset

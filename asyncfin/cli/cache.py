@@ -42,7 +42,7 @@ async def cache(
     with prefix_errors("--cache"):
         # No account is needed: `stats` and `clear` are about the whole folder.
         kept = FileCache(folder)
-        # What is mistyped must not look like a cache that is empty.
+        # A mistyped path must not look like an empty cache.
         if not await asyncio.to_thread(is_folder, folder):
             raise UsageError(f"--cache {folder}: there is no such folder; commands that read make it")
         async with aclosing(kept):

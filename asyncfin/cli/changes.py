@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from attrs import frozen
 from cyclopts import Parameter
 
+from asyncfin.checks import refuse_url
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, choose_one, require
-from asyncfin.cli.output import print_csv, print_json, print_table, screen
+from asyncfin.cli.output import print_csv, print_json, print_table, replace_file, screen
 from asyncfin.clock import utc_text
 from asyncfin.extraction.as_of import as_of as state_as_of, read_changes
+from asyncfin.extraction.files import place_of
 from asyncfin.extraction.prefix import Prefix
-from asyncfin.extraction.store import place_of
 from asyncfin.model.words import counted, number_text
 from asyncfin.table.text import columns
 
@@ -44,13 +46,15 @@ class Output:
         )
         if self.to is not None and self.to.suffix != ".parquet":
             raise UsageError(f"--to must be the path of a .parquet file, not {self.to}")
+        if self.to is not None:
+            refuse_url("--to must be the path of a file", str(self.to), "copy it there from here")
 
     def write(self, table: "pyarrow.Table") -> bool:
         """Write the rows, if one of the forms is wanted; return whether that is so."""
         if self.to is not None:
-            import pyarrow.parquet as pq
+            from pyarrow.parquet import write_table
 
-            pq.write_table(table, self.to, compression="zstd")
+            replace_file(self.to, partial(write_table, table, compression="zstd"))
             screen().print(f"{self.to}: {counted(len(table), 'row')}")
         elif self.json:
             print_json(table.to_pylist())

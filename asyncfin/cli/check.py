@@ -16,7 +16,7 @@ async def check(
     names: Names = Names(),  # noqa: B008  a frozen value
     service: Service = Service(),  # noqa: B008  a frozen value
 ) -> None:
-    """Compare the service with its description, by one entity, and report what differs.
+    """Compare the service with its description, by one entity, and say what differs.
 
     It costs about 25 requests, and one for each 100 series of the dataset. It
     writes nothing. The report contains no names, numbers or token, so it can be

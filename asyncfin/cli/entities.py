@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import entity_group, opened
 from asyncfin.errors import AsyncfinError, printable
-from asyncfin.model.suggest import quoted
+from asyncfin.model.suggest import quoted, suggest
 from asyncfin.wire.protocol import check_entity_id, has_spec_form
 
 COLUMNS = ("id", "name", "aliases")
@@ -103,7 +103,8 @@ class Names:
                 return f"{self.names} contains no names; {text!r} is not an entity id"
             return (
                 f"{text!r} is not an entity id (O- and 32 characters): write the id, or {_AS_IT_IS}{text} to"
-                " send it as it is; names are given in a file: --names FILE or ASYNCFIN_NAMES"
+                " send it as it is; names are given in a file, which `asyncfin names` writes: --names FILE or"
+                " ASYNCFIN_NAMES"
             )
         known = quoted(text, self._ids)
         if known == repr(text):
@@ -111,6 +112,10 @@ class Names:
             more = f" and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
             known += f"; it has {', '.join(names[:_FEW])}{more}"
         return f"{self.names} does not have the name {known}; {text!r} is not an entity id"
+
+    def is_close(self, text: str) -> bool:
+        """Return whether a word comes close to a name."""
+        return bool(suggest(text, self._ids))
 
     def offered(self, texts: Iterable[str], ids: Path | None) -> dict[str, str]:
         """Return the entities that arguments and a file of ids name, or else all that have a name.

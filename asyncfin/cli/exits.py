@@ -134,7 +134,8 @@ def exit_line(failure: Exception) -> tuple[Exit, str]:
     # Notes are the names of the entities that it is about.
     # One line, whatever the message holds: standard error is read by scripts too.
     line = " ".join(": ".join([*getattr(failure, "__notes__", ()), said]).split())
-    return code, f"asyncfin: {line}; {advice}" if advice else f"asyncfin: {line}"
+    # The service's message often ends with a full stop.
+    return code, f"asyncfin: {line.removesuffix('.')}; {advice}" if advice else f"asyncfin: {line}"
 
 
 def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:

@@ -80,7 +80,7 @@ async def explore(
 async def served(
     service: Service, offered: Mapping[str, str], max_age: float
 ) -> AsyncIterator[tuple[Client, Mapping[str, str], str]]:
-    """Give a client of the service and the companies offered, or those of a sandbox and an example."""
+    """Yield a client of the service and the companies offered, or those of a sandbox and an example."""
     async with aclosing(MemoryCache()) as memory:
         if service.base_url is None and not offered:
             datasets = demo_datasets()

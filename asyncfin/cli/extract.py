@@ -32,10 +32,10 @@ from asyncfin.errors import AllowanceExhaustedError
 from asyncfin.events import Observer
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.extract import extract as run_extraction
+from asyncfin.extraction.files import place_of
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.question import AskedVersion, SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
-from asyncfin.extraction.store import place_of
 
 _PACE = Group("Pace", sort_key=4)
 
@@ -63,7 +63,7 @@ class Pace:
     def client(
         self, service: Service, observers: tuple[Observer, ...] = ()
     ) -> AbstractAsyncContextManager[Client]:
-        """Give a client of the service that keeps this pace."""
+        """Return a context manager that gives a client of the service with this pace."""
         return service.client(observers=observers, **asdict(self))
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import Annotated
 
@@ -89,4 +90,4 @@ def _replace(file: Path, heads: Sequence[str], rows: Sequence[Mapping[str, str]]
     writer = csv.DictWriter(text, heads, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    replace_file(file, text.getvalue().encode())
+    replace_file(file, methodcaller("write", text.getvalue().encode()))

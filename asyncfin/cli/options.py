@@ -78,7 +78,8 @@ def cached() -> "FileCache | None":
 
 def is_folder(path: str) -> bool:
     """Return whether a folder exists; ~ is the user's."""
-    return Path(path).expanduser().is_dir()
+    # Unlike `Path.expanduser`, it leaves the ~ of a user that does not exist.
+    return os.path.isdir(os.path.expanduser(path))
 
 
 @Parameter(name="*", group=_SERVICE)
@@ -114,7 +115,7 @@ class Service:
         otherwise: Cache | None = None,
         **options: Any,
     ) -> AsyncIterator[Client]:
-        """Give a client of the service with a bucket of this pace; the options are those of `Client`.
+        """Yield a client of the service with a bucket of this pace; the options are those of `Client`.
 
         Args:
             otherwise: the cache to use if the environment has none.
@@ -207,7 +208,7 @@ def opened(path: Path, what: str, advice: str) -> Iterator[TextIO]:
 
 
 def listening(what: str, host: str, port: int) -> socket.socket:
-    """Return a socket of this machine alone, which errors call `what`: who reaches it can spend requests."""
+    """Return a socket that only this machine reaches: its users spend requests. Errors call it `what`."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:

@@ -2,10 +2,11 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -136,13 +137,13 @@ def spark(numbers: Sequence[float | None]) -> str:
     return "".join(GAP if number is None else _BARS[round((number - low) / step)] for number in numbers)
 
 
-def replace_file(file: Path, content: bytes) -> None:
+def replace_file(file: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file, or replace it as a whole: a reader sees the old one or the new one."""
-    target = file.resolve()  # a symbolic link stays
+    target = Path(os.path.realpath(file))  # a symbolic link stays; resolve() has no OSError for a loop
     part = target.with_name(f".{target.name}.{token_hex(8)}")
 
     def fill(stream: IO[bytes]) -> None:
-        stream.write(content)
+        write(stream)
         with suppress(FileNotFoundError):
             shutil.copymode(target, part)
 

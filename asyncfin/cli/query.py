@@ -113,7 +113,7 @@ def _entity_ids(texts: Sequence[str], names: Names) -> Iterator[str]:
         except UsageError as error:
             complaint = str(error)
         # After an entity, something else is often meant.
-        if place and text.isalpha():
+        if place and text.isalpha() and not names.is_close(text):
             complaint = f"{text!r} is not an entity; a metric is given as --metric {text}"
         elif text.isdigit():
             complaint = f"{text!r} is not an entity; give years as --annual --last {text} or --exact FY{text}"

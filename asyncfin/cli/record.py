@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,7 +59,7 @@ async def record(
             if into is None:
                 sys.stdout.buffer.write(content)
             else:
-                replace_file(into / f"{entity_id}.json.gz", content)
+                replace_file(into / f"{entity_id}.json.gz", methodcaller("write", content))
     if into is not None:
         screen().print(f"{into}: {counted(len(entities), 'file')}")
 

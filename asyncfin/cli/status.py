@@ -9,18 +9,19 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from asyncfin.checks import without_password
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsJson, cached, is_folder, paced
 from asyncfin.cli.output import print_json, screen
 from asyncfin.errors import ArgumentError, BucketUnavailableError
+from asyncfin.extraction.files import place_of
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.lock import STALE_SECONDS
 from asyncfin.extraction.prefix import Objects
-from asyncfin.extraction.store import place_of
 from asyncfin.local import try_lock, unlock
 from asyncfin.model.words import counted, lasting
 
-# An object store may not respond for a minute of its client's retries.
+# An object store's client retries for up to a minute.
 _PATIENCE = 10.0
 _PER_PROCESS = "counted per process"
 _STATS = (
@@ -41,8 +42,9 @@ async def status(
 ) -> None:
     """Show the shared bucket and cache, and whether extractions are running.
 
-    The bucket is that of ASYNCFIN_BUCKET, the cache that of ASYNCFIN_CACHE. It costs no request, and books
-    and changes nothing. What cannot be read is unknown, with a reason; the exit code is 0.
+    The bucket is that of ASYNCFIN_BUCKET, the cache that of ASYNCFIN_CACHE. It
+    costs no request, and books and changes nothing. What cannot be read is
+    unknown, with a reason; the exit code is 0.
 
       asyncfin status prices/ s3://figures/prices
     """
@@ -61,9 +63,9 @@ async def bucket_status() -> Document:
     place = os.environ.get("ASYNCFIN_BUCKET")
     if not place:
         return _unknown(None, _BUCKET, "ASYNCFIN_BUCKET is not set")
-    shown = place.rpartition("@")[2]  # a URL may contain a password
+    shown = without_password(place)
     try:
-        if "://" not in place and not await asyncio.to_thread(os.path.exists, place):
+        if ":/" not in place and not await asyncio.to_thread(os.path.exists, place):
             raise UsageError(f"{place} does not exist; the first process that sends a request creates it")
         async with aclosing(paced(None, None)) as bucket:
             stats = await bucket.inspect()
@@ -95,7 +97,7 @@ async def cache_status() -> Document:
                 raise UsageError(f"{place} is not a folder")
             stats = await kept.inspect()
     except (UsageError, ArgumentError, OSError) as error:
-        unread = _unknown(place, ("series", "bytes", "hits"), str(error))
+        unread = _unknown(place and without_password(place), ("series", "bytes", "hits"), str(error))
         return unread | {"reasons": unread["reasons"] | reasons}
     return {"place": place, "series": stats.series, "bytes": stats.bytes, "hits": None, "reasons": reasons}
 
@@ -107,7 +109,7 @@ def _unknown(place: str | None, fields: Sequence[str], reason: str) -> Document:
 async def extraction_status(place: str) -> Document:
     """Return whether a run holds the lock of an extraction."""
     running, reason = await _running(place)
-    return {"place": place, "running": running, "reason": reason}
+    return {"place": without_password(place), "running": running, "reason": reason}
 
 
 async def _running(place: str) -> tuple[bool | None, str | None]:
@@ -121,7 +123,7 @@ async def _running(place: str) -> tuple[bool | None, str | None]:
         return False, None
     except TimeoutError:
         return None, f"the store did not respond within {lasting(_PATIENCE)}"
-    except (ArgumentError, ImportError, OSError) as error:
+    except (ValueError, ImportError, OSError) as error:  # a ValueError by obstore too, for a key
         return None, str(error)
     if datetime.now(UTC) - renewed < timedelta(seconds=STALE_SECONDS):
         return True, None
@@ -140,7 +142,6 @@ def _is_locked(folder: Folder) -> bool:
 
 
 def bucket_lines(bucket: Document) -> list[str]:
-    """Return the lines about a bucket."""
     place = f"bucket {bucket['place']}" if bucket["place"] else "bucket"
     reasons = bucket["reasons"]
     if bucket["spent_today"] is None:
@@ -166,7 +167,6 @@ def bucket_lines(bucket: Document) -> list[str]:
 
 
 def cache_line(cache: Document) -> str:
-    """Return the line about a cache."""
     place = f"cache {cache['place']}" if cache["place"] else "cache"
     if cache["series"] is None:
         return f"{place}: unknown ({cache['reasons']['series']})"
@@ -174,6 +174,5 @@ def cache_line(cache: Document) -> str:
 
 
 def extraction_line(extraction: Document) -> str:
-    """Return the line about an extraction."""
     words = {True: "running", False: "not running", None: f"unknown ({extraction['reason']})"}
     return f"extraction {extraction['place']}: {words[extraction['running']]}"

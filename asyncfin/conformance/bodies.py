@@ -44,7 +44,7 @@ QUERY: Mapping[str, Any] = _HEAD | {
     "series": _SERIES | {"values": _VALUE},
 }
 
-# The sets of words that the spec does not close (spec 2.3, 2.4).
+# The fields whose words are an open set (spec 2.3, 2.4).
 OPEN_SETS = ("role", "basis", "cadence", "period_meaning", "number_format", "fill_type", "value_version")
 _NAMES = ("name", "label", "aliases")
 _IDS = ("series_id", "metric_id", "scope_id")

@@ -186,7 +186,7 @@ class Probe:
 
     @contextmanager
     def _decoding(self, spec: str, response: Response) -> Iterator[None]:
-        """Make a break of what cannot be decoded; its values are not part of the finding."""
+        """Report what cannot be decoded as a break, without its values."""
         try:
             yield
         except MalformedAnswerError as error:
@@ -264,9 +264,10 @@ class Probe:
         series = [each for group in page.groups for each in group.series]
         if limit == 100:
             self._deviations(page.deviations, body, "2.3", found)
-            if repeated := sum(each.series_id in self._series for each in series):
-                self._find("break", "4.2 rule 1", "a series is on two pages", repeated)
+            known = len(self._series)
             self._series |= {each.series_id: each for each in series}
+            if repeated := known + len(series) - len(self._series):
+                self._find("break", "4.2 rule 1", "a series is listed twice", repeated)
             self._periods = page.periods
         return len(series), page.next_cursor
 
@@ -312,9 +313,9 @@ class Probe:
             what = f"exact refuses {len(self._periods)} periods, and accepts {len(chosen)}"
             self._find("limit", "4.3", what, shown_by=found)
         unknown = Period(self._periods[-1].year + 50, 12, 12)
-        found = await self._response(self._request(self._query(Exact((unknown,)))))
-        accepted = "accepts" if isinstance(found, Response) else "refuses"
-        self._find("reading", "4.3", f"exact {accepted} a period that the catalogue does not list")
+        what = "a period that the catalogue does not list"
+        request = self._request(self._query(Exact((unknown,))))
+        await self._describe(request, "4.3", what, f"exact accepts {what}", f"exact refuses {what}")
 
     async def _check_pages(self) -> None:
         query = self._query()
@@ -327,9 +328,8 @@ class Probe:
             other = await self._read(query, "limit 1, second page", limit=1, cursor=one[1])
             if other is not None and set(one[0]) & set(other[0]):
                 self._find("break", "4.3 rule 3", "a series is on two pages")
-        found = await self._response(self._request(query, limit=101))
-        accepted = "accepted" if isinstance(found, Response) else "refused"
-        self._find("reading", "8", f"`limit` 101 is {accepted}")
+        request, what = self._request(query, limit=101), "`limit` 101"
+        await self._describe(request, "8", what, f"{what} is accepted", f"{what} is refused")
 
     async def _check_trailing(self) -> None:
         months = _TRAILING_MONTHS
@@ -364,8 +364,10 @@ class Probe:
                 continue
             request = self._request(self._query(**{argument: ids[:cap]}))  # type: ignore[arg-type]
             found = await self._response(request)
-            if not isinstance(found, Response):
+            if isinstance(found, ValidationFailedError):
                 self._find("break", "8", f"{cap} {name} are refused", shown_by=found)
+            elif not isinstance(found, Response):
+                raise self._failed(found, "8")
             if len(ids) > cap:
                 body = json.loads(request.body or b"")
                 body[name].append(msgspec.to_builtins(ids[cap]))
@@ -523,6 +525,16 @@ class Probe:
             got = f"status {found.status}" + ("" if found.has_error_object else " and no error object")
             self._find("break", spec, f"{what} gives {got}, not {status} {code}", shown_by=found)
 
+    async def _describe(self, request: Request, spec: str, what: str, accepted: str, refused: str) -> None:
+        """Record whether the service accepts a request, or refuses it with 400; another status is neither."""
+        found = await self._response(request)
+        if isinstance(found, DatasetChangedError):
+            raise self._failed(found, spec)
+        if isinstance(found, (Response, ValidationFailedError)):
+            self._find("reading", spec, accepted if isinstance(found, Response) else refused)
+        else:
+            self._find("break", spec, f"{what} gives status {found.status}", shown_by=found)
+
     def _failed(self, error: ServiceError, spec: str) -> _IncompleteError:
         """Record that a request failed which should succeed, and return what ends the part."""
         if isinstance(error, DatasetChangedError):
@@ -553,7 +565,7 @@ class Probe:
 
 
 _SECTIONS = {"dataset": "4.1", "catalogue": "4.2", "query": "4.3", "usage": "4.4", "limits": "4.5"}
-# The words of decoding that contain nothing of the body.
+# The messages of decoders that contain nothing of the body.
 _KIND = "(?:int|float|str|bool|array|object|null)"
 _EXPECTED = re.compile(rf"[Ee]xpected {_KIND}(?: \| {_KIND})*, got {_KIND}|a required field is missing")
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,17 +16,14 @@ from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.cells import SERIES, TRIPLE, numbered, plain
 from asyncfin.extraction.changes import CHANGE, KNOWN_FROM
 from asyncfin.extraction.feed import Feed, empty_rows, is_run, part_name, run_time
-from asyncfin.extraction.store import place_of
+from asyncfin.extraction.files import place_of
 from asyncfin.extraction.tree import tree_at
-from asyncfin.optional import OptionalModule, library
+from asyncfin.optional import compute, library, pa
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.columns import PERIOD_FIELDS, chosen
 
 if TYPE_CHECKING:
     import pyarrow
-
-pa = OptionalModule("pyarrow", "arrow")
-compute = OptionalModule("pyarrow.compute", "arrow")
 
 Moment: TypeAlias = str | date | datetime
 # A cell of the state: where a metric, group and path are unique, the id does not belong to it.
@@ -103,7 +101,9 @@ def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | 
     known = [each for each in footers if any(one.moment <= moment for one in each.publications)]
     needed = tuple(dict.fromkeys([*wanted, *_NEEDED]))
     pieces = (
-        table if all(one.moment <= moment for one in footer.publications) else _until(table, moment)
+        table
+        if all(one.moment <= moment for one in footer.publications)
+        else table.filter(compute.less_equal(table.column(KNOWN_FROM), pa.scalar(moment)))
         for footer in known
         for table in feed.tables(footer, needed)
     )
@@ -163,10 +163,6 @@ def _latest_by_id(rows: Any) -> Any:
             latest[series[row]] = row
     kept = [row for latest in cells.values() for row in latest.values()]
     return rows.take(pa.array(kept, pa.int64()))
-
-
-def _until(table: Any, moment: datetime) -> Any:
-    return table.filter(compute.less_equal(table.column(KNOWN_FROM), pa.scalar(moment)))
 
 
 def _ordered(rows: Any) -> Any:
@@ -242,25 +238,21 @@ def _since(feed: Feed, since: Moment | None) -> tuple[str | None, datetime | Non
 
 def _moment(name: str, value: Moment) -> datetime:
     """Return a date or datetime, or its text, as an aware datetime in UTC."""
-    found: date | datetime | None = value if isinstance(value, date) else None
     if isinstance(value, str):
         if is_run(value):
             return run_time(value)
-        try:
-            found = datetime.fromisoformat(value)
-        except ValueError:
-            found = None
-        else:
-            found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    if isinstance(found, datetime):
-        if found.tzinfo is None:
+        with suppress(ValueError):
+            value = datetime.fromisoformat(value)
+            value = value if value.tzinfo else value.replace(tzinfo=UTC)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
             raise ArgumentError(
-                f"{name} must be an aware datetime, not {found!r}: write"
-                f" {found!r}.replace(tzinfo=UTC) for a time in UTC"
+                f"{name} must be an aware datetime, not {value!r}: write"
+                f" {value!r}.replace(tzinfo=UTC) for a time in UTC"
             )
-        return found.astimezone(UTC)
-    if found is not None:
-        return datetime.combine(found, time(), UTC)
+        return value.astimezone(UTC)
+    if isinstance(value, date):
+        return datetime.combine(value, time(), UTC)
     raise ArgumentError(
         f"{name} must be a date or datetime, or its text, such as 2025-01-31 or 2025-01-31T06:00:00Z,"
         f" not {checks.short_repr(value)}"

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from asyncfin.optional import OptionalModule
-
-pa = OptionalModule("pyarrow", "arrow")
-compute = OptionalModule("pyarrow.compute", "arrow")
+from asyncfin.optional import compute, pa
 
 # One metric on one scope path in one reporting group, in one of the requested versions.
 TRIPLE = ("metric_id", "reporting_group_id", "scope_path")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -12,18 +12,15 @@ from attrs import field, frozen
 from asyncfin import checks
 from asyncfin.errors import SelectionError
 from asyncfin.extraction.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
+from asyncfin.model.catalogue import written_triple
 from asyncfin.model.period import Period
-from asyncfin.model.scope import format_path
-from asyncfin.optional import OptionalModule
+from asyncfin.optional import compute, pa
 from asyncfin.table.arrow import empty_table, schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.panel import Panel
 
 if TYPE_CHECKING:
     import pyarrow
-
-pa = OptionalModule("pyarrow", "arrow")
-compute = OptionalModule("pyarrow.compute", "arrow")
 
 # A row with an equal number is relabelled if one of these differs.
 COMPARED = (
@@ -81,7 +78,11 @@ class Snapshot:
             table.replace_schema_metadata(None),
             first.dataset.dataset_id,
             ambiguous_ids(first),
-            {each: triple for panel in panels for each, triple in _unlisted(panel)},
+            {
+                (panel.value_version, each): written_triple(panel.catalogue[each])
+                for panel in panels
+                for each in panel.unlisted
+            },
             frozenset(first.periods_asked),
             frozenset(first.catalogue.periods),
         )
@@ -103,13 +104,6 @@ def ambiguous_ids(panel: Panel) -> frozenset[str]:
     )
 
 
-def _unlisted(panel: Panel) -> Iterable[tuple[VersionedId, Triple]]:
-    for series_id in panel.unlisted:
-        series = panel.catalogue[series_id]
-        triple = series.metric_id, series.reporting_group_id, format_path(series.scopes)
-        yield (panel.value_version, series_id), triple
-
-
 def compare(old: Snapshot, new: Snapshot) -> Any:
     """Return the changes from one publication of an entity to another one.
 
@@ -128,12 +122,12 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
     was_compared, is_compared = compared[: len(old.table)], compared[len(old.table) :]
     at = compute.index_in(after, value_set=before)  # the row of the same cell in the old table
     is_new = compute.and_(compute.is_null(at), is_compared)
-    appeared = _indices(compute.and_(is_new, _covered(new.table, old)))
-    kept = _indices(compute.and_(compute.is_valid(at), is_compared))
+    appeared = compute.indices_nonzero(compute.and_(is_new, _covered(new.table, old)))
+    kept = compute.indices_nonzero(compute.and_(compute.is_valid(at), is_compared))
     restated, relabelled = _altered(old.table, new.table, kept, at.take(kept))
     is_gone = compute.and_(compute.invert(compute.is_in(before, value_set=after)), was_compared)
     covered = compute.and_(_covered(old.table, old), _covered(old.table, new))
-    vanished = _indices(compute.and_(is_gone, covered))
+    vanished = compute.indices_nonzero(compute.and_(is_gone, covered))
     changed = {"appeared": appeared, "restated": restated, "relabelled": relabelled}
     rows = pa.concat_arrays([rows.cast(pa.int64()) for rows in changed.values()])
     words = pa.array([word for word, rows in changed.items() for _ in range(len(rows))], pa.string())
@@ -200,10 +194,6 @@ def _covered(table: Any, snapshot: Snapshot) -> Any:
     numbers = numbered(table, PERIOD_FIELDS)
     covered = [snapshot.covers(Period(*period)) for period in example_rows(table, numbers, PERIOD_FIELDS)]
     return pa.array(covered, pa.bool_()).take(numbers)
-
-
-def _indices(mask: Any) -> Any:
-    return compute.indices_nonzero(mask)
 
 
 def _with_changes(rows: Any, words: Any, before: Any, dataset_id: str) -> Any:

@@ -15,12 +15,12 @@ from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, BucketUnavailableError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.extract import checked_place, distinct_ids
+from asyncfin.extraction.files import QuestionFiles, files_at
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
 from asyncfin.extraction.report import EntityReport, Failure, UnknownToAllError, failures
 from asyncfin.extraction.run import FAILURES
-from asyncfin.extraction.store import KnownFiles, store_at
 from asyncfin.extraction.unknown import ENOUGH, unknown_names
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import PeriodSelection
@@ -156,22 +156,22 @@ async def extract_cost(
     for name, flag in (flags | {"allow_unknown": allow_unknown}).items():
         checks.flag(name, flag)
     place = await checked_place(to)
-    store = store_at(place, question, lock=False)
+    files = files_at(place, question, lock=False)
     try:
-        await store.look(replace=replace)
+        await files.read(replace=replace)
         tracker = Tracker(len(ids), None, asyncio.get_running_loop().time)
         return await _Estimate(
-            client, question, store, refresh, read_catalogues, allow_unknown, tracker
+            client, question, files, refresh, read_catalogues, allow_unknown, tracker
         ).over(ids)
     finally:
-        await store.files.aclose()
+        await files.place.aclose()
 
 
 @define
 class _Estimate:
     _client: Client
     _question: SharedQuestion
-    _store: KnownFiles
+    _files: QuestionFiles
     _refresh: bool
     _read_catalogues: bool
     _allow_unknown: bool
@@ -189,7 +189,7 @@ class _Estimate:
         self._may_request = left is None or len(ids) <= left
         expected: dict[str, _Expected] = {}
         with self._client.observed(self._tracker), self._tracker.counting():
-            if not (self._store.known or self._read_catalogues):
+            if not (self._files.known or self._read_catalogues):
                 await self._add(expected, ids[:ENOUGH], read_catalogues=True)
                 if len(ids) > ENOUGH and not self._allow_unknown:
                     self._refuse_unknown(expected, early=True)
@@ -212,7 +212,7 @@ class _Estimate:
         guessed = len(expected) - len(known)
         # What an entity takes that is read: a guess for those of which that is not known.
         taken = (
-            [written.requests for written in self._store.known.values()]
+            [written.requests for written in self._files.known.values()]
             or [each.requests for each in expected if each.requests is not None and each.state == "new"]
             or [_GUESS]
         )
@@ -253,7 +253,7 @@ class _Estimate:
         return None if bucket.daily_budget is None else bucket.daily_budget - (bucket.spent_today or 0.0)
 
     async def _entity(self, entity_id: str, read_catalogue: bool) -> tuple[str, _Expected]:
-        last = self._store.known.get(entity_id)
+        last = self._files.known.get(entity_id)
         may_be_current = last is not None and not self._refresh
         if self._may_request and (read_catalogue or may_be_current):
             try:
@@ -281,7 +281,7 @@ class _Estimate:
     ) -> _Expected:
         """Return the expected cost of an entity, from its metadata and, if wanted, its catalogue."""
         dataset = await self._client.dataset(entity_id)
-        if last is not None and not self._refresh and await self._store.is_current(dataset):
+        if last is not None and not self._refresh and await self._files.is_current(dataset):
             return _Expected("unchanged", 1, missing=last.missing)
         if last is not None and not read_catalogue:
             return _Expected("changed", last.requests)

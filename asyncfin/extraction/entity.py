@@ -78,7 +78,8 @@ async def read_entity(
     over, at most three times. Unlike `extract`, it writes nothing, and accepts a Select with `where` and no
     `name`.
 
-    Requests: one for the metadata, one for each 100 series of the catalogue, and those of the question.
+    Requests: one for the metadata, one for each 100 series of the catalogue unless the client still has it,
+    and those of the question.
 
     Args:
         client: the client.
@@ -125,7 +126,7 @@ async def read(
 
     `dataset` is its metadata, if they have just been read; `operation` is for observers.
     """
-    async with client.asking(entity_id, operation) as asked:
+    async with client.asking(entity_id, operation) as span:
         async for attempt in client.whole_read(entity_id, operation):
             async with attempt:
                 if fill_cache:
@@ -148,7 +149,7 @@ async def read(
                                 fill_cache=fill_cache,
                                 known_only=True,
                             ),
-                            asked=asked,
+                            span=span,
                         )
                         for version in question.versions
                     ]

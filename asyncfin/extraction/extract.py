@@ -17,14 +17,14 @@ from asyncfin.client import Client
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.extraction.entity import check_client
+from asyncfin.extraction.feed_writer import FeedWriter, begin_run, find_feed
+from asyncfin.extraction.files import QuestionFiles, files_at, place_of
 from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.history import History, begin, find_feed
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run
-from asyncfin.extraction.store import KnownFiles, place_of, store_at
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.select import Select
@@ -201,37 +201,37 @@ async def _run(
     options: Options,
 ) -> ExtractReport:
     tracker = Tracker(len(ids), options.progress, asyncio.get_running_loop().time)
-    store = store_at(place, question, lock=options.lock)
+    files = files_at(place, question, lock=options.lock)
     try:
         # Before a request is spent: what can't be written need not be read. The feed is first, since opening
         # with `replace` deletes files that are its record.
         feed = await to_thread.run_sync(find_feed, place, question, options.history)
-        opened = await store.open(replace=options.replace, stop=options.stop)
-        kept = None
+        opened = await files.open(replace=options.replace, stop=options.stop)
+        writer = None
         if feed is not None and opened:
-            kept = await to_thread.run_sync(begin, feed, question, store.known, options.clock)
+            writer = await to_thread.run_sync(begin_run, feed, question, files.known, options.clock)
         if isinstance(client, Client):
-            report = await Run(client, question, store, tracker, options, kept).over(ids)
+            report = await Run(client, question, files, tracker, options, writer).over(ids)
         else:
             assert executor is not None
-            run = None if kept is None else kept.run
-            driver = Driver(client, question, place, store, tracker, options, run)
+            run = None if writer is None else writer.run
+            driver = Driver(client, question, place, files, tracker, options, run)
             report = await driver.over(executor, ids)
         if options.prune and opened:
-            await _prune(store, kept, ids)
-        if kept is not None:
-            store.files.check()
-            await to_thread.run_sync(partial(kept.finish, store.known, begins=not report.unknown))
-        return evolve(report, others=len(store.known.keys() - set(ids)))
+            await _prune(files, writer, ids)
+        if writer is not None:
+            files.place.check()
+            await to_thread.run_sync(partial(writer.finish, files.known, begins=not report.unknown))
+        return evolve(report, others=len(files.known.keys() - set(ids)))
     finally:
-        await store.files.aclose()
+        await files.place.aclose()
 
 
-async def _prune(store: KnownFiles, history: History | None, ids: tuple[str, ...]) -> None:
+async def _prune(files: QuestionFiles, writer: FeedWriter | None, ids: tuple[str, ...]) -> None:
     """Delete the files of entities that are not listed, after their rows are in the feed as vanished."""
     listed = set(ids)
-    store.files.check()
-    if history is not None:
-        await to_thread.run_sync(history.prune, store.known, listed)
-    for entity_id in [each for each in store.known if each not in listed]:
-        await store.delete(entity_id)
+    files.place.check()
+    if writer is not None:
+        await to_thread.run_sync(writer.prune, files.known, listed)
+    for entity_id in [each for each in files.known if each not in listed]:
+        await files.delete(entity_id)

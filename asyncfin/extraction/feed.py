@@ -26,11 +26,8 @@ from asyncfin.extraction.parquet import ROWS_A_GROUP
 from asyncfin.extraction.question import canonical
 from asyncfin.extraction.strict import structure
 from asyncfin.extraction.tree import Tree, entity_path
-from asyncfin.optional import OptionalModule
+from asyncfin.optional import pa, parquet
 from asyncfin.table.arrow import METADATA, empty_table
-
-pa = OptionalModule("pyarrow", "arrow")
-parquet = OptionalModule("pyarrow.parquet", "arrow")
 
 FORMAT = 1
 T = TypeVar("T")

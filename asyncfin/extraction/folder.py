@@ -201,7 +201,8 @@ def _resolved(to: str | os.PathLike[str]) -> Path:
     if address[:5].lower() == "file:":
         url = urlsplit(address)
         if url.netloc not in ("", "localhost") or url.path[:1] != "/" or url.query or url.fragment:
-            raise ArgumentError(f"{address!r} is not a folder of this machine; write file:///path")
+            # Not its text: a host can be given with a password.
+            raise ArgumentError("this file: URL is not a folder of this machine; write file:///path")
         to = url2pathname(url.path)
     elif found := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/|(?i:s3|gs|az):", address):
         raise ArgumentError(

@@ -11,16 +11,13 @@ from asyncfin.extraction.cells import numbered, plain, stacked
 from asyncfin.extraction.changes import refuse_differing
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import Period
-from asyncfin.optional import OptionalModule
+from asyncfin.optional import compute, pa
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.panel import Panel
 
 if TYPE_CHECKING:
     import pyarrow
-
-pa = OptionalModule("pyarrow", "arrow")
-compute = OptionalModule("pyarrow.compute", "arrow")
 
 _CELL = ("series_id", *PERIOD_FIELDS)
 _check_panel = checks.instance_of(Panel)

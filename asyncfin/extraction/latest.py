@@ -13,11 +13,8 @@ from asyncfin.extraction.cells import SERIES, plain
 from asyncfin.extraction.changes import BEFORE, CHANGE
 from asyncfin.extraction.feed import Feed, RunFooter
 from asyncfin.model.catalogue import is_same_publication
-from asyncfin.optional import OptionalModule
+from asyncfin.optional import compute, pa
 from asyncfin.table.columns import PERIOD_FIELDS
-
-pa = OptionalModule("pyarrow", "arrow")
-compute = OptionalModule("pyarrow.compute", "arrow")
 
 _COLUMNS = (*SERIES, *PERIOD_FIELDS, "series_label", "scope_names", "period_label", CHANGE, BEFORE)
 

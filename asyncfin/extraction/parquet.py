@@ -17,14 +17,11 @@ from attrs import frozen
 from asyncfin.errors import own_version
 from asyncfin.extraction.question import SharedQuestion, canonical, text_hash
 from asyncfin.extraction.strict import structure
-from asyncfin.optional import OptionalModule
+from asyncfin.optional import pa, parquet
 from asyncfin.plan.question import Missing
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.panel import Panel
-
-pa = OptionalModule("pyarrow", "arrow")
-parquet = OptionalModule("pyarrow.parquet", "arrow")
 
 # Most entities have fewer rows; larger groups would make readers hold more than they look at.
 ROWS_A_GROUP = 122_880

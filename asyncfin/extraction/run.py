@@ -28,12 +28,12 @@ from asyncfin.errors import (
 )
 from asyncfin.events import ExtractFinished, ExtractStarted
 from asyncfin.extraction.entity import read
-from asyncfin.extraction.history import History
+from asyncfin.extraction.feed_writer import FeedWriter
+from asyncfin.extraction.files import QuestionFiles
 from asyncfin.extraction.parquet import EntityFile, encode, panels_of, rows_of
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, Failure, Stopped
-from asyncfin.extraction.store import KnownFiles
 from asyncfin.extraction.unknown import FirstThree, without_periods
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.plan.question import Missing
@@ -79,10 +79,10 @@ class Run:
 
     _client: Client
     _question: SharedQuestion
-    _store: KnownFiles
+    _files: QuestionFiles
     _tracker: Tracker
     _options: Options
-    _history: History | None = None
+    _writer: FeedWriter | None = None
     # One at a time: encoding takes memory, and the interpreter's lock.
     _encoding: CapacityLimiter = field(factory=partial(CapacityLimiter, 1))
     _reading: asyncio.Semaphore = field(factory=partial(asyncio.Semaphore, _READ_AT_FIRST))
@@ -95,21 +95,21 @@ class Run:
     @_first.default
     def _make_first(self) -> FirstThree:
         # Where some entity has rows, the others may not have the names.
-        may_end = not (self._options.allow_unknown or self._store.has_rows)
+        may_end = not (self._options.allow_unknown or self._files.has_rows)
         return FirstThree(self._question, self._tracker, may_end, self.explain)
 
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:
         """Return the report on all entities."""
         by_id: dict[str, EntityReport] = {}
         # Entities without a file come first: checking whether files are current could use up an allowance.
-        ids_in_turn = sorted(ids, key=self._store.known.__contains__)
+        ids_in_turn = sorted(ids, key=self._files.known.__contains__)
         with self.announced(len(ids)):
             while not self._ending and (left := [each for each in ids_in_turn if each not in by_id]):
                 if not (following := self._first.next(left, by_id)):
                     break
                 by_id |= await self.read_all(following)
         entities = [by_id.get(each) or EntityReport(each, "left") for each in ids]
-        unknown = await self._first.unknown_at_end(entities, has_rows=self._store.has_rows)
+        unknown = await self._first.unknown_at_end(entities, has_rows=self._files.has_rows)
         return self._tracker.summary(entities, self.stopped, unknown, self.explain(unknown))
 
     @contextmanager
@@ -142,7 +142,7 @@ class Run:
         """Return the reports on some entities; those that the run does not reach are "left"."""
         by_id: dict[str, EntityReport] = {}
         for has_file in (False, True):
-            chosen = [each for each in ids if (each in self._store.known) == has_file and each not in by_id]
+            chosen = [each for each in ids if (each in self._files.known) == has_file and each not in by_id]
             jobs = [partial(self._entity, each, has_file) for each in chosen]
             async with bounded(jobs, self._client.max_in_flight) as reports:
                 by_id |= {report.entity_id: report async for report in reports}
@@ -160,7 +160,7 @@ class Run:
     async def _entity(self, entity_id: str, has_file: bool) -> EntityReport:
         """Return the report on one entity: "left" if the run ends before its turn."""
         while not self._ending:
-            self._store.files.check()
+            self._files.place.check()
             try:
                 if (report := await self._read(entity_id, has_file)) is not None:
                     return self._tracker.ended(report)
@@ -185,7 +185,7 @@ class Run:
         dataset = None
         if has_file and not self._options.refresh:
             dataset = await self._client.dataset(entity_id)
-            if await self._store.is_current(dataset):
+            if await self._files.is_current(dataset):
                 return self._report(entity_id, "unchanged")
         # Held until the file is in place: what is read and not written is lost when an allowance ends.
         async with self._reading:
@@ -201,7 +201,7 @@ class Run:
 
     async def _put(self, answer: EntityAnswer) -> None:
         make = partial(self._recorded, answer, self._tracker.spent(answer.entity_id))
-        await self._store.put(await to_thread.run_sync(make, limiter=self._encoding))
+        await self._files.put(await to_thread.run_sync(make, limiter=self._encoding))
         panels = panels_of(answer)
         if answer.missing:
             self._example = panels[0].catalogue
@@ -211,11 +211,11 @@ class Run:
         """Return the file of an entity; what it changes is durable in the feed by then. It blocks."""
         panels = panels_of(answer)
         table = rows_of(*panels)
-        run = None if self._history is None else self._history.record(panels, table)
+        run = None if self._writer is None else self._writer.record(panels, table)
         return encode(answer, table, self._question, requests=requests, run=run)
 
     def _report(self, entity_id: str, state: EntityState) -> EntityReport:
-        written = self._store.known[entity_id]
+        written = self._files.known[entity_id]
         return EntityReport(
             entity_id,
             state,
@@ -224,7 +224,7 @@ class Run:
             written.bytes,
             self._tracker.spent(entity_id),
             written.missing,
-            path=self._store.files.path(entity_id),
+            path=self._files.place.path(entity_id),
             deviations=self._deviations.get(entity_id, 0),
         )
 

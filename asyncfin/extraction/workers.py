@@ -16,15 +16,17 @@ from asyncfin import checks
 from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError
 from asyncfin.extraction.entity import check_client
+from asyncfin.extraction.feed import Feed
+from asyncfin.extraction.feed_writer import FeedRun, FeedWriter
+from asyncfin.extraction.files import QuestionFiles, files_at
 from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.history import FeedRun, History
 from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped
 from asyncfin.extraction.run import OnError, Options, Run, sleep_until
-from asyncfin.extraction.store import KnownFiles, store_at
+from asyncfin.extraction.tree import tree_at
 from asyncfin.extraction.unknown import ENOUGH, FirstThree, unknown_names
 from asyncfin.model.select import Select
 from asyncfin.tasks import wait_for_all
@@ -49,7 +51,7 @@ class Chunk:
     known: dict[str, Written]
     refresh: bool
     on_error: OnError
-    history: FeedRun | None = None
+    feed_run: FeedRun | None = None
 
 
 @frozen
@@ -111,20 +113,20 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
     # The driver waits for an allowance: a worker that sleeps is a worker less.
     options = Options(on_error=chunk.on_error, refresh=chunk.refresh, allow_unknown=True)
     async with client:
-        store = store_at(chunk.place, chunk.question, lock=False)
+        files = files_at(chunk.place, chunk.question, lock=False)
         try:
-            await store.join(dict(chunk.known), chunk.entity_ids)
+            await files.join(dict(chunk.known), chunk.entity_ids)
             tracker = Tracker(len(chunk.entity_ids), None, asyncio.get_running_loop().time)
-            history = (
-                None if chunk.history is None else History.joined(chunk.place, chunk.question, chunk.history)
-            )
-            run = Run(client, chunk.question, store, tracker, options, history)
+            writer = None
+            if chunk.feed_run is not None:
+                writer = FeedWriter(Feed(tree_at(chunk.place)), chunk.question, chunk.feed_run)
+            run = Run(client, chunk.question, files, tracker, options, writer)
             with run.announced(len(chunk.entity_ids)):
                 reports = tuple((await run.read_all(chunk.entity_ids)).values())
             unknown = unknown_names(chunk.question.select, [each.missing for each in reports])
-            return ChunkResult(reports, store.known, tracker.waits, run.stopped, run.explain(unknown))
+            return ChunkResult(reports, files.known, tracker.waits, run.stopped, run.explain(unknown))
         finally:
-            await store.files.aclose()
+            await files.place.aclose()
 
 
 @define
@@ -134,10 +136,10 @@ class Driver:
     _make_client: MakeClient
     _question: SharedQuestion
     _place: Folder | Prefix
-    _store: KnownFiles
+    _files: QuestionFiles
     _tracker: Tracker
     _options: Options
-    _history: FeedRun | None = None
+    _feed_run: FeedRun | None = None
     _reports: dict[str, EntityReport] = field(factory=dict)
     _stopped: Stopped | None = None
     _complaint: str | None = None
@@ -146,7 +148,7 @@ class Driver:
     @_first.default
     def _make_first(self) -> FirstThree:
         # Where some entity has rows, the others may not have the names.
-        may_end = not (self._options.allow_unknown or self._store.has_rows)
+        may_end = not (self._options.allow_unknown or self._files.has_rows)
         return FirstThree(self._question, self._tracker, may_end, lambda _: self._complaint)
 
     async def over(self, executor: Executor | MakeExecutor, ids: tuple[str, ...]) -> ExtractReport:
@@ -173,7 +175,7 @@ class Driver:
             self._reports.get(each) or EntityReport(each, "left", requests=self._tracker.spent(each))
             for each in ids
         ]
-        unknown = await self._first.unknown_at_end(entities, has_rows=self._store.has_rows)
+        unknown = await self._first.unknown_at_end(entities, has_rows=self._files.has_rows)
         return self._tracker.summary(entities, self._stopped, unknown, self._complaint if unknown else None)
 
     @property
@@ -182,7 +184,7 @@ class Driver:
 
     async def _read_all(self, executor: Executor, ids: tuple[str, ...]) -> None:
         # Entities without a file come first, as in one process.
-        ids = tuple(sorted(ids, key=self._store.known.__contains__))
+        ids = tuple(sorted(ids, key=self._files.known.__contains__))
         while not self._ending and (left := [each for each in ids if each not in self._reports]):
             # At first a few entities in one chunk: a misspelt name is not sent to all workers.
             if not (following := self._first.next(left, self._reports)):
@@ -220,7 +222,7 @@ class Driver:
                 ended = [each for each in done if not each.cancelled()]
                 for each in sorted(ended, key=lambda each: each.exception() is not None):
                     self._gather(each.result())
-                self._store.files.check()
+                self._files.place.check()
                 if self._ending:
                     cancel_waiting()
         except BrokenExecutor:
@@ -236,7 +238,7 @@ class Driver:
             await wait_for_all([stop, *sent])
 
     def _chunk(self, ids: Sequence[str]) -> Chunk:
-        known = {each: self._store.known[each] for each in ids if each in self._store.known}
+        known = {each: self._files.known[each] for each in ids if each in self._files.known}
         return Chunk(
             self._make_client,
             tuple(ids),
@@ -245,7 +247,7 @@ class Driver:
             known,
             self._options.refresh,
             self._options.on_error,
-            self._history,
+            self._feed_run,
         )
 
     def _gather(self, result: ChunkResult) -> None:
@@ -261,5 +263,5 @@ class Driver:
                 spent = self._tracker.spent(entity_id) + entity.requests
                 self._reports[entity_id] = evolve(entity, requests=spent)
                 if entity.failure is None:
-                    self._store.known[entity_id] = result.known[entity_id]
+                    self._files.known[entity_id] = result.known[entity_id]
             self._tracker.add(entity)

@@ -25,7 +25,7 @@ from asyncfin.errors import (
     TransportError,
     printable,
 )
-from asyncfin.read.read import NoTurnError
+from asyncfin.read.turn import NoTurnError
 
 # A result shares an assistant's context with everything else that it has read.
 MAX_CHARACTERS = 20_000

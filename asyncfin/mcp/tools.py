@@ -18,7 +18,7 @@ from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import Field
 
 from asyncfin.client import Client
-from asyncfin.errors import AsyncfinError, SelectionError
+from asyncfin.errors import AsyncfinError, SelectionError, own_version
 from asyncfin.mcp.handles import Handles, Meaning, Sessions, is_handle
 from asyncfin.mcp.ranking import Found, rank
 from asyncfin.mcp.results import (
@@ -33,7 +33,7 @@ from asyncfin.mcp.results import (
     result,
 )
 from asyncfin.mcp.values import Part, differing, notes_of, rows_of
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import (
     Annual,
     Exact,
@@ -49,8 +49,9 @@ from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted, listed
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.many import FATAL
-from asyncfin.read.read import NoTurnError
+from asyncfin.read.turn import NoTurnError
 from asyncfin.table.notes import shortened
+from asyncfin.table.panel import Panel
 
 MAX_REQUESTS = 20
 MAX_ENTITIES = 10
@@ -72,6 +73,7 @@ _PERIODS: dict[str, PeriodSelection] = {
     "last 12 months": Trailing(12),
     "all periods": FiscalRange(),
 }
+_NOT_COMPARED = "original and restated values are not compared"
 _READ_ONLY = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True
 )
@@ -125,7 +127,13 @@ def server(
     tools = _Tools(client, names, max_requests)
     handlers, level = logging.root.handlers[:], logging.root.level
     # Only errors: hosts show their users what a server writes to standard error.
-    made = MCPServer("asyncfin", instructions=_INSTRUCTIONS, log_level="ERROR", lifespan=_sessions)
+    made = MCPServer(
+        "asyncfin",
+        version=own_version(),
+        instructions=_INSTRUCTIONS,
+        log_level="ERROR",
+        lifespan=_sessions,
+    )
     # The SDK has configured the root logger, which belongs to the application.
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
@@ -378,8 +386,8 @@ class _Tools:
             )
         catalogues, notes = await self._catalogues(call, entity_ids, max_age=max_age, all_of_them=True)
         items = [_meanings(call.handles, name, catalogues, notes) for name in names]
-        periods = selection if isinstance(selection, Trailing) else selection.resolve(catalogues)
-        return _Question(tuple(catalogues), tuple(items), call.handles, periods, tuple(notes))
+        _shown(selection, catalogues)  # a mistake is refused before the values are requested
+        return _Question(tuple(catalogues), tuple(items), call.handles, selection, tuple(notes))
 
     async def _cost(self, question: _Question, restated: bool) -> tuple[int, int]:
         """Return how many requests the values cost, and how many those of both versions. No request."""
@@ -404,21 +412,31 @@ class _Tools:
                 ids, question.select, question.range, value_version=version, turn=call.turn
             ) as several:
                 answers.append({answer.entity_id: answer async for answer in several})
-        parts = []
+        read = list[tuple[Panel, Panel | None]]()
         for entity_id in ids:
-            panels = [each[entity_id].panel for each in answers]
-            if (panel := panels[0]) is None:
-                error = answers[0][entity_id].error
+            panel, error = answers[0][entity_id].panel, answers[0][entity_id].error
+            if panel is None:
                 if error is not None and (len(ids) == 1 or isinstance(error, NoTurnError)):
                     raise error
                 notes.append(f"{self._named(entity_id)} could not be read: {type(error).__name__}: {error}")
                 continue
-            # Of one publication, or they cannot be compared.
-            other = panels[-1] if len(panels) > 1 else None
-            if other is not None and other.dataset.dataset_id != panel.dataset.dataset_id:
-                other = None
-            parts.append(Part(panel, other, question.items, question.handles, question.periods))
-        return parts
+            other = None
+            for each in answers[1:]:
+                other, error = each[entity_id].panel, each[entity_id].error
+                if other is not None and not is_same_publication(
+                    other.dataset.dataset_id, panel.dataset.dataset_id
+                ):
+                    other = None
+                if other is None:
+                    why = "the publication was replaced between them" if error is None else str(error)
+                    notes.append(f"{self._named(entity_id)}: {_NOT_COMPARED}: {why}")
+            read.append((panel, other))
+        if not read:
+            return []
+        # Of what was read: the catalogues of the question may be of older publications.
+        shown = _shown(question.selection, [panel.catalogue for panel, _ in read])
+        named = question.selection.periods if isinstance(question.selection, Exact) else ()
+        return [Part(panel, other, question.items, question.handles, shown, named) for panel, other in read]
 
     def _offered(self, entities: list[str] | str) -> list[str]:
         """Return the ids of companies that are given by id or name.
@@ -460,20 +478,20 @@ class _Question:
         catalogues: of the companies.
         items: what each of the given names means; a metric id means several paths if companies differ.
         handles: of the session.
-        periods: which periods are shown.
+        selection: which periods are shown.
         notes: about the names and the companies.
     """
 
     catalogues: tuple[Catalogue, ...]
     items: tuple[tuple[Meaning, ...], ...]
     handles: Handles
-    periods: Exact | Trailing
+    selection: PeriodSelection
     notes: tuple[str, ...]
 
     @property
     def range(self) -> FiscalRange | Trailing:
         """The periods to request: all, at no further cost, so that a note can say where values are."""
-        return self.periods if isinstance(self.periods, Trailing) else FiscalRange()
+        return self.selection if isinstance(self.selection, Trailing) else FiscalRange()
 
     @cached_property
     def select(self) -> Select:
@@ -502,7 +520,7 @@ def _affordable(needed: int, both: int, room: int) -> tuple[int, list[str]]:
     """Return how many requests a query sends that may send so many, and a note if it compares nothing."""
     if both <= room:
         return both, []
-    return needed, [f"original and restated values are not compared: that would spend {both} requests in all"]
+    return needed, [f"{_NOT_COMPARED}: that would spend {both} requests in all"]
 
 
 def _selection(periods: str) -> PeriodSelection:
@@ -518,6 +536,15 @@ def _selection(periods: str) -> PeriodSelection:
             f"periods must be one of {', '.join(_PERIODS)}, or labels such as FY2023 or 2024-Q3, not"
             f" {periods[:100]!r}{hint}"
         ) from None
+
+
+def _shown(selection: PeriodSelection, catalogues: Iterable[Catalogue]) -> Exact | Trailing:
+    """Return the periods to show; those of a rule are resolved over all companies together.
+
+    Raises:
+        SelectionError: no company has such periods.
+    """
+    return selection if isinstance(selection, Trailing) else selection.resolve(catalogues)
 
 
 def _meanings(

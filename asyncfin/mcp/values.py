@@ -14,6 +14,7 @@ from asyncfin.model.period import Exact, Period, Trailing
 from asyncfin.model.series import Series
 from asyncfin.model.value import Value
 from asyncfin.model.words import listed, spanned
+from asyncfin.table import comparison
 from asyncfin.table.notes import shortened
 from asyncfin.table.panel import Panel
 
@@ -32,6 +33,7 @@ class Part:
         items: what was asked for; of each item at least one metric and path.
         handles: of the session.
         asked: which periods are shown.
+        named: those that were asked for by their labels.
     """
 
     panel: Panel
@@ -39,6 +41,7 @@ class Part:
     items: tuple[tuple[Meaning, ...], ...]
     handles: Handles
     asked: Exact | Trailing
+    named: tuple[Period, ...]
 
     @property
     def catalogue(self) -> Catalogue:
@@ -108,16 +111,6 @@ class Line:
             for period, value in series.observations()
         )
 
-    def why(self, panel: Panel, period: Period) -> str | None:
-        """Return why there is no value at a period; None if there is one."""
-        # A series with values of the same duration says most.
-        reasons = [
-            (not any(at.duration_months == period.duration_months for at, _ in series.observations()), why)
-            for series in self.series
-            if (why := panel.why(series.series_id, period)) is not None
-        ]
-        return min(reasons)[1] if len(reasons) == len(self.series) else None
-
 
 def text_of(value: Value | None) -> str:
     """Return a value as a cell: its text, or its number if the text is empty; "" for no value."""
@@ -170,6 +163,8 @@ def notes_of(part: Part) -> Iterator[str]:
     if not shown:
         yield f"{part.name} has none of these periods; it has {spanned(part.catalogue.periods) or 'none'}"
         return
+    if unknown := sorted(set(part.named).difference(shown)):
+        yield f"{part.name} does not have the periods {_labels(unknown)}"
     gaps = [
         period
         for period in part.panel.gaps
@@ -190,9 +185,10 @@ def notes_of(part: Part) -> Iterator[str]:
 def _empty_cells(part: Part, handle: str, line: Line, gaps: Sequence[Period]) -> Iterator[str]:
     """Yield why cells of a row are empty, a line for each reason, and where the values are."""
     observed = sorted(line.values())
+    series_ids = [series.series_id for series in line.series]
     by_reason: dict[str, list[Period]] = {}
     for period in part.periods:
-        why = None if period in gaps else line.why(part.panel, period)
+        why = None if period in gaps else comparison.why(part.panel, series_ids, period)
         if why is not None:
             by_reason.setdefault(why, []).append(period)
     for why, periods in by_reason.items():

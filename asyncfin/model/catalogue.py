@@ -21,7 +21,7 @@ from asyncfin.model.frame import Tabular
 from asyncfin.model.period import Period, PeriodSelection, Resolved, describe, existing, resolve
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.model.select import Select, Wanted, check_select
-from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.model.words import counted, listed, spanned
 
 K = TypeVar("K", bound=Hashable)
@@ -37,6 +37,11 @@ _FEW = 12
 
 # What a client keeps of a series in order to query it (spec 4.2 rule 4). Ids belong to one publication.
 triple = attrgetter("metric_id", "reporting_group_id", "scopes")
+
+
+def written_triple(series: CatalogueSeries | Series) -> tuple[str, str, str]:
+    """Return the triple of a series with its path in the text form."""
+    return series.metric_id, series.reporting_group_id, format_path(series.scopes)
 
 
 def publication_id(dataset_id: str) -> str:
@@ -268,7 +273,7 @@ class Catalogue(Dataset, Tabular):
         check_select(select)
         if undecided := self.undecided(select):
             raise SelectionError(self._undecided_message(undecided), missing=undecided)
-        if self._unknown(select):
+        if self._unknown_names(select):
             missing = self.missing(select)
             raise SelectionError(self.complaint(missing), missing=missing)
         return self.matching(select)
@@ -326,14 +331,14 @@ class Catalogue(Dataset, Tabular):
         conditions with what exists of them, a further entry is the condition that no series meets (``label``:
         its text, ``where``: the `name` of the Select), or ``select``, at most 200 characters of the Select.
         """
-        missing = dict(self._unknown(select))
-        if (known := self._known(select)) is not None:
+        missing = dict(self._unknown_names(select))
+        if (known := self._known_part(select)) is not None:
             conditions = dict(self._conditions(known))
             if conditions and not _meeting(conditions.values(), self.series):
                 missing |= self._excluded(select, conditions)
         return missing
 
-    def _unknown(self, select: Select) -> Mapping[str, tuple[str, ...]]:
+    def _unknown_names(self, select: Select) -> Mapping[str, tuple[str, ...]]:
         unknown = {
             each.field: tuple(each.text(name) for name in given if name not in known)
             for each in CRITERIA
@@ -463,11 +468,11 @@ class Catalogue(Dataset, Tabular):
         That is so where it has none of a field's ids or words, does not have one of `scope_group_ids` (which
         are not "one of these" but "exactly these"), or where no series meets all conditions.
         """
-        known = self._known(select)
+        known = self._known_part(select)
         conditions = {} if known is None else dict(self._conditions(known))
         return known if not conditions or _meeting(conditions.values(), self.series) else None
 
-    def _known(self, select: Select) -> Select | None:
+    def _known_part(self, select: Select) -> Select | None:
         """Return a Select without unknown ids and words; None if a field has no others."""
         kept: dict[str, Any] = {}
         for each in CRITERIA:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from asyncfin.model.select import Select
-from asyncfin.optional import library
+from asyncfin.optional import library, pa
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,6 @@ class Tabular:
             SelectionError: as for `select`.
             ImportError: pyarrow is not installed.
         """
-        pa = library("pyarrow", "arrow")
         columns = list(zip(*self.rows(select), strict=True)) or [()] * len(COLUMNS)
         schema = pa.schema([(name, pa.string()) for name in COLUMNS])
         table: pyarrow.Table = pa.Table.from_arrays(

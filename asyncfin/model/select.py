@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from attrs import Attribute, field, fields, frozen
+from attrs import Attribute, evolve, field, fields, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
@@ -133,8 +133,10 @@ class Select:
             # An empty choice is mostly a filter that found nothing; read as "no choice" it would request
             # everything.
             if getattr(self, attribute.name) == ():
-                name = attribute.name.removeprefix("_")
-                raise SelectionError(f"{name} must not be empty; leave it out to take every one")
+                # As `of` and the written form call it.
+                picked = attribute.name == "_picked"
+                name, hint = ("series", "write Select()") if picked else (attribute.name, "leave it out")
+                raise SelectionError(f"{name} must not be empty; {hint} to take every one")
         if self.where is not None and not callable(self.where):
             raise SelectionError(f"where must be a predicate on a CatalogueSeries, not {self.where!r}")
 
@@ -299,4 +301,11 @@ def _wanted(rows: Any, _: object) -> tuple[Wanted, ...] | None:
     )
 
 
-check_select = partial(checks.instance_of(Select).as_selection_error(), "select")
+def _select_hint(value: object) -> str:
+    """Return ``; write Select('Revenue')`` for what is probably a metric id, or several."""
+    if isinstance(value, str):
+        return f"; write Select({checks.short_repr(value)})"
+    return "; write Select(metric_ids)" if isinstance(value, (list, tuple, set, frozenset)) else ""
+
+
+check_select = partial(evolve(checks.instance_of(Select).as_selection_error(), hint=_select_hint), "select")

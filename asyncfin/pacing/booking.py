@@ -57,7 +57,7 @@ class SharedLedger(ABC):
         """Take a grant off the day's spending; a `moment` of None is that of a fallback's grant."""
 
     @abstractmethod
-    async def look(self, *, now: bool = False) -> State:
+    async def state(self, *, now: bool = False) -> State:
         """Return the state; `now`: also if the shared one could not be reached a moment ago."""
 
     @abstractmethod
@@ -243,7 +243,7 @@ class SharedBucket(Bucket):
         It is recorded again if another process changed the rate in between; False: the state can't be
         reached.
         """
-        while not (seen := await self._ledger.look(now=now)).stale:
+        while not (seen := await self._ledger.state(now=now)).stale:
             rate = AdaptiveRate.load(seen.learned) if seen.learned else AdaptiveRate(measure=seen.measure)
             pause = event(rate, seen.now)
             learned = await self._ledger.learn(seen.learned, rate.dump(), rate.rate, pause or 0.0)

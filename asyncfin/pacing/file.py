@@ -19,7 +19,7 @@ from operator import eq
 from pathlib import Path
 from typing import TypeVar
 
-from asyncfin import local
+from asyncfin import checks, local
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.local import SUPPORTED
@@ -98,6 +98,9 @@ class FileBucket(SharedBucket):
             or not os.fspath(path)
         ):
             raise ArgumentError(f"path must be the path of a file, not {path!r}")
+        checks.refuse_url(
+            "path must be the path of a file", os.fspath(path), "a Redis server is for a RedisBucket"
+        )
         parameters = Parameters.checked(rate, burst, daily_budget)
         self._path = os.path.abspath(path)
         super().__init__(FileLedger(self._path, parameters, clock, monotonic, boot_id), parameters)
@@ -156,7 +159,7 @@ class FileLedger(SharedLedger):
         assert moment is not None
         return (await self._do(lambda ledger: ledger.unspend(weight, moment)))[1]
 
-    async def look(self, *, now: bool = False) -> State:
+    async def state(self, *, now: bool = False) -> State:
         return (await self._do(_nothing))[1]
 
     async def inspect(self) -> State:

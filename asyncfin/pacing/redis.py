@@ -361,7 +361,7 @@ class RedisLedger(SharedLedger):
             return self._stale()
         return await self._request("unspend", weight, True, _micros(moment or 0.0))
 
-    async def look(self, *, now: bool = False) -> State:
+    async def state(self, *, now: bool = False) -> State:
         return await self._request("look", now=now)
 
     async def inspect(self) -> State:

@@ -78,18 +78,13 @@ class Cells:
                 if cell[1] in paths:
                     self.known.setdefault(cell, []).append(series)
 
-    @cached_property
-    def lower_bound(self) -> int:
-        """The least number of requests for the wanted series."""
-        return lower_bound(sum(map(len, self.wanted.values())), self.wanted)
-
-    @cached_property
+    @property
     def density(self) -> float:
         """The share of wanted cells in the table of their metrics and paths."""
         metrics, paths = self._wanted_lines
         return len(self.wanted) / (metrics * paths)
 
-    @cached_property
+    @property
     def _wanted_lines(self) -> tuple[int, int]:
         """How many metrics and how many paths are wanted."""
         metrics, paths = ({cell[side] for cell in self.wanted} for side in (0, 1))
@@ -162,12 +157,11 @@ class Cells:
         where naming the groups excludes the series of other groups; each wanted group is in one set. They are
         made lazily, from what `wanted` contains then.
         """
-        yield _view(self._known_to_named, wanted)
+        yield View(by_line(self._known_to_named), wanted)
         if self._groups_apart:
-            for each in zip(self._apart(self.known), self._apart(wanted), strict=True):
-                view = _view(*each)
-                if view.wanted:
-                    yield view
+            for known, some in zip(self._apart(self.known), self._apart(wanted), strict=True):
+                if some:
+                    yield View(by_line(known), some)
 
     @cached_property
     def _paths_of(self) -> Mapping[int, list[int]]:
@@ -223,17 +217,13 @@ class Cells:
         return sets if len(sets) > 1 else []
 
 
-def _view(known: SeriesByCell, wanted: SeriesByCell) -> View:
-    return View(by_line({cell: len(series) for cell, series in known.items()}), wanted)
-
-
-def by_line(counts: Mapping[Cell, int]) -> CountsByLine:
-    """Return the counts of cells by metric and path, and by path and metric."""
+def by_line(cells: SeriesByCell) -> CountsByLine:
+    """Return how many series cells have, by metric and path, and by path and metric."""
     by_metric: dict[int, dict[int, int]] = {}
     by_path: dict[int, dict[int, int]] = {}
-    for (metric, path), count in counts.items():
-        by_metric.setdefault(metric, {})[path] = count
-        by_path.setdefault(path, {})[metric] = count
+    for (metric, path), series in cells.items():
+        by_metric.setdefault(metric, {})[path] = len(series)
+        by_path.setdefault(path, {})[metric] = len(series)
     return by_metric, by_path
 
 

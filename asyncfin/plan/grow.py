@@ -70,12 +70,12 @@ class _Growth:
     def __init__(self, view: View) -> None:
         self._unassigned = view.wanted
         # A cell with more series than a page is in no batch of one page, so it must attract none.
-        counts = {
-            (metric, path): len(series)
+        fitting = {
+            (metric, path): series
             for (metric, path), series in view.wanted.items()
             if view.matched[0][metric][path] <= MAX_PAGE_SIZE
         }
-        self._table = _Counts(view.matched, counts)
+        self._table = _Counts(view.matched, fitting)
         self._batch: list[Cell] | None = None
 
     def batch(self) -> list[Cell]:
@@ -107,7 +107,7 @@ class _Counts:
     `total` counts the unassigned series of each line. Every unassigned cell fits on a page by itself.
     """
 
-    def __init__(self, matched: CountsByLine, unassigned: dict[Cell, int]) -> None:
+    def __init__(self, matched: CountsByLine, unassigned: SeriesByCell) -> None:
         self.matched = matched
         self.unassigned = by_line(unassigned)
         self.total = tuple(

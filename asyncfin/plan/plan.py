@@ -25,9 +25,6 @@ from asyncfin.plan.grow import grow
 from asyncfin.plan.question import Question
 from asyncfin.plan.strips import strips
 
-_FOR_TRAILING = "; all periods are requested, and the window is cut from them"
-_FOR_CACHE = "; all periods are requested, for the cache"
-
 # With fewer of its cells wanted, a table is too thin for strips: most of a page would be foreign series.
 _DENSE = 0.05
 # Another way to plan takes as long as the first: it is not tried where so little can be gained.
@@ -100,7 +97,8 @@ class Plan:
             return ", of which the catalogue has none"
         if all(batch.periods == self.periods for batch in self.batches):
             return ""
-        return _FOR_TRAILING if isinstance(self.periods, Trailing) else _FOR_CACHE
+        why = "and the window is cut from them" if isinstance(self.periods, Trailing) else "for the cache"
+        return f"; all periods are requested, {why}"
 
     def __str__(self) -> str:
         foreign = sum(len(batch.matched) - len(batch.home) for batch in self.batches)
@@ -200,7 +198,7 @@ def _cross_products(cells: Cells) -> list[CrossProduct]:
     if apart := {series.series_id for product in oversized for series in product.home}:
         left = ((cell, [s for s in several if s.series_id not in apart]) for cell, several in rest.items())
         rest = {cell: several for cell, several in left if several}
-    bound = cells.lower_bound - _requests(oversized)
+    bound = lower_bound(sum(map(len, cells.wanted.values())), cells.wanted) - _requests(oversized)
     homes: list[Sequence[CatalogueSeries]] | None = None
     if rest and cells.density > _DENSE:
         homes = strips(cells, rest, enough=bound + bound // _FEW)

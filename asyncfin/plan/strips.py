@@ -2,7 +2,7 @@
 
 A strip is a run of lines of one side. The lines of the other side that have a wanted cell in it are packed
 into pages, and a strip is as wide as fills its pages best. Growing batches one by one (see `grow`) makes
-squares of a dense table, which leave ragged rests: up to two fifths more requests.
+squares of a dense table, which leave ragged remainders: up to two fifths more requests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def strips(cells: Cells, wanted: SeriesByCell, *, enough: int) -> list[Sequence[
 
 def _homes(view: View, side: int) -> Iterator[Sequence[CatalogueSeries]]:
     """Yield the home series of each page, with the lines of one side cut into strips."""
-    by_side = by_line({cell: len(series) for cell, series in view.wanted.items()})[side]
+    by_side = by_line(view.wanted)[side]
     for lines, pages in _strips(view.matched[side], by_side, side):
         for page in pages:
             cells = [(line, other) for line in lines for other in page if other in by_side[line]]
@@ -55,7 +55,7 @@ def _strips(
     max_others = MAX_LINES[1 - side]
     start = 0
     while start < len(lines):
-        # The width with the most wanted series a page. A strip is judged by itself: what is left for the next
+        # The width with the most wanted series a page. Each strip is judged alone: what is left for the next
         # ones depends little on where it ends.
         best = 0.0
         for width, gain, costs in _widths(matched, wanted, lines[start : start + MAX_LINES[side]]):

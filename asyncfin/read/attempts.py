@@ -26,16 +26,17 @@ from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Plan, plan, without_batches
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import Known, Publication, Unfinished
-from asyncfin.read.read import Metadata, NoTurnError, Read
+from asyncfin.read.read import Metadata, Read
+from asyncfin.read.turn import NoTurnError
 from asyncfin.table.block import Block
 from asyncfin.wire.pages import read_catalogue
 from asyncfin.wire.protocol import Request, Response
 
 MAX_RESTARTS = 3
-# Seconds before the first restart, and how many times longer the wait before each further one is: what
-# names the current publication may lag behind what refuses the old one.
+# Seconds before the first restart, and the factor by which each further wait grows: the metadata may lag
+# behind the requests that refuse the old publication.
 _FIRST_WAIT = 0.1
-_LONGER = 5
+_GROWTH = 5
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
 # What leaves open which publication is the current one. A 401, 403 or 404 does not.
@@ -68,7 +69,7 @@ class Attempts:
         stats = self._read.stats
         stats.restart()
         self._read.announce(Restarted(self._read.operation, self._read.entity_id, stats.restarts))
-        await asyncio.sleep(_FIRST_WAIT * _LONGER ** (stats.restarts - 1))
+        await asyncio.sleep(_FIRST_WAIT * _GROWTH ** (stats.restarts - 1))
         self._last = Attempt(self._read, self._last.successor)
         return self._last
 
@@ -85,7 +86,7 @@ class Attempt:
         self._committed = False
         self._checked: ValidationFailedError | None = None  # a refusal that is not about the publication
         # When the latest request was sent that has confirmed the publication.
-        self.proved: datetime | None = None
+        self.confirmed: datetime | None = None
         self.successor = successor  # the metadata of another publication, which the next attempt begins with
         self.has_changed = False  # whether another attempt follows
 
@@ -103,9 +104,9 @@ class Attempt:
         """Make this attempt the last one: from now on a change is an error."""
         self._committed = True
 
-    def prove(self, sent: datetime) -> None:
+    def record_confirmation(self, sent: datetime) -> None:
         """Record when a request was sent that has confirmed the attempt's publication."""
-        self.proved = max(sent, self.proved or sent)
+        self.confirmed = max(sent, self.confirmed or sent)
 
     @asynccontextmanager
     async def pinned_to(self, dataset_id: str) -> AsyncIterator[None]:
@@ -126,7 +127,7 @@ class Attempt:
         except ValidationFailedError as refusal:
             if self._read.pinned:
                 raise  # another publication would not do
-            # Whatever the metadata show: what the catalogue names was refused.
+            # Whatever the metadata show: what the catalogue lists was refused.
             publications.drop(entity_id, dataset_id)
             await self._records.mark_replaced(entity_id, dataset_id)
             if refusal is not self._checked:
@@ -164,12 +165,12 @@ class Attempt:
                 known = await reads.share(self._read.entity_id, lead)
                 break
             except NoTurnError:
-                # Otherwise the turn of another read, which this one has shared: it keeps its pages, and the
+                # Else it was the turn of another read, which this one shared: its pages are kept, and the
                 # rest is requested here.
                 if leads:
                     raise
         if known.confirmed is not None:
-            self.prove(known.confirmed)
+            self.record_confirmation(known.confirmed)
         return known.publication
 
     async def _read_current(self) -> Known:
@@ -228,8 +229,7 @@ class Attempt:
 
     async def _kept_or_cached(self, dataset_id: str) -> Publication | None:
         entity_id, publications = self._read.entity_id, self._read.publications
-        kept = publications.kept.get(entity_id)
-        if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset_id):
+        if (kept := publications.kept_as(entity_id, dataset_id)) is not None:
             return kept
         if self._read.cache is None:
             return None
@@ -341,7 +341,7 @@ class Attempt:
             pointer = record.current if record else None
             known = pointer.confirmed if pointer and pointer.names(dataset_id) else None
             if self._may_return(record, dataset_id):
-                return max(filter(None, (known, self.proved)), default=None)
+                return max(filter(None, (known, self.confirmed)), default=None)
             try:
                 current = await self._read.metadata()
             except _INCONCLUSIVE:
@@ -350,31 +350,31 @@ class Attempt:
                     return known
                 raise
             if is_same_publication(current.dataset.dataset_id, dataset_id):
-                self.prove(current.sent)
+                self.record_confirmation(current.sent)
             elif not self._read.pinned:
                 self.successor = current
                 raise self._change("the metadata name another publication")
-        return self.proved
+        return self.confirmed
 
     async def _record(self, dataset_id: str = "") -> EntityRecord | None:
-        """Return the record of the entity, after confirming a publication that a request has proved."""
-        if dataset_id and self.proved is not None:
-            return await self._records.confirm(self._read.entity_id, Pointer(dataset_id, self.proved))
+        """Return the record of the entity, after storing this attempt's confirmation of a publication."""
+        if dataset_id and self.confirmed is not None:
+            return await self._records.confirm(self._read.entity_id, Pointer(dataset_id, self.confirmed))
         return await self._records.record(self._read.entity_id)
 
     def _may_return(self, record: EntityRecord | None, dataset_id: str) -> bool:
         """Return whether values of a publication may be returned without a request."""
-        proved, read = self.proved, self._read
+        confirmed, read = self.confirmed, self._read
         if read.is_unauthorized:
             return False
         if record is None:  # it cannot be read
-            return proved is not None
+            return confirmed is not None
         if record.refused is not None:
-            return proved is not None and proved >= record.refused
+            return confirmed is not None and confirmed >= record.refused
         if read.pinned:
             return True
         pointer = record.pointer
-        if proved is None:
+        if confirmed is None:
             current = record.current
             return (
                 current is not None
@@ -384,8 +384,8 @@ class Attempt:
         if pointer is None or pointer.confirmed > read.publications.clock():
             return True
         if pointer.names(dataset_id):
-            return record.replaced is None or proved >= record.replaced
-        return proved >= pointer.confirmed
+            return record.replaced is None or confirmed >= record.replaced
+        return confirmed >= pointer.confirmed
 
     def _change(self, message: str) -> DatasetChangedError:
         return DatasetChangedError(

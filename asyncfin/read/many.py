@@ -26,7 +26,7 @@ from asyncfin.errors import (
     BucketUnavailableError,
 )
 from asyncfin.read.entity import EntityAnswer
-from asyncfin.read.read import Turn
+from asyncfin.read.turn import Turn
 from asyncfin.tasks import cancel_and_wait
 
 EntityIds = Iterable[str] | AsyncIterable[str]

@@ -20,6 +20,7 @@ from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.read.cap import ExactCap
+from asyncfin.read.turn import NoTurnError
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import SingleFlight, bounded
@@ -133,18 +134,29 @@ class PendingSeries:
     ) -> list[Received]:
         """Return these series: those that are pending, and the others by a request for them.
 
-        If the caller is cancelled, its request continues for the others that wait for it.
+        If the caller is cancelled, its request continues for the others that wait for it. If the turn of
+        another question ends the request for pending ones, they are requested here.
         """
         # No await from here to the start of the jobs, or the same series could be requested twice.
         pending = self._pending.setdefault(publication, {})
-        calls = dict.fromkeys(pending[each] for each in series_ids if each in pending)
         if others := [each for each in series_ids if each not in pending]:
-            call = _Pending(lambda: self._request(call, publication, request(others)))
-            pending.update(dict.fromkeys(others, call))
-            calls[call] = None
-        jobs = [partial(self._calls.share, each, each.request) for each in calls]
+            own = _Pending(lambda: self._request(own, publication, request(others)))
+            pending.update(dict.fromkeys(others, own))
+        calls: dict[_Pending, list[str]] = {}
+        for each in series_ids:
+            calls.setdefault(pending[each], []).append(each)
+
+        async def share(call: _Pending, wanted: list[str]) -> list[Received]:
+            try:
+                return [await self._calls.share(call, call.request)]
+            except NoTurnError:
+                if wanted == others:  # the turn is that of this question
+                    raise
+            return await self.gather(publication, wanted, request)
+
+        jobs = [partial(share, *each) for each in calls.items()]
         async with bounded(jobs, len(jobs)) as results:
-            return [received async for received in results]
+            return [received async for several in results for received in several]
 
     async def _request(
         self, call: _Pending, publication: Hashable, request: Coroutine[Any, Any, Received]
@@ -200,6 +212,21 @@ class Publications:
         # The same object: what responses have shown is not mixed with a catalogue that the caller has made.
         return kept if kept is not None and kept.catalogue is catalogue else Publication(catalogue)
 
+    def kept_as(self, entity_id: str, dataset_id: str) -> Publication | None:
+        """Return the kept publication of an entity if it is this one."""
+        kept = self.kept.get(entity_id)
+        if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset_id):
+            return kept
+        return None
+
+    async def catalogue_of(self, dataset: Dataset) -> Catalogue | None:
+        """Return the catalogue of a publication if it is kept or cached; the cached one is not kept."""
+        if (kept := self.kept_as(dataset.entity_id, dataset.dataset_id)) is not None:
+            return kept.catalogue
+        if self.cache is None:
+            return None
+        return await self.cache.catalogue(dataset.entity_id, dataset.dataset_id)
+
     def keep(self, catalogue: Catalogue) -> Publication:
         """Keep a catalogue as that of the entity's last publication."""
         publication = Publication(catalogue)
@@ -208,6 +235,5 @@ class Publications:
 
     def drop(self, entity_id: str, dataset_id: str) -> None:
         """Drop the kept catalogue of a publication; that of another one stays."""
-        kept = self.kept.get(entity_id)
-        if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset_id):
+        if self.kept_as(entity_id, dataset_id) is not None:
             self.kept.pop(entity_id)

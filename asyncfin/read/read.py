@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import datetime
 
 from attrs import define, field, frozen
 
 from asyncfin.cache.record import Pointer
-from asyncfin.errors import AsyncfinError, NotFoundError, PermissionDeniedError
+from asyncfin.errors import NotFoundError, PermissionDeniedError
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.plan.question import Question
-from asyncfin.read import asked
 from asyncfin.read.publications import Publications
+from asyncfin.read.span import QuestionSpan, current_span
+from asyncfin.read.turn import Turn
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
-
-# It gives a function that says whether another attempt may be sent. None: as many as `Retry` allows.
-Turn = Callable[[], AbstractAsyncContextManager[Callable[[], bool] | None]]
-
-
-class NoTurnError(AsyncfinError):
-    """Raised by a turn: no further request may be sent. Pages of a catalogue that were read are kept."""
 
 
 @define
@@ -34,19 +27,19 @@ class ReadStats:
     cached: int = 0  # how many of the wanted series were cached
     received_at: datetime | None = None  # when the last page was received, aware UTC
     # The question that the read is a part of, which counts too; None: there is none.
-    asked: asked.Asked | None = field(factory=asked.current.get)
+    span: QuestionSpan | None = field(factory=current_span.get)
 
     def count(self) -> None:
         """Count an attempt."""
         self.requests += 1
-        if self.asked is not None:
-            self.asked.requests += 1
+        if self.span is not None:
+            self.span.requests += 1
 
     def restart(self) -> None:
         """Count a restart."""
         self.restarts += 1
-        if self.asked is not None:
-            self.asked.restart()
+        if self.span is not None:
+            self.span.restart()
 
 
 @frozen

@@ -73,9 +73,9 @@ async def pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
             ):
                 async for panel in panels:
                     attempt.commit()  # from here on the consumer has values of this publication
-                    if (asked := read.stats.asked) is not None:
-                        asked.add(panel)
-                        asked.cached = read.stats.cached
+                    if (span := read.stats.span) is not None:
+                        span.add(panel)
+                        span.cached = read.stats.cached
                     yield panel
 
 
@@ -88,9 +88,9 @@ async def _pieces(read: Read, attempt: Attempt, plan: Plan) -> AsyncGenerator[Pa
     _count_cached(read, stitch)
     held = deque(cached)
 
-    async def piece(*, store: bool = False) -> Panel:
+    async def piece() -> Panel:
         arrival, requests = stitch.release(held.popleft()), read.stats.requests
-        confirmed = await attempt.confirm(plan.catalogue, store=store)
+        confirmed = await attempt.confirm(plan.catalogue, store=False)
         series = stitch.series_of(arrival)
         return stitch.panel([arrival], series, requests=requests, confirmed_at=confirmed, whole=False)
 
@@ -152,7 +152,7 @@ async def _from_cache_or_service(read: Read, attempt: Attempt, stitch: Stitch) -
         for received in await read.publications.pending.gather(key, missing, request):
             arrivals += stitch.take(received.blocks)
             if received.sent is not None:  # also by a request of another question, which this one has shared
-                attempt.prove(received.sent)
+                attempt.record_confirmation(received.sent)
     return arrivals
 
 
@@ -161,14 +161,15 @@ async def _request(read: Read, attempt: Attempt, asking: Stitch, series_ids: Col
     assert read.cache is not None
     catalogue = asking.plan.catalogue
     wanted = tuple([catalogue.series[catalogue.places[each]] for each in series_ids])
-    async with read.cache.claim(read.entity_id):
+    # Within the claim, so that who waits for it learns that the publication is replaced.
+    async with read.cache.claim(read.entity_id), attempt.pinned_to(catalogue.dataset_id):
         # Another process may have requested them during the wait, or found that the publication is replaced.
         stitch = Stitch(evolve(asking.plan, series=wanted), asking.publication, read.tolerance)
         arrivals, batches = await _cached(read, attempt, stitch)
         async with _arrivals(read, attempt, stitch, batches, prefetch=True) as arriving:
             arrivals += [arrival async for arrival in arriving]
     blocks = tuple(block for arrival in arrivals for block in (*arrival.blocks, *arrival.foreign))
-    return Received(blocks, attempt.proved if batches else None)
+    return Received(blocks, attempt.confirmed if batches else None)
 
 
 @asynccontextmanager
@@ -220,7 +221,7 @@ async def _read_batch(
     async with aclosing(pages):
         async for page, periods in pages:
             # The request was pinned and not refused: its publication was current when it was sent.
-            attempt.prove(began)
+            attempt.record_confirmation(began)
             read.stats.received_at = page.at
             with error_context("query", page.entity_id, page):
                 arrival = await stitch.add(page, asked=periods)

@@ -122,7 +122,7 @@ class Stitch:
         return arrivals
 
     async def add(self, page: PlannedPage, *, asked: Resolved) -> Arrival:
-        """Return the arrival of a page; MalformedAnswerError: it does not fit to the plan or the catalogue.
+        """Return the arrival of a page; MalformedAnswerError: it does not match the plan or the catalogue.
 
         `asked` are the periods that the batch requested. They need not be the question's: trailing months are
         requested as a range.
@@ -157,7 +157,7 @@ class Stitch:
             wanted_places,
             tuple(blocks),
             populated,
-            tuple(_within_what_was_asked(foreign, asked)),
+            tuple(_valid_foreign(foreign, asked)),
             0 if text.compressed else len(text.pieces[0]),
         )
 
@@ -241,7 +241,7 @@ class Stitch:
     def series_of(self, arrival: Arrival) -> tuple[CatalogueSeries, ...]:
         """Return the series of an arrival, in catalogue order."""
         catalogue = self.plan.catalogue
-        # A look at all series for each page would be quadratic. What is not received was not wanted.
+        # Looking at all series for each page would be quadratic. What is not received was not wanted.
         places = [catalogue.places[each] for each in arrival.series_ids() if self._has_received(each)]
         return tuple(catalogue.series[place] for place in sorted(places))
 
@@ -319,8 +319,8 @@ def _cut_to_window(selection: Resolved | None, periods: Set[Period], anchor: Per
     return set()
 
 
-def _within_what_was_asked(blocks: Iterable[Block], asked: Resolved) -> Iterator[Block]:
-    """Yield the sound blocks of foreign series; an unsound one fails no question."""
+def _valid_foreign(blocks: Iterable[Block], asked: Resolved) -> Iterator[Block]:
+    """Yield the valid blocks of foreign series: an invalid one does not fail the question."""
     for block in blocks:
         periods = frozenset(block.axis.periods[at] for at in set(block.positions))
         if periods <= _cut_to_window(asked, periods, None):

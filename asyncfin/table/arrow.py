@@ -9,7 +9,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.optional import library
+from asyncfin.optional import compute, ipc, pa
 from asyncfin.table.columns import COLUMNS, Column, OfPeriod, OfSeries, OfValue, decoder
 from asyncfin.table.grid import Grid
 
@@ -22,7 +22,6 @@ METADATA = b"asyncfin"
 @cache
 def _type(name: str) -> Any:
     """Return the Arrow type of a name in the schema."""
-    pa = library("pyarrow", "arrow")
     match name:
         case "word":
             return pa.dictionary(pa.int32(), pa.string())
@@ -42,7 +41,6 @@ def long_table(grid: Grid, columns: Sequence[Column], about: dict[str, Any]) -> 
     Args:
         about: what the schema's metadata says of the question.
     """
-    pa = library("pyarrow", "arrow")
     rows = _Observations(grid)
     # Two kinds of columns: those that are known without decoding a value, and the fields of values,
     # which are decoded together, each value once.
@@ -78,7 +76,7 @@ class _Observations:
                 numbers += found
             indices = _buffer(array("i", grid.indices(block.axis)), "int32")
             periods.append(indices.take(_buffer(positions, "int32")))
-        chunks = library("pyarrow", "arrow").chunked_array(periods, _type("int32"))
+        chunks = pa.chunked_array(periods, _type("int32"))
         joined_periods = chunks.combine_chunks()
         self._order = _order(_buffer(series, "int32"), joined_periods)
         self._series = _buffer(series, "int32").take(self._order)
@@ -119,7 +117,6 @@ class _Observations:
             for column in columns:
                 assert isinstance(column.origin, OfValue)
                 chunks[column.name].append(_array(column.origin.read(values), column.type))
-        pa = library("pyarrow", "arrow")
         ordered = {}
         # The sources, which are the largest, are joined first, while there is little else. Popped, so that
         # the chunks of a column are released as soon as they are joined.
@@ -150,7 +147,6 @@ class _Observations:
 
 def _order(series: Any, periods: Any) -> Any:
     """Return the indices of the rows in order of series, without those of periods outside the grid."""
-    compute = library("pyarrow.compute", "arrow")
     # The sort is stable: within a series the rows stay oldest first.
     order = compute.sort_indices(series)
     return order.filter(compute.greater_equal(periods, 0).take(order))
@@ -158,13 +154,11 @@ def _order(series: Any, periods: Any) -> Any:
 
 def _buffer(values: "array[Any]", type_name: str) -> Any:
     """Return an Arrow array that shares an array's memory."""
-    pa = library("pyarrow", "arrow")
     return pa.Array.from_buffers(_type(type_name), len(values), [None, pa.py_buffer(values)])
 
 
 def _array(entries: list[Any], type_name: str) -> Any:
     """Return the Arrow array of entries."""
-    pa = library("pyarrow", "arrow")
     match type_name:
         case "int32" | "int64":
             with suppress(TypeError):  # None: what the service did not state
@@ -177,7 +171,6 @@ def _array(entries: list[Any], type_name: str) -> Any:
 
 def _sources(entries: list[Any]) -> Any:
     """Return the column of sources, built from its children: many times faster than from objects."""
-    pa = library("pyarrow", "arrow")
     sources = list(chain.from_iterable(entries))
     items = pa.array([source.item_id for source in sources], pa.string())
     rows = _array([source.row_index for source in sources], "int64")
@@ -194,7 +187,6 @@ def schema_metadata(panels: list[dict[str, Any]]) -> dict[bytes, bytes]:
 
 def joined(tables: list[Any]) -> Any:
     """Return several long tables as one, with the metadata of all."""
-    pa = library("pyarrow", "arrow")
     panels = [about for table in tables for about in json.loads(table.schema.metadata[METADATA])["panels"]]
     # The metadata differ, and a concatenation takes only equal schemas.
     whole = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
@@ -203,14 +195,12 @@ def joined(tables: list[Any]) -> Any:
 
 def empty_table(columns: Iterable[Column] = COLUMNS) -> Any:
     """Return a long table of no rows."""
-    pa = library("pyarrow", "arrow")
     schema = pa.schema([(column.name, _type(column.type)) for column in columns])
     return schema.with_metadata(schema_metadata([])).empty_table()
 
 
 def stream_of(table: Any) -> bytes:
     """Return a table as an Arrow stream (`application/vnd.apache.arrow.stream`)."""
-    pa, ipc = library("pyarrow", "arrow"), library("pyarrow.ipc", "arrow")
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

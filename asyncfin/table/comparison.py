@@ -12,6 +12,7 @@ from asyncfin.table import notes as of_grids
 from asyncfin.table.excerpt import Excerpt, excerpt
 from asyncfin.table.gaps import described
 from asyncfin.table.panel import Panel
+from asyncfin.table.why import why as reason
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +35,11 @@ def periods_of(panels: Iterable[Panel]) -> tuple[Period, ...]:
 def sign(panel: Panel, period: Period) -> str:
     """Return the sign of a cell without a value: `notes.GAP`, or `notes.NOT_REQUESTED`."""
     return of_grids.sign(panel._grid, period)
+
+
+def why(panel: Panel, series_ids: Iterable[str], period: Period) -> str | None:
+    """Return what `Panel.why` would for one series with the values of several, which have one scope path."""
+    return reason(panel._grid, panel.unlisted, [panel._grid.by_id[each] for each in series_ids], period)
 
 
 def notes(panels: Sequence[Panel], periods: Sequence[Period]) -> list[str]:

@@ -269,7 +269,7 @@ class Panel:
         """
         from asyncfin.table.why import why
 
-        return why(self._grid, self.unlisted, self._head(series_id), _period(period))
+        return why(self._grid, self.unlisted, [self._head(series_id)], _period(period))
 
     def check(self) -> None:
         """Decode every value and discard it.
@@ -514,11 +514,11 @@ class Panel:
             self.why_empty(),
         ]
         if self.anchor is not None:
-            by = f", set by {_listed(self.anchored_by)}" if self.anchored_by else ""
+            by = f", set by {_some(self.anchored_by)}" if self.anchored_by else ""
             lines.append(f"the window ends at {self.anchor}{by}")
         if self.unlisted:
             count = len(self.unlisted)
-            lines.append(f"{count:,} series were left out by the service: {_listed(self.unlisted)}")
+            lines.append(f"{count:,} series were left out by the service: {_some(self.unlisted)}")
         if deviations := self.deviations:
             named = "; ".join(map(str, deviations[:_TEXT_DEVIATIONS]))
             more = f"; and {len(deviations) - _TEXT_DEVIATIONS} more" if deviations[_TEXT_DEVIATIONS:] else ""
@@ -536,17 +536,17 @@ class Panel:
         when = _span(self.periods) if self.periods else "the requested periods"
         return (
             f"no values, because no series has one in {when}; the cadence of their reporting groups is"
-            f" {_listed(tuple(cadences))}, and the catalogue has {_span(self.catalogue.periods)}"
+            f" {listed(list(cadences))}, and the catalogue has {_span(self.catalogue.periods)}"
             f"{self._balances_hint()}: request other series or periods"
         )
 
     def _balances_hint(self) -> str:
         """Return that the catalogue has points in time, which a question for years does not include."""
-        points = tuple(period for period in self.catalogue.periods if not period.duration_months)
-        if not points or not {period.duration_months for period in self.periods_asked}.isdisjoint({0}):
+        points = sum(not period.duration_months for period in self.catalogue.periods)
+        if not points or not all(period.duration_months for period in self.periods_asked):
             return ""
         return (
-            f", {len(points):,} of them of duration 0, such as balances: FiscalRange includes these,"
+            f", {points:,} of them of duration 0, such as balances: FiscalRange includes these,"
             " Annual and Quarterly do not"
         )
 
@@ -578,7 +578,9 @@ def concat(
             has it, and another panel shows it, so that null would have two meanings.
     """
     # A panel is an iterable of Series, whose missing methods would be a puzzling complaint.
-    panels = (panels,) if isinstance(panels, Panel) else tuple(panels)
+    if isinstance(panels, Panel) or not isinstance(panels, Iterable):
+        panels = (panels,)
+    panels = tuple(panels)
     for panel in panels:
         checks.instance_of(Panel)("each of panels", panel)
     abouts = [panel.about() for panel in panels]
@@ -592,10 +594,10 @@ def _wrapped(line: str) -> list[str]:
     return wrap(line, _TEXT_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _listed(ids: tuple[str, ...]) -> str:
-    if len(ids) <= 3:
-        return ", ".join(ids)
-    return f"{', '.join(ids[:2])} and {len(ids) - 2} other series"
+def _some(series_ids: tuple[str, ...]) -> str:
+    if len(series_ids) <= 3:
+        return ", ".join(series_ids)
+    return f"{', '.join(series_ids[:2])} and {len(series_ids) - 2:,} other series"
 
 
 def _period(given: Period | str) -> Period:

@@ -1,6 +1,6 @@
 """Why a cell of a panel is empty, as far as its responses and its catalogue show."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
@@ -10,28 +10,33 @@ from asyncfin.model.words import counted, spanned
 from asyncfin.table.grid import Grid
 
 
-def why(grid: Grid, unlisted: Collection[str], series: CatalogueSeries, period: Period) -> str | None:
-    """Return the first reason that applies; None if the series has a value at the period."""
-    observed = grid.observed(series.series_id)
+def why(
+    grid: Grid, unlisted: Collection[str], several: Sequence[CatalogueSeries], period: Period
+) -> str | None:
+    """Return the first reason that applies; None if there is a value at the period.
+
+    Several series, of one scope path, are taken for one that has the values of all.
+    """
+    observed = sorted({at for series in several for at in grid.observed(series.series_id)})
     if period in observed:
         return None
-    return next(_reasons(grid, unlisted, series, period, observed))
+    return next(_reasons(grid, unlisted, several, period, observed))
 
 
 def _reasons(
     grid: Grid,
     unlisted: Collection[str],
-    series: CatalogueSeries,
+    several: Sequence[CatalogueSeries],
     period: Period,
-    observed: tuple[Period, ...],
+    observed: Sequence[Period],
 ) -> Iterator[str]:
     """Yield all reasons that apply, in their order; at least one."""
     listed = grid.catalogue.periods  # oldest first
-    if series.series_id in unlisted:
+    if all(series.series_id in unlisted for series in several):
         yield "unlisted: the service left the series out of its responses"
     if not listed or not listed[0].fiscal_end <= period.fiscal_end <= listed[-1].fiscal_end:
         yield f"outside the catalogue's span: {spanned(listed) or 'it has no periods'}"
-    if inactive := next(_inactive(grid.catalogue, series.scopes, period), None):
+    if inactive := next(_inactive(grid.catalogue, several[0].scopes, period), None):
         yield f"inactive scope: {inactive}"
     if not grid.covers(period):
         yield f"not requested: the question does not include {period}"

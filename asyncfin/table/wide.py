@@ -10,7 +10,7 @@ from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
 from asyncfin.model.words import counted, spanned
-from asyncfin.optional import library
+from asyncfin.optional import pa
 from asyncfin.table.arrow import schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.excerpt import names_of
@@ -86,7 +86,6 @@ def wide_table(
     Raises:
         SelectionError: there is no such column, or a series has the name of a period's column.
     """
-    pa = library("pyarrow", "arrow")
     leading = [*PERIOD_FIELDS, *([PERIOD] if labels else ())]
     # A frame with two columns of one name can be read by neither.
     if taken := [name for name in names.values() if name in leading]:

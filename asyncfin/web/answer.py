@@ -12,12 +12,12 @@ from asyncfin.table import comparison
 from asyncfin.table.notes import NOT_REQUESTED
 from asyncfin.table.panel import Panel
 from asyncfin.web.history import Marks
+from asyncfin.web.question import VERSIONS
 
 # How much of a large answer a page shows; the rest is counted.
 MAX_ROWS = 200
 MAX_COLUMNS = 120
 MAX_LINES = 12
-_VERSIONS = {"original": "as first reported", "latest_restated": "as last restated"}
 
 
 @frozen
@@ -121,7 +121,7 @@ def _row(panel: Panel, series: Series, marks: Marks) -> Row:
         catalogue.name,
         series.label,
         " / ".join(catalogue.scope_names(series.scopes)),
-        _VERSIONS[panel.value_version],
+        VERSIONS[panel.value_version],
         "" if listed.description == series.label else listed.description,
         series.number_format,
     )

@@ -8,17 +8,7 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from asyncfin.errors import (
-    AllowanceExhaustedError,
-    ArgumentError,
-    AsyncfinError,
-    BucketUnavailableError,
-    NotFoundError,
-    RateLimitedError,
-    RequestTimeoutError,
-    SelectionError,
-    printable,
-)
+from asyncfin import errors
 from asyncfin.tasks import cancel_and_wait
 
 T = TypeVar("T")
@@ -74,29 +64,29 @@ def http_error(error: BaseException) -> HttpError:
         BaseException: `error` itself, if it is something else.
     """
     match error:
-        case ArgumentError():  # a SelectionError too, but the backend's mistake
+        case errors.ArgumentError():  # a SelectionError too, but the backend's mistake
             found = HttpError(500, "the backend is configured incorrectly", {})
-        case SelectionError():  # it names what the visitor has asked for
+        case errors.SelectionError():  # it names what the visitor has asked for
             return HttpError(400, str(error), {})
-        case NotFoundError():
+        case errors.NotFoundError():
             found = HttpError(404, "no published dataset is available for this entity", {})
-        case RateLimitedError() | BucketUnavailableError():
+        case errors.RateLimitedError() | errors.BucketUnavailableError():
             seconds = _retry_after(error)
             text = f"too many requests at the moment; come back in {seconds} seconds"
             found = HttpError(503, text, {"Retry-After": str(seconds)})
-        case TimeoutError() | RequestTimeoutError():
+        case TimeoutError() | errors.RequestTimeoutError():
             found = HttpError(504, "the data did not arrive in time; try again later", {})
-        case AsyncfinError():
+        case errors.AsyncfinError():
             found = HttpError(502, "the data service did not deliver the data; try again later", {})
         case _:
             raise error
-    _log.warning("HTTP %d for %s: %s", found.status, type(error).__name__, printable(str(error)))
+    _log.warning("HTTP %d for %s: %s", found.status, type(error).__name__, errors.printable(str(error)))
     return found
 
 
-def _retry_after(error: AsyncfinError) -> int:
+def _retry_after(error: errors.AsyncfinError) -> int:
     """Return the whole seconds after which a visitor may come back, at least 1."""
-    if isinstance(error, AllowanceExhaustedError):
+    if isinstance(error, errors.AllowanceExhaustedError):
         # Retry-After takes whole seconds (RFC 9110, section 10.2.3); rounded down, it would be too early.
         return max(1, ceil((error.resume_at - datetime.now(UTC)).total_seconds()))
     return max(1, ceil(getattr(error, "retry_after", None) or _RETRY_AFTER))

@@ -337,7 +337,7 @@ class _Pages:
             else http_error(error)
         )
         context = {"text": answer.text, "advice": _ADVICE.get(answer.status, "")}
-        template = "error.html" if _from_htmx(request) else "error_page.html"
+        template = "error.html" if request.headers.get("hx-request") == "true" else "error_page.html"
         response = self._page(request, template, **context)
         response.status_code = answer.status
         response.headers.update(answer.headers)
@@ -447,10 +447,6 @@ async def _body(request: Request) -> bytes:
         if len(body) > _MAX_FORM_BYTES:
             raise HTTPException(413, "the form is too large")
     return body
-
-
-def _from_htmx(request: Request) -> bool:
-    return request.headers.get("hx-request") == "true"
 
 
 def _rank(catalogue: Catalogue, series: CatalogueSeries) -> tuple[bool, int, int, int]:

@@ -12,12 +12,11 @@ from attrs import field, frozen
 
 from asyncfin.errors import AsyncfinError, printable
 from asyncfin.extraction.feed import Feed
+from asyncfin.extraction.files import place_of
 from asyncfin.extraction.latest import LatestChanges, latest_changes
-from asyncfin.extraction.store import place_of
 from asyncfin.extraction.tree import tree_at
-from asyncfin.model.catalogue import is_same_publication
+from asyncfin.model.catalogue import is_same_publication, written_triple
 from asyncfin.model.period import Period
-from asyncfin.model.scope import format_path
 from asyncfin.model.series import Series
 from asyncfin.model.words import counted, number_text
 from asyncfin.optional import library
@@ -109,7 +108,7 @@ def _marks(panels: Sequence[Panel], wanted: set[Triple], latest: Mapping[str, La
                 for row, cell in _changed(panel, wanted, changes.rows):
                     kinds.append(row["change"])
                     if cell is not None:
-                        cells[cell] = _said(row)
+                        cells[cell] = _mark(row)
                     if row["change"] == "vanished":
                         vanished[f"{name}: {_described(row)}"] = None
             notes[f"{name}: {_counted(changes, kinds)}"] = None
@@ -125,8 +124,7 @@ def _changed(
     """Yield the changes of a panel's series, each with its cell; None: the panel does not have it."""
     by_triple: dict[Triple, list[Series]] = {}
     for series in panel:
-        triple = series.metric_id, series.reporting_group_id, format_path(series.scopes)
-        by_triple.setdefault(triple, []).append(series)
+        by_triple.setdefault(written_triple(series), []).append(series)
     for row in rows:
         triple = row["metric_id"], row["reporting_group_id"], row["scope_path"]
         if triple not in wanted or row["asked_version"] != panel.value_version:
@@ -143,7 +141,7 @@ def _changed(
             yield row, (panel.dataset.entity_id, panel.value_version, found[0].series_id, period)
 
 
-def _said(row: Mapping[str, Any]) -> str:
+def _mark(row: Mapping[str, Any]) -> str:
     before = row["before"]
     if row["change"] in ("restated", "vanished") and before is not None:
         return f"was {number_text(before)}"
@@ -153,7 +151,7 @@ def _said(row: Mapping[str, Any]) -> str:
 def _described(row: Mapping[str, Any]) -> str:
     scopes = " / ".join(row["scope_names"] or ())
     label = f"{row['series_label']} ({scopes})" if scopes else row["series_label"]
-    return f"{label}, {row['period_label']}: {_said(row)}"
+    return f"{label}, {row['period_label']}: {_mark(row)}"
 
 
 def _counted(changes: LatestChanges, kinds: Sequence[str]) -> str:

@@ -7,10 +7,9 @@ from urllib.parse import quote, unquote
 from attrs import frozen
 
 from asyncfin.errors import SelectionError
-from asyncfin.model.catalogue import Catalogue, triple
+from asyncfin.model.catalogue import Catalogue, triple, written_triple
 from asyncfin.model.period import Annual, FiscalRange, PeriodSelection, Quarterly, Trailing
 from asyncfin.model.query import ValueVersion
-from asyncfin.model.scope import format_path
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 
@@ -172,7 +171,6 @@ class Question:
         rule = self._periods_code()
         names = ", ".join(sorted(["Client", "Select", rule.partition("(")[0]]))
         select = f"select = Select.from_json(\n    {self._json(catalogue)!r}\n)"
-        version = "" if self.versions[0] == "original" else f", value_version={self.versions[0]!r}"
         if len(self.companies) == 1:
             entity_id = self.companies[0]
             body = "".join(
@@ -196,7 +194,7 @@ class Question:
         entities = [{entities}
         ]{read}
         periods = {rule}{resolve}
-        async with client.query_many(entities, select, periods{version}) as answers:
+        async with client.query_many(entities, select, periods{_version(self.versions[0])}) as answers:
             async for answer in answers:
                 print(answer.error or answer.panel)"""
         return f"""import asyncio
@@ -230,7 +228,7 @@ def row_text(catalogue: Catalogue, series: CatalogueSeries) -> str:
 
     The series id follows where the catalogue has several series of that triple.
     """
-    parts = [series.metric_id, series.reporting_group_id, format_path(series.scopes)]
+    parts = list(written_triple(series))
     if len(catalogue.by_triple[triple(series)]) > 1:
         parts.append(series.series_id)
     return "/".join(quote(each, safe="=|, ") for each in parts)

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from hashlib import blake2b
 from math import floor
 from typing import NamedTuple
 
 import anyio.to_thread
 
 from asyncfin import checks
+from asyncfin.cache.codec import checksum
 from asyncfin.table.arrow import stream_of
 from asyncfin.table.csv import to_csv
 from asyncfin.table.panel import Panel
@@ -135,12 +135,7 @@ def _tag(panel: Panel, media_type: str) -> str:
         "anchor",
         panel.anchor.label if panel.anchor else "",
     ]
-    digest = blake2b(digest_size=16)
-    for each in parts:
-        # Its length before each part, so that two lists never have the same digest.
-        encoded = each.encode(errors="surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "big") + encoded)
-    return f'W/"{digest.hexdigest()}"'
+    return f'W/"{checksum(*parts).hex()}"'
 
 
 def _cache_control(panel: Panel, max_age: float | None) -> str:
@@ -150,17 +145,9 @@ def _cache_control(panel: Panel, max_age: float | None) -> str:
     return f"private, max-age={max(0, floor(max_age - max(0.0, age)))}"
 
 
-def _json(panel: Panel) -> bytes:
-    return panel.to_json().encode()
-
-
-def _csv(panel: Panel) -> bytes:
-    return to_csv(panel).encode()
-
-
-def _arrow(panel: Panel) -> bytes:
+_BUILDERS: Mapping[str, Callable[[Panel], bytes]] = {
+    JSON: lambda panel: panel.to_json().encode(),
+    CSV: lambda panel: to_csv(panel).encode(),
     # The table is complete before the first byte: an error within a stream could not be reported.
-    return stream_of(panel.to_arrow())
-
-
-_BUILDERS: Mapping[str, Callable[[Panel], bytes]] = {JSON: _json, CSV: _csv, ARROW: _arrow}
+    ARROW: lambda panel: stream_of(panel.to_arrow()),
+}

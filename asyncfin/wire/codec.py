@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -56,7 +56,7 @@ class Metadata(msgspec.Struct):
 
     entity_id: str
     name: str
-    dataset_id: str
+    dataset_id: Annotated[str, msgspec.Meta(min_length=1)]  # an empty one would pin nothing
     created_timestamp: str
 
 

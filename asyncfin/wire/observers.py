@@ -12,23 +12,9 @@ from typing import Any, Self
 import msgspec
 from attrs import astuple, define
 
-from asyncfin import checks
+from asyncfin import checks, events
 from asyncfin.clock import later
 from asyncfin.errors import printable
-from asyncfin.events import (
-    Counts,
-    Deviated,
-    Event,
-    Observer,
-    QuestionFinished,
-    RequestAnswered,
-    RequestStarted,
-    Restarted,
-    Retrying,
-    Stats,
-    Waited,
-    Waiting,
-)
 from asyncfin.pacing.bucket import Bucket
 from asyncfin.wire.protocol import Request, has_spec_form
 
@@ -38,12 +24,12 @@ _log = logging.getLogger("asyncfin")
 class Announcer:
     """Calls every observer with each event, in the order in which they were given."""
 
-    def __init__(self, *observers: Observer) -> None:
+    def __init__(self, *observers: events.Observer) -> None:
         for each in observers:
             checks.plain_callable("observers", each)
         self._observers = observers
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         for observer in self._observers:
             try:
                 observer(event)
@@ -62,7 +48,7 @@ class Announcer:
                 _log.exception("an observer failed after a question")
 
     @contextmanager
-    def also(self, observer: Observer) -> Iterator[Self]:
+    def also(self, observer: events.Observer) -> Iterator[Self]:
         """Add an observer for the length of the block; yield this, to announce events."""
         checks.plain_callable("observer", observer)
         # A new tuple each time: an event that is being announced goes to the observers that were there.
@@ -79,13 +65,13 @@ class Announcer:
 _SLOW = 1.0
 
 
-def log(event: Event) -> None:
+def log(event: events.Event) -> None:
     """Write an event to the logger ``asyncfin``, its fields as extras of the record."""
     # Checked first: most programs log none of it, and the text of each event would be made for nothing.
-    if isinstance(event, QuestionFinished):
+    if isinstance(event, events.QuestionFinished):
         is_informative = event.requests > 0 or event.seconds > _SLOW
     else:
-        is_informative = isinstance(event, (Retrying, Restarted, Waiting))
+        is_informative = isinstance(event, (events.Retrying, events.Restarted, events.Waiting))
     level = logging.INFO if is_informative else logging.DEBUG
     if _log.isEnabledFor(level):
         facts = msgspec.structs.asdict(event)
@@ -100,16 +86,16 @@ class WarningLog:
         self._paths: set[str] = set()
         self._has_unusual_id = False
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         match event:
-            case Deviated() if event.path not in self._paths:
+            case events.Deviated() if event.path not in self._paths:
                 self._paths.add(event.path)
                 _log.warning(
                     "responses deviate from the spec and are repaired: %s: %s (see Panel.deviations)",
                     event.path,
                     event.problem,
                 )
-            case RequestStarted(entity_id=str(entity_id)) if not (
+            case events.RequestStarted(entity_id=str(entity_id)) if not (
                 self._has_unusual_id or has_spec_form(entity_id)
             ):
                 self._has_unusual_id = True
@@ -123,24 +109,24 @@ class Tally:
     """An observer that counts."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, Counts] = {}
+        self._counts: dict[str, events.Counts] = {}
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         match event:
-            case RequestStarted():
-                counts = Counts(requests=1, retries=int(event.attempt > 1))
-            case RequestAnswered():
-                counts = Counts(refused=int(event.status == 429), received=event.received)
-            case Waited():
-                counts = Counts(waits=event.seconds)
+            case events.RequestStarted():
+                counts = events.Counts(requests=1, retries=int(event.attempt > 1))
+            case events.RequestAnswered():
+                counts = events.Counts(refused=int(event.status == 429), received=event.received)
+            case events.Waited():
+                counts = events.Counts(waits=event.seconds)
             case _:
                 return
-        self._counts[event.operation] = self._counts.get(event.operation, Counts()) + counts
+        self._counts[event.operation] = self._counts.get(event.operation, events.Counts()) + counts
 
-    def stats(self) -> Stats:
+    def stats(self) -> events.Stats:
         """Return the counts so far."""
-        total = sum(self._counts.values(), Counts())
-        return Stats(*astuple(total), by_operation=dict(self._counts))
+        total = sum(self._counts.values(), events.Counts())
+        return events.Stats(*astuple(total), by_operation=dict(self._counts))
 
 
 # Seconds. A shorter wait is only the loop's own switching between tasks.
@@ -177,7 +163,7 @@ def announced(
         if reason == "bucket" and (paused_until := bucket.stats().paused_until) is not None:
             reason, ends_at = "pause", paused_until
         until = None if ends_at is None else later(clock(), ends_at - now)
-        announce(Waiting(request.operation, request.entity_id, reason, seconds, until))
+        announce(events.Waiting(request.operation, request.entity_id, reason, seconds, until))
 
     # It receives itself as an argument: a closure over itself would be a cycle, which keeps the request until
     # the garbage collector runs.
@@ -190,4 +176,4 @@ def announced(
     seconds = loop.time() - began_at
     if seconds >= _NOTICEABLE:
         reason = "retry" if wait.reason == "retry" else "turn"
-        announce(Waited(request.operation, request.entity_id, reason, seconds))
+        announce(events.Waited(request.operation, request.entity_id, reason, seconds))

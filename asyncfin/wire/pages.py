@@ -125,7 +125,6 @@ def planned_pages(
     wanted: Set[str],
     matched: Set[str],
     keep_foreign: bool = False,
-    page_size: int = MAX_PAGE_SIZE,
     prefetch: bool = False,
 ) -> AsyncGenerator[PlannedPage, None]:
     """Yield the pages of a planned query, in the service's order, with the numbers of its wanted series.
@@ -134,7 +133,7 @@ def planned_pages(
     of those that are not wanted are read too, if they are valid.
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
-    request_for = partial(query_request, entity_id, query, page_size=page_size)
+    request_for = partial(query_request, entity_id, query, page_size=MAX_PAGE_SIZE)
 
     async def read(response: Response) -> PlannedPage:
         page = await read_planned_page(

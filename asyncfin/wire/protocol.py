@@ -14,20 +14,8 @@ from urllib.parse import quote
 
 from attrs import field, frozen
 
+from asyncfin import errors
 from asyncfin.checks import short_repr
-from asyncfin.errors import (
-    AuthenticationError,
-    DatasetChangedError,
-    MalformedAnswerError,
-    NotFoundError,
-    PermissionDeniedError,
-    RateLimitedError,
-    SelectionError,
-    ServerFailureError,
-    ServiceError,
-    ValidationFailedError,
-    error_context,
-)
 from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
@@ -85,7 +73,7 @@ def check_entity_id(entity_id: str) -> None:
         or entity_id in (".", "..")
         or re.search(_NOT_IN_ENTITY_ID, entity_id)
     ):
-        raise SelectionError(
+        raise errors.SelectionError(
             f"entity_id must be an id such as 'O-' followed by 32 characters, of at most {MAX_ENTITY_ID}"
             f" characters and without control characters, not {short_repr(entity_id)}"
         )
@@ -165,7 +153,7 @@ def ends_within_json(response: Response) -> bool:
 
 def read_dataset(request: Request, response: Response) -> Dataset:
     """Return the metadata in a response (spec 2.2), which must be of the requested entity."""
-    with error_context(request.operation, request.entity_id, response):
+    with errors.error_context(request.operation, request.entity_id, response):
         dataset = codec.decode_dataset(response.body, response.tolerance)
         check_publication(dataset, entity_id=request.entity_id)
     return dataset
@@ -173,7 +161,7 @@ def read_dataset(request: Request, response: Response) -> Dataset:
 
 def read_json(request: Request, response: Response) -> Any:
     """Return a body whose structure the spec does not show, unchanged (spec 4.4, 4.5)."""
-    with error_context(request.operation, request.entity_id, response):
+    with errors.error_context(request.operation, request.entity_id, response):
         return codec.decode_json(response.body)
 
 
@@ -185,23 +173,23 @@ def check_publication(head: Dataset, *, entity_id: str | None, dataset_id: str |
     if dataset_id is not None and not is_same_publication(head.dataset_id, dataset_id):
         problems.append(f"expected {dataset_id!r}, got {head.dataset_id!r} @ $.dataset_id")
     if problems:
-        raise MalformedAnswerError(problems)
+        raise errors.MalformedAnswerError(problems)
 
 
-_BY_CODE: Mapping[str, type[ServiceError]] = {
-    "validation_failed": ValidationFailedError,
-    "dataset_changed": DatasetChangedError,
+_BY_CODE: Mapping[str, type[errors.ServiceError]] = {
+    "validation_failed": errors.ValidationFailedError,
+    "dataset_changed": errors.DatasetChangedError,
 }
-_BY_STATUS: Mapping[int, type[ServiceError]] = {
-    400: ValidationFailedError,
-    401: AuthenticationError,
-    403: PermissionDeniedError,
-    404: NotFoundError,
-    429: RateLimitedError,
+_BY_STATUS: Mapping[int, type[errors.ServiceError]] = {
+    400: errors.ValidationFailedError,
+    401: errors.AuthenticationError,
+    403: errors.PermissionDeniedError,
+    404: errors.NotFoundError,
+    429: errors.RateLimitedError,
 }
 
 
-def failure(request: Request, response: Response) -> ServiceError:
+def failure(request: Request, response: Response) -> errors.ServiceError:
     """Return the error for a response whose status is not 2xx (spec 7)."""
     found = codec.decode_error(response.body)
     error = found or codec.ErrorObject(message=_foreign(response))
@@ -218,10 +206,10 @@ def failure(request: Request, response: Response) -> ServiceError:
     }
     # The code first: one status can have several codes (spec 7).
     kind = _BY_CODE.get(error.code or "") or _BY_STATUS.get(response.status)
-    if kind is RateLimitedError:
-        return RateLimitedError(retry_after=retry_after(response), **facts)
+    if kind is errors.RateLimitedError:
+        return errors.RateLimitedError(retry_after=retry_after(response), **facts)
     if kind is None:
-        kind = ServerFailureError if response.status >= 500 else ServiceError
+        kind = errors.ServerFailureError if response.status >= 500 else errors.ServiceError
     return kind(**facts)
 
 

@@ -23,10 +23,22 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
         # UnicodeDecodeError is a ValueError. Arrays nested without end are a RecursionError.
         message, _, path = str(error).partition(" - at `$")
     # From here on, so that the error has no context: its text could contain what the service echoed.
+    if isinstance(body, bytes) and (problem := _foreign(body)):
+        raise MalformedAnswerError(f"{problem} @ {at}")
     path = at + path.removesuffix("`")  # msgspec's path begins where this JSON does
     if missing := re.fullmatch("Object missing required field `(.*)`", message):
         raise MalformedAnswerError(f"a required field is missing @ {path}.{missing[1]}")
     raise MalformedAnswerError(f"{message.replace('`', '')} @ {path}")
+
+
+def _foreign(body: bytes) -> str:
+    """Return what a body is that cannot be the service's JSON: empty, or a page of a proxy; "" for others."""
+    start = json_text(body).lstrip()[:400].decode(errors="replace")[:80]
+    if not start:
+        return "the body is empty"
+    if start.startswith("<"):
+        return f"the body is not JSON and probably comes from something in front of the service: {start!r}"
+    return ""
 
 
 def json_text(body: bytes) -> bytes:

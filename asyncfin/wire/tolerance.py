@@ -156,17 +156,14 @@ def lenient(kind: Any) -> Any:
     origin = get_origin(kind)
     if origin in (Annotated, Literal):
         return kind
-    if attrs.has(origin or kind) or issubclass(_class(origin or kind), msgspec.Struct):
-        return _lenient_class(kind, origin or kind)
+    plain = origin or kind
+    if isinstance(plain, type) and (attrs.has(plain) or issubclass(plain, msgspec.Struct)):
+        return _lenient_class(kind, plain)
     arguments = get_args(kind)
     twins = tuple(map(lenient, arguments))
     if twins == arguments:
         return kind
     return reduce(or_, twins) if origin in (Union, UnionType) else origin[twins]
-
-
-def _class(kind: Any) -> type:
-    return kind if isinstance(kind, type) else object
 
 
 def _lenient_class(kind: Any, plain: type) -> Any:

@@ -109,10 +109,10 @@ class QueryPage(Dataset):
         The values of each are decoded when first looked at, and MalformedAnswerError is raised then
         if they break the spec.
         """
-        return tuple(self._series(index, raw) for index, raw in enumerate(self.raw_series))
-
-    def _series(self, index: int, raw: RawSeries) -> Series:
-        return series_of(raw, self.periods, partial(self._values, index, raw))
+        return tuple(
+            series_of(raw, self.periods, partial(self._values, index, raw))
+            for index, raw in enumerate(self.raw_series)
+        )
 
     def _values(self, index: int, raw: RawSeries) -> tuple[Value | None, ...]:
         counts = self._tolerance.counts()

@@ -192,7 +192,7 @@ async def test_a_new_publication_is_never_mixed_with_what_is_cached(
         for count in (3, 40, 90, 150):
             select = Select.of(catalogue.series[:count])
             for cached in (one, other):
-                with suppress(SelectionError):  # the new one may lack some of them
+                with suppress(SelectionError):  # the new one may not have some of them
                     panel = await cached.query(ENTITY, select, FiscalRange())
                     table = tables[panel.dataset.dataset_id]
                     assert content(panel) == {each: table[each] for each in panel.series_ids}
@@ -457,7 +457,7 @@ async def test_a_cache_is_shared_by_the_clients_of_an_account_and_no_others() ->
 async def test_filling_up_from_a_large_catalogue_does_not_hold_the_loop_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The whole catalogue is looked at for one missing series, and the loop goes on meanwhile."""
+    """The whole catalogue is looked at for one missing series, and the loop continues during that."""
     threads = []
 
     def watched(*arguments: Any, **options: Any) -> Any:
@@ -674,7 +674,7 @@ def test_batches_are_filled_up_within_the_caps_and_always_alike() -> None:
 
 
 def test_metrics_that_lack_all_their_series_fill_a_page_first() -> None:
-    """Those that lack a part come after them, though they stand before them in the catalogue."""
+    """Those of which a part is missing come after them, although the catalogue lists them first."""
     from tests.plan.test_plan import catalogue as catalogue_of
 
     metrics = [f"M{at}" for at in range(120)]
@@ -784,7 +784,7 @@ async def test_an_entity_read_for_an_extraction_uses_the_cache_and_does_not_fill
 
 @virtual
 async def test_a_question_about_exact_periods_is_cut_from_what_is_cached() -> None:
-    """A period without any value stands in the panel all the same, as it was asked for."""
+    """A requested period without any value is in the panel too."""
     async with service() as sandbox, client(sandbox, MemoryCache(), max_age=60) as cached:
         whole = await cached.query(ENTITY, Select(), FiscalRange())
         known = whole.periods[-1]

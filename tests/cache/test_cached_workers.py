@@ -36,7 +36,7 @@ VERSIONS: tuple[ValueVersion, ...] = ("original", "latest_restated")
 
 
 def worker(sandbox: Sandbox, folder: Path, **options: float) -> Client:
-    """Return a client with a cache object of its own, as another process has."""
+    """Return a client with a separate cache object, as in another process."""
     cache = FileCache(folder, account="tests")
     return Client(sandbox.base_url, sandbox.token, cache=cache, **options)  # type: ignore[arg-type]
 
@@ -130,7 +130,7 @@ async def test_a_new_process_finds_what_another_has_read(tmp_path: Path) -> None
 
 @pytest.fixture
 def refuse_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[], None]]:
-    """What lets nobody write to the cache any more, as a full disk does; it can be read."""
+    """Make the cache read-only, as a full disk does."""
     monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
     held: list[sqlite3.Connection] = []
 
@@ -213,7 +213,7 @@ def _open_to_others(path: Path) -> None:
 async def test_a_cache_that_cannot_be_used_is_said_at_the_first_question(
     spoil: Callable[[Path], None], question: Callable[[Client], Awaitable[object]], tmp_path: Path
 ) -> None:
-    """A file stands where the folder should be, or others can read it: nothing is written."""
+    """There is a file in place of the folder, or others can read it: nothing is written."""
     spoil(tmp_path / "cache")
     async with Sandbox(DATASET) as sandbox, worker(sandbox, tmp_path / "cache") as client:
         with pytest.raises(ArgumentError):

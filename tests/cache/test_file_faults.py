@@ -71,7 +71,7 @@ def _listed(path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "message"),
     [
         pytest.param(_another_users, "this user's, not that of user 65534", marks=as_root),
         (_open_to_others, "closed to other users .* not of mode 750"),
@@ -81,14 +81,14 @@ def _listed(path: Path) -> list[Path]:
     ],
 )
 async def test_a_folder_that_is_not_ours_alone_is_refused_and_left_alone(
-    made: Callable[[Path], None], told: str, tmp_path: Path
+    made: Callable[[Path], None], message: str, tmp_path: Path
 ) -> None:
     """At first use, with an error that says what is wrong; nothing is written."""
     made(tmp_path / "cache")
     before = _listed(tmp_path)
     cache = FileCache(tmp_path / "cache")
     for _ in range(2):
-        with pytest.raises(ArgumentError, match=told):
+        with pytest.raises(ArgumentError, match=message):
             await pointer(cache.partition(URL, TOKEN), ENTITY)
     assert _listed(tmp_path) == before
     await cache.aclose()

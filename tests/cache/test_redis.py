@@ -130,7 +130,7 @@ async def test_a_damaged_row_is_dropped(redis: Redis) -> None:
 
 
 async def test_a_claim_holds_off_another_machine(redis: Redis) -> None:
-    """A claim passes on when it is given up, and nobody gives up another's."""
+    """A claim passes on when it is given up, and no client gives up another's."""
     one, other = (RedisCache(redis, account="desk").partition(URL, "t") for _ in range(2))
     async with one.claim(ENTITY):
         waiting = asyncio.ensure_future(_claimed(other))
@@ -146,7 +146,7 @@ async def test_a_claim_holds_off_another_machine(redis: Redis) -> None:
 async def test_refusals_and_confirmations_are_ordered_by_the_clock_of_redis(
     redis: Redis, off: timedelta
 ) -> None:
-    """The clocks of two machines differ by an hour; what each records is ordered all the same."""
+    """The clocks of two machines differ by an hour; what each records is still ordered."""
 
     def other_clock() -> datetime:
         return datetime.now(UTC) + off
@@ -264,7 +264,7 @@ class SlowRedis(Redis):
 
 
 async def test_event_loops_of_threads_share_a_cache_without_connecting_again(redis_url: str) -> None:
-    """Each has connections of its own, which are closed with it."""
+    """Each has separate connections, which are closed with it."""
     cache = RedisCache(redis_url, account="threads")
     part = cache.partition(URL, "t")
     counter = Redis.from_url(redis_url)
@@ -309,7 +309,7 @@ async def test_it_can_be_used_from_one_event_loop_after_another(redis_url: str) 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"redis": "http://x"}, "redis must be a URL that begins with"),
         ({"redis": "redis://user:secret@h:port"}, "redis must be a URL that begins with"),
@@ -321,9 +321,9 @@ async def test_it_can_be_used_from_one_event_loop_after_another(redis_url: str) 
         ({"keep": timedelta(0)}, "keep must be a timedelta"),
     ],
 )
-def test_a_wrong_setting_is_refused_by_name(options: dict[str, Any], told: str) -> None:
+def test_a_wrong_setting_is_refused_by_name(options: dict[str, Any], message: str) -> None:
     """When the cache is made, and without the URL, which may hold a password."""
-    with pytest.raises(ArgumentError, match=told) as caught:
+    with pytest.raises(ArgumentError, match=message) as caught:
         RedisCache(**{"redis": "redis://localhost", "account": "desk", **options})
     assert "secret" not in str(caught.value)
 

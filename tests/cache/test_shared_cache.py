@@ -17,7 +17,7 @@ ENTITY = DATASET.entity_id
 
 
 async def test_clients_of_several_threads_share_what_is_kept() -> None:
-    """Each has an event loop of its own; equal questions at once are answered in all of them."""
+    """Each has a separate event loop; equal questions at once are answered in all of them."""
     cache = MemoryCache(account="shared")
     async with Sandbox(DATASET) as sandbox:
         base_url, token = sandbox.base_url, sandbox.token
@@ -63,7 +63,7 @@ async def test_an_address_written_in_another_way_is_the_same_part_of_a_cache() -
 
 
 async def test_a_stream_counts_what_was_at_hand() -> None:
-    """A stream counts what was at hand, as a query does."""
+    """A stream counts what was cached, as a query does."""
     cache = MemoryCache()
     async with Sandbox(DATASET) as sandbox, Client(sandbox.base_url, sandbox.token, cache=cache) as client:
         await client.query(ENTITY, Select(), FiscalRange())

@@ -1,6 +1,7 @@
 """What every cache keeps, for whom, and what it lets go first."""
 
 import asyncio
+import gc
 import sys
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
@@ -16,6 +17,7 @@ from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.record import Pointer
 from asyncfin.cache.redis import RedisCache
 from asyncfin.cache.store import Cache
+from asyncfin.cache.tiered import Stored
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.table.block import compressed, drop_series, nbytes
@@ -477,3 +479,28 @@ async def test_the_records_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch
         await partition.confirm(entity_id, Pointer("the publication", utc_now()))
     records = [await partition.record(entity_id) for entity_id in ("A", "B", "C")]
     assert [record is not None and record.current is not None for record in records] == [False, True, True]
+
+
+async def test_what_a_process_keeps_of_stored_records_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are read again: none is lost."""
+    monkeypatch.setattr("asyncfin.cache.tiered.MAX_RECORDS", 2)
+    before = kept_records()
+    cache = FileCache(tmp_path / "cache", account="desk")
+    partition = cache.partition(URL, "t")
+    entity_ids = [f"O-{number:032d}" for number in range(6)]
+    for entity_id in entity_ids:
+        await partition.confirm(entity_id, Pointer(DATASET, utc_now()))
+    assert kept_records() - before <= 2
+    for entity_id in entity_ids:
+        record = await partition.record(entity_id)
+        assert record is not None
+        assert record.current is not None
+    assert kept_records() - before <= 2
+    await cache.aclose()
+
+
+def kept_records() -> int:
+    gc.collect()
+    return sum(isinstance(each, Stored) for each in gc.get_objects())

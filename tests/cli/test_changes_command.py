@@ -77,7 +77,20 @@ def test_the_state_is_written_to_a_file(command: Command, night: str, tmp_path: 
     table = pq.read_table(file)
     assert len(table) == 19
     assert len(table.column_names) == 30
-    assert command("changes", night, "--to", str(file)).out == f"{file}: 34 rows\n"
+    with file.open("rb") as before:
+        assert command("changes", night, "--to", str(file)).out == f"{file}: 34 rows\n"
+        # The file was replaced, not written over: who was reading it reads on.
+        assert len(pq.read_table(before)) == 19
+    assert len(pq.read_table(file)) == 34
+    result = command("changes", night, "--to", str(tmp_path / "missing" / "then.parquet"))
+    assert (result.code, result.out) == (1, "")
+    assert "No such file or directory" in result.line
+    loop = tmp_path / "loop.parquet"
+    loop.symlink_to(loop.name)
+    result = command("changes", night, "--to", str(loop))
+    assert (result.code, result.out) == (1, "")
+    assert "Too many levels of symbolic links" in result.line
+    assert not list(tmp_path.glob(".*"))  # no unfinished file stays
 
 
 def test_rows_of_both_versions_are_distinguished(command: Command, tmp_path: Path) -> None:
@@ -101,6 +114,7 @@ def test_rows_of_both_versions_are_distinguished(command: Command, tmp_path: Pat
         (("changes", "NIGHT", "--since", "noon"), "since must be a date or datetime"),
         (("changes", "NIGHT", "--csv", "--json"), "exclude each other"),
         (("changes", "NIGHT", "--to", "x.csv"), "--to must be the path of a .parquet file, not x.csv"),
+        (("changes", "NIGHT", "--to", "s3://b/x.parquet"), "--to must be the path of a file on this machine"),
         (("changes", "NIGHT2"), "has no change feed"),
         (("as-of", "NIGHT2", "2025-01-01"), "has no change feed"),
     ],

@@ -34,7 +34,7 @@ def test_a_service_that_keeps_its_description_has_exit_code_0(command: Command, 
 
 
 def test_a_check_that_is_not_complete_has_exit_code_1(command: Command) -> None:
-    """The report is printed all the same, and one line says what to do."""
+    """The report is still printed, and one line says what to do."""
     result = command("check", ENTITY, "--max-requests", "5")
     assert result.code == 1
     assert "5 requests, no break of the spec; not all checks were made" in result.out

@@ -45,7 +45,9 @@ def test_an_unknown_entity_ends_with_4(command: Command) -> None:
     """The line says what to check."""
     result = command("dataset", NOBODY)
     assert result.code == 4
-    assert result.line.endswith("check the entity id, and that the account has access to its dataset")
+    assert result.line.endswith(
+        "to the account; check the entity id, and that the account has access to its dataset"
+    )
 
 
 def test_a_spent_allowance_ends_with_5_and_says_when_to_come_back(

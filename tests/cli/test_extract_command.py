@@ -234,7 +234,7 @@ def test_every_field_of_the_json_is_documented(
 def test_a_used_up_allowance_and_a_refused_token_have_their_codes(
     command: Command, night: str, service: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """5 and 3; the report comes first all the same."""
+    """5 and 3; the report comes first here too."""
     service.inject(Status(operation="catalogue", status=429, retry_after=5000))
     result = command("extract", ENTITY, "--into", night, "--annual")
     assert result.code == 5
@@ -266,7 +266,7 @@ def test_ctrl_c_finishes_what_is_in_progress_and_a_second_one_ends_at_once(
     result = finish(once)
     assert result.code == 130
     assert "1 done, 0 unchanged, 0 failed, 1 left" in result.out
-    # On a slow machine a line of progress stands between this one and the first.
+    # On a slow machine there is a line of progress between this one and the first.
     assert result.err.splitlines()[-1] == "asyncfin: ended by Ctrl-C; the same command goes on from there"
 
 
@@ -285,7 +285,7 @@ def test_ctrl_c_stops_a_run_whose_standard_error_takes_nothing(service: Sandbox,
 
 
 def test_a_run_outlives_the_reader_of_its_progress(service: Sandbox, night: str) -> None:
-    """Lines that nobody reads are lost; files and report are not."""
+    """Lines without a reader are lost; files and report are not."""
     reading, writing = os.pipe()
     process = start(
         "extract", NOBODY, ENTITY, LONG_ENTITY, "--into", night, "--annual", sandbox=service, stderr=writing
@@ -306,7 +306,7 @@ def _await_query(service: Sandbox, process: "subprocess.Popen[str]") -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
 def test_a_terminal_of_80_columns_shows_a_bar(service: Sandbox, night: str) -> None:
-    """No line is wider, a failure stands above the bar, and the bar is gone at the end."""
+    """No line is wider, a failure is above the bar, and the bar is gone at the end."""
     service.inject(Status(operation="dataset", nth=1, status=501))
     terminal = Terminal("extract", ENTITY, LONG_ENTITY, "--into", night, "--annual", sandbox=service)
     assert terminal.end() == 1

@@ -32,7 +32,7 @@ def test_a_failed_entity_among_others_is_named_and_the_exit_code_is_1(
 def test_where_none_is_found_the_exit_code_is_that_of_one_not_found(
     command: Command, arguments: tuple[str, ...], dry_run: tuple[str, ...]
 ) -> None:
-    """4, and nobody is told to run it again; so it is with the estimate."""
+    """4, without the advice to run it again; the same for the estimate."""
     result = command("extract", NOBODY, f"{NOBODY[:-1]}e", *arguments, *dry_run)
     assert (result.code, result.line) == (4, f"asyncfin: 2 of 2 entities failed; {CHECK_ID}")
 

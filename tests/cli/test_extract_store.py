@@ -1,4 +1,4 @@
-"""`asyncfin extract` into an object store: moto's server stands in for S3."""
+"""`asyncfin extract` into an object store: moto's server replaces S3."""
 
 import json
 from collections.abc import Iterator

@@ -87,7 +87,7 @@ def test_a_name_that_is_none_is_refused_before_a_request(
 def test_without_a_file_the_line_says_where_names_come_from(command: Command) -> None:
     """A newcomer types the company's name."""
     line = command("dataset", "Apple").line
-    assert "names are given in a file: --names FILE or ASYNCFIN_NAMES" in line
+    assert "a file, which `asyncfin names` writes: --names FILE or ASYNCFIN_NAMES" in line
     assert "id:Apple" in line
 
 

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +14,8 @@ import pytest
 from asyncfin import FileBucket, FileCache, RedisBucket
 from asyncfin.extraction.folder import Folder
 from asyncfin.local import open_private, try_lock
-from tests.cli.conftest import Command
+from asyncfin.sandbox import Drop, Sandbox, Status
+from tests.cli.conftest import ENTITY, LONG_ENTITY, RATIOS_ENTITY, Command, environment
 from tests.shared_buckets import redis_server
 
 if TYPE_CHECKING:
@@ -72,6 +76,63 @@ def test_it_shows_what_other_processes_have_spent(
     assert path.read_bytes() == before
 
 
+# Four workers that ask and a batch. They are forked: what each would import takes longer than all else here.
+FIVE = """
+import asyncio, os, sys, traceback
+from contextlib import aclosing
+from asyncfin import Annual, Client, FileBucket, RedisBucket, Retry, Select, extract
+
+place, data, *entities = sys.argv[1:]
+
+async def work(number):
+    shared = {"rate": 500, "burst": 5, "daily_budget": 1000}
+    bucket = RedisBucket(place, account="us", **shared) if "://" in place else FileBucket(place, **shared)
+    async with aclosing(bucket), Client.from_env(bucket=bucket, retry=Retry(wait_initial=0)) as client:
+        if number == 4:
+            await extract(client, entities, Select(), Annual(), to=data)
+        else:
+            await asyncio.gather(*(client.query(each, Select(), Annual()) for each in entities))
+
+children = []
+for number in range(5):
+    if not (child := os.fork()):
+        try:
+            asyncio.run(work(number))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    children.append(child)
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "redis"])
+def test_workers_and_a_batch_have_spent_what_the_service_has_counted(
+    service: Sandbox, tmp_path: Path, kind: str
+) -> None:
+    """Each attempt of each of the five processes, as another process shows it when they have ended."""
+    service.inject(
+        Status(status=503, retry_after=0, operation="query", nth=(1, 4)), Drop(operation="catalogue", nth=2)
+    )
+    before = len(service.log)
+    with redis_server() if kind == "redis" else nullcontext() as server:
+        place = str(tmp_path / "bucket") if server is None else server.url
+        settings = {"ASYNCFIN_BUCKET": place, "ASYNCFIN_ACCOUNT": "us"}
+
+        def run(*arguments: str) -> str:
+            return subprocess.check_output(
+                [sys.executable, *arguments], env=environment(service) | settings, text=True, timeout=60
+            )
+
+        run("-c", FIVE, place, str(tmp_path / "data"), ENTITY, RATIOS_ENTITY, LONG_ENTITY)
+        counted = len(service.log) - before
+        shown = json.loads(run("-m", "asyncfin", "status", "--json"))["bucket"]
+    # Of three entities the metadata, a page of the catalogue and a query, and what met a fault again.
+    assert counted == 5 * 3 * 3 + 3
+    assert (shown["spent_today"], shown["left_today"]) == (counted, 1000 - counted)
+
+
 def test_a_used_up_allowance_leaves_nothing(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +190,25 @@ def test_what_cannot_be_read_is_unknown_with_a_reason(
     assert [each.name for each in tmp_path.iterdir()] == ["foreign"]
 
 
+def test_passwords_of_addresses_are_not_shown(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of URLs in the wrong place neither: a Redis server as the cache, credentials in a prefix."""
+    monkeypatch.setenv("ASYNCFIN_BUCKET", "rediss:/user:secret@host/0")
+    monkeypatch.setenv("ASYNCFIN_CACHE", "redis://user:secret@host/0")
+    arguments = ("status", "s3://key:secret@bucket/night", "file://user:secret@host/night")
+    for result in (
+        command(*arguments),
+        command(*arguments, "--json"),
+        command("cache"),
+        command("query", ENTITY),
+    ):
+        assert "secret" not in result.out + result.err
+    shown = json.loads(command(*arguments, "--json").out)
+    assert shown["cache"]["place"] == "redis://host/0"
+    assert "must be the path of a folder on this machine" in shown["cache"]["reasons"]["series"]
+    assert "must be the path of a file on this machine" in shown["bucket"]["reasons"]["rate"]
+    assert shown["extractions"][0]["place"] == "s3://bucket/night"
+
+
 def test_it_shows_a_cache(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Series and bytes of the folder; hits are counted per process."""
     asyncio.run(FileCache(tmp_path / "cache", account="desk").clear())
@@ -138,6 +218,29 @@ def test_it_shows_a_cache(command: Command, tmp_path: Path, monkeypatch: pytest.
     assert (shown["series"], shown["hits"]) == (0, None)
     assert shown["reasons"] == {"hits": "counted per process"}
     assert "0 series, 0.0 MB" in command("status").out
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"), [(b"garbage" * 1000, "can't be read"), (None, "is not a folder")]
+)
+def test_a_cache_that_cannot_be_read_is_unknown(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | None, reason: str
+) -> None:
+    """A damaged file is not an empty cache, and stays as it is; the home of a user that does not exist."""
+    place = str(tmp_path / "cache") if damage else "~no such user/cache"
+    if damage:
+        asyncio.run(FileCache(place, account="desk").clear())
+        (database,) = Path(place).glob("*.sqlite")
+        database.write_bytes(damage)
+    monkeypatch.setenv("ASYNCFIN_CACHE", place)
+    monkeypatch.setenv("ASYNCFIN_ACCOUNT", "desk")
+    result = command("status", "--json")
+    assert result.code == 0
+    shown = json.loads(result.out)["cache"]
+    assert shown["series"] is shown["bytes"] is None
+    assert reason in shown["reasons"]["series"]
+    if damage:
+        assert database.read_bytes() == damage
 
 
 def test_it_shows_whether_a_run_holds_the_lock_of_a_folder(command: Command, tmp_path: Path) -> None:
@@ -162,3 +265,6 @@ def test_it_shows_whether_a_run_holds_the_lock_of_a_prefix(command: Command, s3:
     assert "s3://figures/prices: not running" in command("status", "s3://figures/prices").out
     obstore.put(s3.store, "prices.journal/lock", b"owner 1")
     assert "s3://figures/prices: running" in command("status", "s3://figures/prices").out
+    impossible = command("status", "s3://figures/%00")
+    assert impossible.code == 0
+    assert "s3://figures/%00: unknown (" in impossible.out

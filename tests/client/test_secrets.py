@@ -56,7 +56,7 @@ READ = Request("dataset", "GET", "/v1/entities/O-1/dataset", entity_id="O-1")
 
 
 def leaks(text: str) -> list[str]:
-    """Return the forms in which the token stands in a text; its beginning alone is one."""
+    """Return the forms in which a text may contain the token; its beginning alone is one."""
     return [name for name, form in FORMS.items() if form in text] + ["in part"] * ("canary" in text)
 
 

@@ -315,3 +315,37 @@ async def test_a_report_is_ordered_pickles_and_is_written_as_json() -> None:
     assert kinds == sorted(kinds)
     assert re.match(rf"{WIDE.entity_id}: \d+ requests, no break of the spec", str(report))
     assert evolve(report, complete=False).breaks == ()
+
+
+async def test_a_failure_is_not_a_refusal() -> None:
+    """A service that fails at what it should refuse has not refused it; the other checks are made."""
+    async with Sandbox(DATASET) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        await check(client, ENTITY)
+        queries = [each.body for each in sandbox.log if each.operation == "query" and each.body]
+        last = (await client.catalogue(ENTITY)).periods[-1].year
+    failing = [
+        nth
+        for nth, body in enumerate(queries, 1)
+        if body["limit"] == 101 or body["periods"].get("exact", [{"year": 0}])[0]["year"] > last
+    ]
+    faults = [Status(status=500, operation="query", nth=nth) for nth in failing]
+    async with (
+        Sandbox(DATASET, faults=faults) as sandbox,
+        Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=1)) as client,
+    ):
+        report = await check(client, ENTITY)
+    found = words(report, "break")
+    assert "`limit` 101 gives status 500" in found
+    assert "a period that the catalogue does not list gives status 500" in found
+    assert not [each for each in words(report, "reading") if "101" in each or "does not list" in each]
+    assert report.complete
+
+
+async def test_a_series_that_a_page_lists_twice_is_a_break() -> None:
+    """As one that is on two pages."""
+
+    def repeat(operation: str, body: Any) -> None:
+        if operation == "catalogue":
+            body["groups"][0]["series"].append(body["groups"][0]["series"][0])
+
+    assert "a series is listed twice" in words(await _checked(repeat), "break")

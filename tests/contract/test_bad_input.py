@@ -76,7 +76,7 @@ def test_what_is_no_token_is_refused_and_not_shown(token: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"max_in_flight": 0}, "max_in_flight must be"),
         ({"max_in_flight": True}, "max_in_flight must be"),
@@ -91,9 +91,9 @@ def test_what_is_no_token_is_refused_and_not_shown(token: Any) -> None:
         ({"observers": [5]}, "observer.* 5"),
     ],
 )
-def test_another_argument_of_the_client_is_refused_by_name(options: dict[str, Any], told: str) -> None:
+def test_another_argument_of_the_client_is_refused_by_name(options: dict[str, Any], message: str) -> None:
     """When it is made, not at its first request."""
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=message):
         Client(LOCAL, "token", **options)
 
 
@@ -147,14 +147,14 @@ WRONG_IDS = ["", ".", "..", "a\n", "a" * 513, None, 5]
 @pytest.mark.parametrize("entity_id", WRONG_IDS)
 async def test_what_is_no_entity_id_is_refused_by_every_operation(client: Client, entity_id: Any) -> None:
     """The error shows it and says what an id looks like."""
-    told = "entity_id must be an id such as 'O-' followed by 32 characters"
+    message = "entity_id must be an id such as 'O-' followed by 32 characters"
     for wrong in (client.dataset(entity_id), client.catalogue(entity_id)):
-        with pytest.raises(SelectionError, match=told) as caught:
+        with pytest.raises(SelectionError, match=message) as caught:
             await wrong
         assert repr(entity_id)[:20] in str(caught.value)
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=message):
         await anext(client.catalogue_pages(entity_id))
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=message):
         await anext(client.query_pages(entity_id, query()))
 
 
@@ -212,7 +212,7 @@ async def test_a_usage_range_that_ends_before_it_starts_is_refused(client: Clien
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((ENTITY, "sales", Annual()), "select must be a Select, not 'sales'"),
         ((ENTITY, None, Annual()), "select must be a Select, not None"),
@@ -223,13 +223,13 @@ async def test_a_usage_range_that_ends_before_it_starts_is_refused(client: Clien
     ],
 )
 async def test_a_wrong_question_is_refused_before_the_catalogue_is_read(
-    client: Client, arguments: tuple[Any, ...], told: str
+    client: Client, arguments: tuple[Any, ...], message: str
 ) -> None:
     """Query, plan and stream refuse a wrong question before the catalogue is read."""
     for ask in (client.query, client.plan):
-        with pytest.raises(SelectionError, match=told):
+        with pytest.raises(SelectionError, match=message):
             await ask(*arguments)
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=message):
         async with client.stream(*arguments):
             pass
 

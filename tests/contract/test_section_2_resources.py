@@ -1,4 +1,4 @@
-"""Section 2: every field of every resource stands in the model as the service sent it."""
+"""Section 2: every field of every resource is in the model as the service sent it."""
 
 import json
 from datetime import UTC, datetime

@@ -28,7 +28,7 @@ async def test_row_limit_is_1_to_100(client: Client, sandbox: Sandbox, size: Any
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"metric_ids": []}, "metric_ids must have 1 to 50 entries, not 0"),
         ({"metric_ids": IDS}, "metric_ids must have 1 to 50 entries, not 51"),
@@ -45,9 +45,9 @@ async def test_row_limit_is_1_to_100(client: Client, sandbox: Sandbox, size: Any
         ({"reporting_group_ids": IDS}, "reporting_group_ids must have 1 to 50 entries, not 51"),
     ],
 )
-def test_rows_of_the_query_are_refused_by_name(fields: dict[str, Any], told: str) -> None:
+def test_rows_of_the_query_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
     """Such a Query can't even be made, so no request is spent on it."""
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=message):
         query(**fields)
 
 

@@ -201,7 +201,7 @@ async def test_values_of_another_length_than_the_periods(count: int) -> None:
 
 
 async def test_a_period_twice_on_one_page() -> None:
-    """Two values would stand at one period."""
+    """There would be two values at one period."""
     with pytest.raises(MalformedAnswerError, match=r"FY2023 is also at \$\.periods\[0\] @ \$\.periods\[1\]"):
         await read_query(query_body(periods=["FY2023", "FY2023"]))
 

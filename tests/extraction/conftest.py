@@ -48,7 +48,7 @@ def _annual(publication: Publication) -> Rows:
 
 
 def query(sql: str) -> list[tuple[Any, ...]]:
-    """What DuckDB answers, on a connection of its own."""
+    """What DuckDB returns, on a separate connection."""
     with duckdb.connect() as connection:
         return connection.execute(sql).fetchall()
 

@@ -10,7 +10,7 @@ from asyncfin.events import Event, RequestAnswered
 
 
 def make_killing_client() -> Client:
-    """A client that kills its process at the query whose number stands in a file, once."""
+    """A client that kills its process at the query whose number a file contains, once."""
     file = Path(os.environ["ASYNCFIN_KILL_AT"])
 
     def observe(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""An S3 of our own for tests: moto's server over loopback, and what stands in it."""
+"""An S3 of our own for tests: moto's server over loopback, and what it contains."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ BUCKET = "figures"
 
 @define
 class S3:
-    """A bucket; its credentials and its address stand in the environment, where obstore looks for them."""
+    """A bucket; its credentials and address are in the environment, where obstore looks for them."""
 
     url: str
     server: ThreadedMotoServer
@@ -43,7 +43,7 @@ class S3:
             return rows(Path(folder))
 
     def stop(self) -> None:
-        """Go away; what stands in the bucket stays."""
+        """Stop the server; the bucket's objects stay."""
         self.server.stop()
 
     def start(self) -> None:

@@ -68,6 +68,7 @@ async def test_each_kind_of_change_is_named_with_the_number_before() -> None:
     assert table.column_names[:30] == new.to_arrow().column_names
 
 
+@pytest.mark.virtual
 async def test_random_publications_differ_as_the_oracle_says() -> None:
     """Changes of numbers, labels, sources, periods, series and ids, one after the other."""
     for seed in range(6):

@@ -131,14 +131,14 @@ async def test_an_estimate_that_uses_up_the_budget_says_that_the_run_does_not_fi
 async def test_an_estimate_that_the_service_refuses_is_its_error(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """A refusal of the service is the estimate's error: nobody else knows until when it lasts."""
+    """A refusal of the service is the estimate's error: only the service knows how long it lasts."""
     sandbox.inject(Status(operation="dataset", status=429, retry_after=5000))
     with pytest.raises(AllowanceExhaustedError):
         await extract_cost(client, IDS, Select(), Annual(), to=folder, read_catalogues=True)
 
 
 async def test_an_estimate_counts_its_own_requests(client: Client, folder: Path) -> None:
-    """An estimate counts its own requests, and not what others send over the client meanwhile."""
+    """An estimate counts its own requests, and not what others send over the client at the same time."""
     cost, _ = await asyncio.gather(
         extract_cost(client, IDS, Select(), Annual(), to=folder, read_catalogues=True),
         extract(client, IDS, Select(), Annual(), to=folder.parent / "other"),

@@ -102,6 +102,7 @@ async def test_a_publication_that_changes_meanwhile_is_read_whole(client: Client
     assert [each for each in events if isinstance(each, Restarted)] == [Restarted("read_entity", IDS[0], 1)]
 
 
+@pytest.mark.virtual
 async def test_one_that_changes_too_often_is_an_error(client: Client, sandbox: Sandbox) -> None:
     """After three restarts."""
     company = generate(99, series=10, publications=6)
@@ -160,3 +161,22 @@ async def test_an_entity_without_a_dataset_is_not_found(client: Client) -> None:
     """An entity without a dataset is NotFoundError, as in every other read."""
     with pytest.raises(NotFoundError):
         await read_entity(client, NOBODY, Select(), Annual())
+
+
+async def test_a_catalogue_that_the_client_still_has_is_not_read_again(
+    client: Client, sandbox: Sandbox
+) -> None:
+    """The metadata show whether it is the current one; the catalogue of another publication is read."""
+    await client.query(IDS[0], Select(), Annual())
+    before = len(sandbox.log)
+    first = await read_entity(client, IDS[0], Select(), Annual())
+    assert [served.operation for served in sandbox.log[before:]] == ["dataset", "query"]
+    sandbox.inject(Switch(operation="query", nth=1, publication=COMPANIES[0]))
+    before = len(sandbox.log)
+    second = await read_entity(client, IDS[0], Select(), Annual())
+    assert [(served.operation, served.status) for served in sandbox.log[before:]] == [
+        *(("dataset", 200), ("query", 409)),
+        *(("dataset", 200), ("catalogue", 200), ("query", 200)),
+    ]
+    old, new = (each.panel.dataset.dataset_id for each in (first, second))
+    assert [old, new] == [each.dataset_id for each in COMPANIES[0].publications]

@@ -91,7 +91,7 @@ async def test_what_else_deletes_unfinished_files_disturbs_no_run(
 async def test_an_unfinished_file_that_cannot_be_deleted_at_the_end_is_logged(
     client: Client, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The run is complete all the same, and the next one tries again."""
+    """The run is complete nevertheless, and the next one tries again."""
 
     def disturb(progress: ExtractProgress) -> None:
         (folder.parent / "night.journal" / "folder.part").mkdir(exist_ok=True)
@@ -141,7 +141,7 @@ async def test_an_error_can_end_the_run_instead(client: Client, folder: Path) ->
 async def test_a_publication_that_changes_meanwhile_is_read_whole(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """The file is of the new publication alone, and observers are told that the read started over."""
+    """The file is of the new publication alone, and observers see that the read started over."""
     sandbox.inject(Switch(operation="query", nth=1, publication=COMPANIES[0]))
     events: list[Event] = []
     with client.observed(events.append):
@@ -151,6 +151,7 @@ async def test_a_publication_that_changes_meanwhile_is_read_whole(
     assert rows(folder) == annual(COMPANIES[0])
 
 
+@pytest.mark.virtual
 async def test_a_publication_that_changes_too_often_is_a_failure(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:

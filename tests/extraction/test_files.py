@@ -1,4 +1,4 @@
-"""What stands in the folder, and who can read it."""
+"""What is in the folder, and who can read it."""
 
 import asyncio
 import json
@@ -101,7 +101,7 @@ async def test_the_loop_runs_on_while_a_file_is_written(
 async def test_a_reader_never_sees_half_a_file(
     client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While new files are flushed, the old ones stand in the folder whole, and nothing else does."""
+    """While new files are flushed, the folder contains the whole old ones, and nothing else."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     before, seen, flush = (rows(folder), names(folder)), [], os.fsync
 

@@ -1,4 +1,4 @@
-"""Where an extraction may stand, and how entities' files are called."""
+"""Where an extraction may be, and how entities' files are named."""
 
 import shutil
 from pathlib import Path
@@ -111,7 +111,7 @@ def test_no_two_entities_share_a_file(several: list[str]) -> None:
 
 
 def test_long_ids_that_begin_alike_have_names_of_their_own() -> None:
-    """A long name is cut, so what tells it apart is a hash of the whole id."""
+    """A long name is cut, so a hash of the whole id distinguishes it."""
     folder, alike = Folder.at("night"), "O-" + "\u682a" * 31
     assert folder.file(f"{alike}\u682a") != folder.file(f"{alike}\u682b")
 

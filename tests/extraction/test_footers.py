@@ -56,7 +56,7 @@ def beside(folder: Path) -> Path:
 
 
 def make_old(folder: Path) -> None:
-    """Turn an extraction into one of the version that kept a journal, and called `missing` lacking."""
+    """Turn an extraction into one of the version that kept a journal, and called `missing` `lacking`."""
     for path in folder.iterdir():
         table = pq.read_table(path)
         about = json.loads(table.schema.metadata[b"asyncfin"])

@@ -25,7 +25,7 @@ from tests.extraction.steps import at_step, full
 from tests.extraction.test_feed import rows
 
 # ASYNCFIN_NIGHTS="300 8" runs more of the examples, with so many nights each.
-EXAMPLES, NIGHTS = map(int, os.environ.get("ASYNCFIN_NIGHTS", "10 12").split())
+EXAMPLES, NIGHTS = map(int, os.environ.get("ASYNCFIN_NIGHTS", "4 8").split())
 IDS = tuple(entity(number) for number in range(1, 5))
 YEARS = Exact(LABELS)
 ALWAYS: Content = {Key("S-always", "Always"): {"FY2020": Cell(1)}}
@@ -137,7 +137,7 @@ async def test_it_is_so_in_an_object_store(tmp_path: Path, fails: bool) -> None:
     """The same nights, with the objects of an S3; some runs fail before a random write."""
     from tests.extraction.s3 import served
 
-    run, copies, failed = Run(7, "s3://figures/night", 8), Copies(), 0
+    run, copies, failed = Run(7, "s3://figures/night", 4), Copies(), 0
     if fails:
         run.days = (1,)
     with served() as s3:

@@ -31,7 +31,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def another(sandbox: Sandbox, folder: Path) -> str:
-    """What a run in a process of its own says of the same question."""
+    """What a run in another process says of the same question."""
     arguments = (sandbox.base_url, sandbox.token, str(folder), *IDS)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _RUN, *arguments, stdout=subprocess.PIPE
@@ -42,7 +42,7 @@ async def another(sandbox: Sandbox, folder: Path) -> str:
 
 @asynccontextmanager
 async def at_work(sandbox: Sandbox, client: Client, folder: Path) -> AsyncIterator[None]:
-    """A run of this process that stands still in the middle."""
+    """A run of this process that stops in the middle."""
     sandbox.inject(Hang(operation="query", nth=1))
     began = asyncio.Event()
 

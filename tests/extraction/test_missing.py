@@ -73,7 +73,7 @@ async def test_what_no_entity_knows_is_an_error_at_the_end(
 async def test_a_word_that_an_entity_lacks_gives_no_rows(
     client: Client, folder: Path, catalogues: list[Catalogue]
 ) -> None:
-    """A word that an entity lacks is reported like an id; lacked by all, it is an error at the end."""
+    """A word that an entity does not have is reported like an id; if none has it, it is an error."""
     first, second = ({series.basis for series in each} for each in catalogues[:2])
     rare = min(first ^ second)
     report = await extract(client, IDS[:2], Select(basis=rare), FiscalRange(), to=folder)
@@ -91,11 +91,11 @@ async def test_what_no_entity_knows_is_told_with_what_comes_close(
     """The message about ids that no entity has names what comes close in a catalogue read by this run."""
     metric = catalogues[0].series[0].metric_id
     asked = Select(f"{metric}x")
-    told = (
+    complaint = (
         rf"^the entity does not have metric_ids '{metric}x';"
         rf" metric_ids: {catalogues[0].name} .*'{metric}x' \(close: {metric}\b"
     )
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=complaint):
         await extract(client, IDS[:1], asked, Annual(), to=folder)
     with pytest.raises(SelectionError, match=rf"metric_ids '{metric}x'$"):
         await extract(client, IDS[:1], asked, Annual(), to=folder)

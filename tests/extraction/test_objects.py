@@ -1,4 +1,4 @@
-"""Extractions into an object store: moto's server stands in for S3."""
+"""Extractions into an object store: moto's server replaces S3."""
 
 import asyncio
 import logging
@@ -112,7 +112,7 @@ async def test_a_copy_that_has_lost_its_metadata_is_known_by_its_footer(s3: S3, 
 
 
 async def test_names_too_many_for_the_metadata_are_found_in_the_footer(s3: S3, client: Client) -> None:
-    """S3 takes 2 kB. What an entity lacks is told by a later run too."""
+    """S3 takes 2 kB. A later run reports what an entity does not have too."""
     metric = (await client.catalogue(IDS[0])).series[0].metric_id
     lost = tuple(f"Nonsense{number}" for number in range(300))
     asked: dict[str, Any] = {"select": Select([metric, *lost]), "periods": Annual(), "to": TO}
@@ -127,7 +127,7 @@ async def test_names_too_many_for_the_metadata_are_found_in_the_footer(s3: S3, c
 
 @pytest.mark.parametrize("key", ["night/mine.parquet", f"night/deep/{IDS[0]}.parquet"])
 async def test_a_key_that_is_not_ours_is_refused(s3: S3, client: Client, sandbox: Sandbox, key: str) -> None:
-    """Readers would take it for part of the table; what is no Parquet file is nobody's business."""
+    """Readers would take it for part of the table; a file of another kind does not matter."""
     obstore.put(s3.store, "night/_SUCCESS", b"")
     obstore.put(s3.store, key, b"PAR1")
     for ask in (extract, extract_cost):

@@ -1,4 +1,4 @@
-"""What a run tells while it runs, and its report at the end."""
+"""What a run reports while it runs, and its report at the end."""
 
 import asyncio
 import logging
@@ -24,27 +24,27 @@ from tests.extraction.conftest import IDS, NOBODY
 
 
 async def test_progress_counts_up_to_the_report(client: Client, folder: Path) -> None:
-    """Every entity's end is told once; the last word agrees with the report."""
-    told: list[ExtractProgress] = []
-    report = await extract(client, (*IDS, NOBODY), Select(), Annual(), to=folder, progress=told.append)
-    ended = [progress.ended for progress in told if progress.ended]
+    """Every entity's end is reported once; the last progress agrees with the report."""
+    received: list[ExtractProgress] = []
+    report = await extract(client, (*IDS, NOBODY), Select(), Annual(), to=folder, progress=received.append)
+    ended = [progress.ended for progress in received if progress.ended]
     assert sorted(each.entity_id for each in ended) == sorted((*IDS, NOBODY))
-    last = told[-1]
+    last = received[-1]
     assert (last.entities, last.done, last.failed) == (len(IDS) + 1, len(IDS), 1)
     assert (last.requests, last.rows, last.bytes) == (report.requests, report.rows, report.bytes)
-    assert [progress.requests for progress in told] == sorted(progress.requests for progress in told)
+    assert [progress.requests for progress in received] == sorted(progress.requests for progress in received)
 
 
 @pytest.mark.virtual
 async def test_progress_says_what_is_waited_for(client: Client, sandbox: Sandbox, folder: Path) -> None:
     """After a refusal, and no longer once an answer has come."""
     sandbox.inject(Status(operation="catalogue", nth=2, status=429, retry_after=30))
-    told: list[ExtractProgress] = []
-    await extract(client, IDS, Select(), Annual(), to=folder, progress=told.append)
-    waiting = [progress.waiting for progress in told if progress.waiting]
+    received: list[ExtractProgress] = []
+    await extract(client, IDS, Select(), Annual(), to=folder, progress=received.append)
+    waiting = [progress.waiting for progress in received if progress.waiting]
     assert waiting
     assert waiting[0].startswith("RateLimitedError, again in 30")
-    assert told[-1].waiting is None
+    assert received[-1].waiting is None
 
 
 @pytest.mark.virtual
@@ -55,12 +55,12 @@ async def test_progress_says_that_others_wait_while_some_are_answered(
     await extract(client, IDS, Select(), Annual(), to=folder)
     sandbox.inject(Status(operation="dataset", nth=1, status=429, retry_after=30))
     sandbox.inject(Latency(operation="dataset", nth=(2, 3), seconds=5))
-    told: list[ExtractProgress] = []
-    await extract(client, IDS, Select(), Annual(), to=folder, progress=told.append)
-    paused = [progress.waiting for progress in told if 4 < progress.seconds < 30 and not progress.ended]
+    received: list[ExtractProgress] = []
+    await extract(client, IDS, Select(), Annual(), to=folder, progress=received.append)
+    paused = [progress.waiting for progress in received if 4 < progress.seconds < 30 and not progress.ended]
     assert len(paused) == 2
     assert all(waiting and waiting.startswith("RateLimitedError") for waiting in paused)
-    assert told[-1].waiting is None
+    assert received[-1].waiting is None
 
 
 @pytest.mark.virtual
@@ -70,24 +70,24 @@ async def test_progress_says_that_all_wait_for_a_pause_that_another_client_has_m
     """Nothing of this run was refused; after a second it says what it waits for, and until when."""
     assert isinstance(client.bucket, TokenBucket)
     client.bucket.pause_until(asyncio.get_running_loop().time() + 30)
-    told: list[ExtractProgress] = []
-    await extract(client, IDS, Select(), Annual(), to=folder, progress=told.append)
-    paused = [progress.waiting for progress in told if progress.seconds < 29]
+    received: list[ExtractProgress] = []
+    await extract(client, IDS, Select(), Annual(), to=folder, progress=received.append)
+    paused = [progress.waiting for progress in received if progress.seconds < 29]
     assert paused
     assert all(waiting and waiting.startswith("the pause until 20") for waiting in paused)
-    assert told[-1].waiting is None
+    assert received[-1].waiting is None
 
 
 @pytest.mark.virtual
 async def test_who_has_failed_for_good_waits_no_more(sandbox: Sandbox, folder: Path) -> None:
     """Who has failed for good waits no more, and short waits are shown as such."""
     sandbox.inject(Status(operation="query", status=503))
-    told: list[ExtractProgress] = []
+    received: list[ExtractProgress] = []
     async with Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=3)) as client:
-        report = await extract(client, IDS, Select(), Annual(), to=folder, progress=told.append)
+        report = await extract(client, IDS, Select(), Annual(), to=folder, progress=received.append)
     assert len(report.failed) == len(IDS)
-    assert told[-1].waiting is None
-    waits = [progress.waiting for progress in told if progress.waiting]
+    assert received[-1].waiting is None
+    waits = [progress.waiting for progress in received if progress.waiting]
     assert any(" ms" in waiting for waiting in waits)
     assert not any(waiting.endswith(" 0 s") for waiting in waits)
 
@@ -107,7 +107,7 @@ async def test_a_callback_that_fails_does_not_disturb_the_run(
 
 
 async def test_others_who_use_the_client_are_not_counted(client: Client, folder: Path) -> None:
-    """Requests that the run does not make belong to somebody else, also those for its entities."""
+    """Requests that the run did not send are not counted, even those for its entities."""
     others: list[asyncio.Task[Catalogue]] = []
 
     def watch(progress: ExtractProgress) -> None:
@@ -134,10 +134,10 @@ async def test_two_runs_on_one_client_count_their_own_requests(client: Client, f
 
 async def test_progress_is_told_of_every_answer(sandbox: Sandbox, folder: Path) -> None:
     """Progress is reported for every answer, a refusal too."""
-    told: list[ExtractProgress] = []
+    received: list[ExtractProgress] = []
     async with Client(sandbox.base_url, "wrong-token") as client:
-        report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=told.append)
-    assert [progress.requests for progress in told] == [report.requests] == [1]
+        report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=received.append)
+    assert [progress.requests for progress in received] == [report.requests] == [1]
 
 
 @pytest.mark.virtual
@@ -145,11 +145,11 @@ async def test_progress_goes_on_while_an_allowance_is_waited_for(
     sandbox: Sandbox, folder: Path, virtual_clock: Any
 ) -> None:
     """Every ten seconds, so that a line now and then shows that the run lives."""
-    told: list[ExtractProgress] = []
+    received: list[ExtractProgress] = []
     bucket = TokenBucket(daily_budget=5, clock=virtual_clock)
     async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as client:
-        waiting = {"wait": True, "clock": virtual_clock, "progress": told.append}
+        waiting = {"wait": True, "clock": virtual_clock, "progress": received.append}
         await extract(client, IDS[:2], Select(), Annual(), to=folder, **waiting)
-    moments = [progress.seconds for progress in told if progress.waiting]
+    moments = [progress.seconds for progress in received if progress.waiting]
     assert moments[-1] - moments[0] > 40
     assert all(later - earlier <= 10.1 for earlier, later in pairwise(moments))

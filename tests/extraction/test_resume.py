@@ -134,7 +134,7 @@ async def test_another_question_can_replace_the_folder(client: Client, folder: P
 async def test_files_that_are_not_an_extraction_s_are_refused(
     client: Client, folder: Path, name: str
 ) -> None:
-    """A reader would take them for part of the table, wherever they stand in it."""
+    """A reader would take them for part of the table, wherever they are in it."""
     os.makedirs((folder / name).parent)
     (folder / name).write_bytes(b"PAR1")
     before = names(folder.parent)

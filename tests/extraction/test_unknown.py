@@ -1,4 +1,4 @@
-"""Ids that no entity has are told early: by the estimate, and after the first three entities of a run."""
+"""Ids that no entity has are reported early: by the estimate, and after the first three entities of a run."""
 
 import logging
 from pathlib import Path
@@ -34,7 +34,7 @@ async def test_an_estimate_that_reads_the_catalogues_refuses_what_no_entity_has(
 
 
 async def test_an_estimate_over_finished_files_knows_what_they_lack(client: Client, folder: Path) -> None:
-    """An estimate over finished files knows what they lack without reading catalogues again."""
+    """An estimate over finished files knows what they do not have without reading catalogues again."""
     asked = Select(metric_ids=[(await client.catalogue(IDS[0])).series[0].metric_id, "Nonsense"])
     with pytest.raises(UnknownToAllError):
         await extract(client, IDS, asked, Annual(), to=folder)
@@ -82,14 +82,16 @@ async def test_a_rare_id_can_be_asked_for_all_the_same(client: Client, folder: P
 async def test_an_id_that_the_first_entities_lack_is_told_while_the_run_goes_on(
     client: Client, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning and the progress name what the first entities lack, while they have other series."""
+    """A warning and the progress name what the first entities do not have, while they have other series."""
     metrics = {series.metric_id for entity_id in IDS for series in await client.catalogue(entity_id)}
-    told: list[ExtractProgress] = []
+    received: list[ExtractProgress] = []
     with caplog.at_level(logging.WARNING, "asyncfin"), pytest.raises(UnknownToAllError):
-        await extract(client, IDS, Select([*metrics, "Nonsense"]), Annual(), to=folder, progress=told.append)
+        await extract(
+            client, IDS, Select([*metrics, "Nonsense"]), Annual(), to=folder, progress=received.append
+        )
     assert len(names(folder)) == len(IDS)
     assert "none of the first 3 entities has metric_ids" in caplog.text
-    early = [now for now in told if now.unknown and now.done < len(IDS)]
+    early = [now for now in received if now.unknown and now.done < len(IDS)]
     assert early
     assert "Nonsense" in early[0].unknown["metric_ids"]
 

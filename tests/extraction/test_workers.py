@@ -126,11 +126,11 @@ async def test_what_has_changed_is_read_by_workers_again(
 async def test_failures_are_reported_by_the_driver(folder: Path, threads: Executor) -> None:
     """Failures have the error's class, as in one process, and on_error="raise" ends the run with it."""
     ids = (IDS[0], NOBODY, IDS[1])
-    told: list[ExtractProgress] = []
+    received: list[ExtractProgress] = []
     asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1}
-    report = await extract(Client.from_env, ids, Select(), Annual(), **asked, progress=told.append)
+    report = await extract(Client.from_env, ids, Select(), Annual(), **asked, progress=received.append)
     assert [each.state for each in report.entities] == ["done", "failed", "done"]
-    assert (told[-1].done, told[-1].failed, told[-1].requests) == (2, 1, report.requests)
+    assert (received[-1].done, received[-1].failed, received[-1].requests) == (2, 1, report.requests)
     assert [each.failure.error for each in report.failed if each.failure] == ["NotFoundError"]
     with pytest.raises(NotFoundError):
         await extract(Client.from_env, ids, Select(), Annual(), **asked, on_error="raise")
@@ -211,7 +211,7 @@ class Breaking(Executor):
 
 
 async def test_a_broken_pool_fails_its_futures_undisturbed(folder: Path) -> None:
-    """If one were cancelled meanwhile, Python 3.11's pool would not end the others: the run would hang."""
+    """If one were cancelled then, Python 3.11's pool would not end the others: the run would hang."""
     executor = Breaking()
     asked: dict[str, Any] = {"executor": executor, "chunk": 1, "allow_unknown": True}
     running = asyncio.ensure_future(extract(Client.from_env, IDS, Select(), Annual(), to=folder, **asked))
@@ -297,7 +297,7 @@ async def test_a_misspelt_id_is_sent_to_three_entities_only(
 async def test_first_entities_that_lack_an_id_end_no_run_where_other_files_have_rows(
     client: Client, folder: Path
 ) -> None:
-    """A worker is told only of the files of its chunk, which may be those without rows."""
+    """A worker knows only the files of its chunk, which may be those without rows."""
     *others, last = [await client.catalogue(entity_id) for entity_id in IDS]
     asked = Select.of(
         next(series for series in last if not any(triple(series) in each.by_triple for each in others))
@@ -333,7 +333,7 @@ async def test_a_shared_bucket_out_of_reach_of_workers_ends_the_run_with_its_rep
 
 async def test_a_cancelled_run_waits_for_what_workers_have_begun(folder: Path, client: Client) -> None:
     """Else another run could take the place while they write to it."""
-    told = asyncio.Event()
+    received = asyncio.Event()
     with ThreadPoolExecutor(1) as executor:
         running = asyncio.ensure_future(
             extract(
@@ -344,10 +344,10 @@ async def test_a_cancelled_run_waits_for_what_workers_have_begun(folder: Path, c
                 to=folder,
                 executor=executor,
                 chunk=1,
-                progress=lambda progress: told.set(),
+                progress=lambda progress: received.set(),
             )
         )
-        await told.wait()
+        await received.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

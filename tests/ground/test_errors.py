@@ -1,4 +1,4 @@
-"""The error tree: its shape, what each error tells, and that it survives pickling."""
+"""The error tree: its shape, what each error says, and that it survives pickling."""
 
 import copy
 import pickle
@@ -158,7 +158,7 @@ def test_a_service_error_without_a_body_still_reads_well() -> None:
 
 
 def test_an_exhausted_allowance_says_when_requests_are_possible_again() -> None:
-    """The moment stands in the text."""
+    """The text contains the moment."""
     assert "2024-05-06T07:08:09Z" in str(example(AllowanceExhaustedError))
 
 
@@ -191,7 +191,7 @@ QUESTION = [AsyncfinError, SelectionError, ArgumentError, BucketUnavailableError
 
 @pytest.mark.parametrize("kind", [kind for kind in TREE if kind not in QUESTION])
 def test_a_report_holds_what_support_asks_for(kind: type[AsyncfinError]) -> None:
-    """The request id, the time and the operation stand in it, one fact a line (spec 7)."""
+    """It contains the request id, the time and the operation, one fact a line (spec 7)."""
     facts = dict(line.split(": ", 1) for line in example(kind).report().splitlines())
     known = {
         "error": kind.__name__,

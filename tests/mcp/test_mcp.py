@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from asyncfin import Annual, Client, MemoryCache, Retry, ScopeRef, Select, SelectionError
+import asyncfin
+from asyncfin import Annual, Client, FiscalRange, MemoryCache, Period, Retry, ScopeRef, Select, SelectionError
 from asyncfin.sandbox import Hang, Latency, Sandbox, Status, Switch, load
 from tests.altered import altered
 from tests.generate import generate
@@ -195,6 +196,19 @@ async def test_companies_have_their_own_fiscal_labels(sandbox: Sandbox) -> None:
     years = ["FY2022", "FY2023", "FY2024", "FY2025"]
     assert heads == [years, [*years, "FY2026"]]
     assert 'company "Apple" has none of these periods' in text_of(answer)
+
+
+async def test_labels_that_a_company_does_not_list_are_named(sandbox: Sandbox) -> None:
+    """Without a note a year that was asked for would be missing in silence."""
+    async with assistant(sandbox, max_age=60) as call:
+        answer = await call(
+            "query", entities=["Apple", "NVIDIA"], series=["Revenue"], periods="FY2025, FY2026, FY2031"
+        )
+        words = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"], periods="last 5 years")
+    text = text_of(answer)
+    assert 'company "Apple" does not have the periods FY2026, FY2031' in text
+    assert 'company "NVIDIA" does not have the periods FY2031' in text
+    assert "does not have the periods" not in text_of(words)
 
 
 async def test_a_company_without_a_series_has_a_row_that_says_so(sandbox: Sandbox) -> None:
@@ -391,6 +405,23 @@ async def test_a_metric_that_a_kept_catalogue_lacks_is_looked_for_in_the_current
     assert [row["values"] for row in rows_of(answer)] == [{"FY2025": "2"}]
 
 
+@pytest.mark.parametrize(
+    ("periods", "shown"),
+    [("latest year", ["FY2025"]), ("last 5 years", ["FY2024", "FY2025"]), ("FY2024", ["FY2024"])],
+)
+async def test_words_for_periods_mean_those_of_the_publication_that_was_read(
+    periods: str, shown: list[str]
+) -> None:
+    """The catalogue that was kept is of an older one, whose latest year is no longer the latest."""
+    old = load(dataset({("Revenue", "whole"): {"FY2024": 1}}))
+    new = load(dataset({("Revenue", "whole"): {"FY2024": 1, "FY2025": 2}}, dataset_id=SECOND))
+    async with Sandbox(old) as sandbox, assistant(sandbox) as call:
+        await call("find_series", entities=sandbox.entities)
+        sandbox.publish(new)
+        answer = await call("query", entities=sandbox.entities, series=["Revenue"], periods=periods)
+    assert [list(row["values"]) for row in rows_of(answer)] == [shown]
+
+
 def test_handles_of_dropped_sessions_are_not_given_out_again() -> None:
     """Their assistants may still use them."""
     sessions, path = Sessions(), (ScopeRef("company", "whole"),)
@@ -531,6 +562,26 @@ async def test_groups_that_differ_have_rows_of_their_own_and_gaps_are_those_of_t
     assert lines == [[("all", "3")], [("all [all]", "3"), ("all [more]", "4")]]
 
 
+async def test_why_a_row_of_several_groups_is_empty_is_about_all_its_values() -> None:
+    """Not about one group, whose values end before those of another, or which has quarters alone."""
+    years = {f"FY{year}": year for year in range(2018, 2025)}
+    sales = {"FY2018": 1, "FY2019": 1}
+    file = dataset({("Sales", "all"): sales, ("Costs", "all"): years}, periods=("2021-Q1",))
+    publication = file["publications"][0]
+    (group,) = publication["groups"]
+    places = {Period(*period).label: place for place, period in enumerate(publication["periods"])}
+    for name, labels in (("a", ["FY2019", "FY2022"]), ("b", ["2021-Q1"])):
+        series = {**group["series"][0], "series_id": name}
+        publication["groups"].append({**group, "reporting_group_id": name, "series": [series]})
+        publication["values"][name] = [[places[label], 1] for label in labels]
+    async with Sandbox(load(file)) as sandbox, assistant(sandbox) as call:
+        asked = {"entities": sandbox.entities, "series": ["Sales", "Costs"]}
+        answer = await call("query", **asked, periods="FY2019, FY2020, FY2023")
+    assert [row["values"].get("FY2020", "") for row in rows_of(answer)] == ["", "2,020"]
+    reasons = [each.partition(" is empty in ")[2] for each in answer.structured_content["notes"]]
+    assert reasons == ["FY2020: no value", "FY2023: after the last value of the series: FY2022"]
+
+
 async def test_values_of_different_publications_are_not_compared() -> None:
     """A publication that changes between the two versions restates nothing."""
     old, new = (
@@ -544,6 +595,21 @@ async def test_values_of_different_publications_are_not_compared() -> None:
         assert any(served.status == 409 for served in sandbox.log)
     assert [row["values"] for row in rows_of(answer)] == [{"FY2024": "1"}]
     assert "was restated" not in text_of(answer)
+    assert "are not compared: the publication was replaced" in text_of(answer)
+
+
+async def test_a_company_that_could_not_be_read_does_not_say_which_year_is_the_latest() -> None:
+    """Its catalogue was read, with a later year; that of the other company is shown."""
+    other = "O-" + "b" * 32
+    files = (
+        load(dataset({("Revenue", "all"): {"FY2024": 1}})),
+        load(dataset({("Revenue", "all"): {"FY2030": 2}}, dataset_id=SECOND, entity_id=other)),
+    )
+    refusal = Status(status=403, operation="query", nth=2)
+    async with Sandbox(*files, faults=[refusal]) as sandbox, assistant(sandbox) as call:
+        answer = await call("query", entities=sandbox.entities, series=["Revenue"], periods="latest year")
+    assert [row["values"] for row in rows_of(answer)] == [{"FY2024": "1"}]
+    assert "could not be read" in text_of(answer)
 
 
 async def test_ranking_leaves_the_event_loop_to_others(sandbox: Sandbox) -> None:
@@ -600,12 +666,13 @@ async def test_mistaken_periods_say_what_to_write(sandbox: Sandbox, periods: str
 
 
 async def test_the_schemas_list_periods_and_results(sandbox: Sandbox) -> None:
-    """Four read-only tools, each with the schema of its structured content."""
+    """Four read-only tools, each with the schema of its structured content, of a server with a version."""
     async with (
         Client(sandbox.base_url, sandbox.token) as client,
         mcp.Client(server(client, sandbox.entities)) as session,
     ):
         tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+        assert (session.server_info.name, session.server_info.version) == ("asyncfin", asyncfin.__version__)
     assert set(tools) == {"list_entities", "find_series", "plan_cost", "query"}
     assert all(tool.annotations.read_only_hint and tool.output_schema for tool in tools.values())
     assert "last 8 quarters" in json.dumps(tools["query"].input_schema)
@@ -695,6 +762,20 @@ async def test_a_query_spends_no_more_requests_than_it_may(over: int) -> None:
     assert ("fewer companies or series" if over else "are not compared") in text_of(result)
 
 
+async def test_a_comparison_that_exceeds_the_limit_is_left_out_and_that_is_said(sandbox: Sandbox) -> None:
+    """A retry of the first version takes the request of the second: the values are there, and a note."""
+    async with assistant(sandbox, max_requests=4, max_age=600, retry=Retry(wait_initial=0)) as call:
+        await call("find_series", entities=["Apple"], words="revenue")
+        before = len(sandbox.log)
+        sandbox.inject(Status(status=503, retry_after=0, operation="query", nth=(1, 2, 3)))
+        answer = await call("query", entities=["Apple"], series=["Revenue"], periods="FY2024")
+        assert len(sandbox.log) - before == 4
+    assert [row["values"] for row in rows_of(answer)] == [{"FY2024": "391,035,000,000"}]
+    (note,) = [each for each in answer.structured_content["notes"] if "are not compared" in each]
+    assert note.startswith('company "Apple')
+    assert "a call may send 4 requests" in note
+
+
 async def test_pages_that_were_kept_do_not_make_a_cached_catalogue_current() -> None:
     """Another client has cached the catalogue of which a call has read a part, and then it was replaced."""
     made = generate(3, series=450, publications=2)
@@ -730,6 +811,40 @@ async def test_a_call_does_not_end_because_another_one_has_spent_its_requests() 
         second = await call("find_series", entities=[large.entity_id], words="metric")
         assert "not read yet" in text_of(await first)
     assert "not read yet" not in text_of(second)
+
+
+@pytest.mark.parametrize("other", ["assistant", "program"])
+async def test_a_question_does_not_end_because_a_call_it_shares_series_with_has_spent_its_requests(
+    other: str,
+) -> None:
+    """It requests what the first one may not request any more."""
+    async with (
+        Sandbox(generate(2, series=300, publications=1)) as sandbox,
+        # One request after the other: the retry of the first takes the place of the last.
+        Client(sandbox.base_url, sandbox.token, max_age=600, max_in_flight=1, cache=MemoryCache()) as client,
+        mcp.Client(server(client, sandbox.entities, max_requests=3)) as session,
+    ):
+        catalogue = await client.catalogue(sandbox.entities[0])
+        asked = {
+            "entities": sandbox.entities,
+            "series": sorted(catalogue.by_metric),
+            "periods": "all periods",
+        }
+        before = len(sandbox.log)
+        sandbox.inject(
+            Status(status=503, retry_after=0, operation="query", nth=1),
+            Latency(seconds=0.2, operation="query"),
+        )
+        first = asyncio.ensure_future(session.call_tool("query", asked))
+        while len(sandbox.log) == before:  # noqa: ASYNC110  the log has no event
+            await asyncio.sleep(0)
+        if other == "program":
+            panel = await client.query(catalogue.entity_id, Select(), FiscalRange())
+            assert len(panel) == 300
+        else:
+            second = await session.call_tool("query", asked)
+            assert not second.is_error
+        assert (await first).structured_content["error"] == "RequestLimitError"
 
 
 async def test_a_publication_that_changes_within_a_call_does_not_exceed_it() -> None:

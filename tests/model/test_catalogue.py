@@ -1,6 +1,7 @@
 """A catalogue: what a Select means in it, what it says of unknown ids, and how it shows itself."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -152,14 +153,14 @@ def test_a_picked_series_survives_a_new_id() -> None:
 
 
 def test_a_picked_one_of_several_is_not_guessed() -> None:
-    """Where new ids do not tell which of several series was picked, the error names them."""
+    """Where new ids do not show which of several series was picked, the error names them."""
     twins = [replace(CASH, series_id="x1"), replace(CASH, series_id="x2")]
     with pytest.raises(SelectionError, match=r"s4 \(Cash, .*\) is one of several .* x1, x2"):
         catalogue(*twins).select(Select.of(CASH))
 
 
 @pytest.mark.parametrize(
-    ("select", "told"),
+    ("select", "message"),
     [
         (Select("Revenu"), r"^metric_ids: Example .* has no metric 'Revenu' \(close: Revenue"),
         (
@@ -187,15 +188,15 @@ def test_a_picked_one_of_several_is_not_guessed() -> None:
         (Select("Revenu", basis="x"), r"metric 'Revenu' \(.*\); basis: no basis 'x'; it has: company"),
     ],
 )
-def test_unknown_ids_are_refused_with_what_comes_close(select: Select, told: str) -> None:
+def test_unknown_ids_are_refused_with_what_comes_close(select: Select, message: str) -> None:
     """The error names the company, the field, the id, and near matches where there are any."""
-    with pytest.raises(SelectionError, match=told) as caught:
+    with pytest.raises(SelectionError, match=message) as caught:
         EXAMPLE.select(select)
     assert "Example (O-a1" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("select", "told"),
+    ("select", "message"),
     [
         (
             Select("Revenue", cadence="annual"),
@@ -226,9 +227,9 @@ def test_unknown_ids_are_refused_with_what_comes_close(select: Select, told: str
         ),
     ],
 )
-def test_conditions_that_leave_nothing_are_refused_and_named(select: Select, told: str) -> None:
+def test_conditions_that_leave_nothing_are_refused_and_named(select: Select, message: str) -> None:
     """The catalogue alone proves it: one that nothing meets, the two that exclude each other, or all."""
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=message):
         EXAMPLE.select(select)
     assert EXAMPLE.narrowed(select) is None
 
@@ -369,10 +370,17 @@ def test_missing_is_why_a_select_is_refused(select: Select, missing: dict[str, s
         assert (EXAMPLE.narrowed(select) is None) == (select.label != "label")
 
 
-def test_what_is_no_select_is_refused_by_name() -> None:
-    """A metric's id, for instance."""
-    wrong: Any = "Revenue"
-    with pytest.raises(SelectionError, match="select must be a Select, not 'Revenue'"):
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("Revenue", "not 'Revenue'; write Select('Revenue')"),
+        (["Revenue", "Cash"], "not ['Revenue', 'Cash']; write Select(metric_ids)"),
+        (5, "not 5"),
+    ],
+)
+def test_what_is_no_select_is_refused_by_name(wrong: Any, said: str) -> None:
+    """Metric ids are probably meant to select these metrics."""
+    with pytest.raises(SelectionError, match=f"^select must be a Select, {re.escape(said)}$"):
         EXAMPLE.select(wrong)
 
 

@@ -137,7 +137,7 @@ def test_the_repr_of_a_period_is_short_and_can_be_pasted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ("FY2024", r"; write Exact\('FY2024'\)$"),
         (Period(2024, 3, 3), r"; write Exact\('2024-Q1'\)$"),
@@ -149,9 +149,9 @@ def test_the_repr_of_a_period_is_short_and_can_be_pasted() -> None:
         (["FY2024", "annual"], r"'annual'\]$"),
     ],
 )
-def test_periods_without_a_selection_are_refused_with_the_one_to_write(given: object, told: str) -> None:
+def test_periods_without_a_selection_are_refused_with_the_one_to_write(given: object, expected: str) -> None:
     """A label instead of a selection means exactly that period."""
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=expected):
         check_period_selection(given)
 
 
@@ -180,7 +180,7 @@ def test_exact_takes_periods_labels_or_a_single_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_periods", "told"),
+    ("given_periods", "expected"),
     [
         ([], "at least one"),
         (["FY2024", Period(2024, 12, 12)], "FY2024 is named twice"),
@@ -193,9 +193,9 @@ def test_exact_takes_periods_labels_or_a_single_one() -> None:
         (None, "not None"),
     ],
 )
-def test_exact_refuses_what_names_no_distinct_periods(given_periods: object, told: str) -> None:
+def test_exact_refuses_what_names_no_distinct_periods(given_periods: object, expected: str) -> None:
     """The error names what is wrong."""
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=expected):
         Exact(given_periods)  # type: ignore[arg-type]
 
 
@@ -244,7 +244,7 @@ def test_a_bound_of_duration_0_or_a_pair_is_that_fiscal_end(rule: type) -> None:
 
 @pytest.mark.parametrize("rule", [FiscalRange, Annual, Quarterly])
 @pytest.mark.parametrize(
-    ("bounds", "told"),
+    ("bounds", "expected"),
     [
         ((2024, 2023), "2023-12 is before 2024-01"),
         ((Period(2024, 6, 0), (2024, 5)), "2024-05 is before 2024-06"),
@@ -259,9 +259,9 @@ def test_a_bound_of_duration_0_or_a_pair_is_that_fiscal_end(rule: type) -> None:
         (((2024, 1, 3), None), "start must be"),
     ],
 )
-def test_a_wrong_bound_is_refused_by_name(rule: type, bounds: tuple, told: str) -> None:
+def test_a_wrong_bound_is_refused_by_name(rule: type, bounds: tuple, expected: str) -> None:
     """A range and the rules share their bounds' checks."""
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=expected):
         rule(*bounds)
 
 
@@ -381,7 +381,7 @@ def test_a_rule_is_resolved_over_the_periods_of_several_catalogues() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "expected"),
     [
         (
             Annual(2030),
@@ -393,9 +393,9 @@ def test_a_rule_is_resolved_over_the_periods_of_several_catalogues() -> None:
         (Trailing(6), r"^Trailing\(6\) ends at the latest value of one company.*write Quarterly\(last="),
     ],
 )
-def test_what_resolves_to_nothing_is_refused(rule: object, told: str) -> None:
+def test_what_resolves_to_nothing_is_refused(rule: object, expected: str) -> None:
     """A trailing window too: it belongs to one company."""
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=expected):
         rule.resolve([catalogue("FY2023"), catalogue("FY2024")])  # type: ignore[attr-defined]
 
 
@@ -407,7 +407,7 @@ def test_a_rule_is_resolved_over_catalogues_only(given_catalogues: object) -> No
 
 
 @pytest.mark.parametrize(
-    ("labels", "rule", "told"),
+    ("labels", "rule", "expected"),
     [
         (
             ["2022-09-12M", "2023-09-12M", "2024-09-12M", "2024-Q3"],
@@ -425,12 +425,12 @@ def test_a_rule_is_resolved_over_catalogues_only(given_catalogues: object) -> No
     ],
 )
 def test_a_rule_that_selects_nothing_names_the_periods_that_exist(
-    labels: list[str], rule: Annual, told: str
+    labels: list[str], rule: Annual, expected: str
 ) -> None:
     """Years that end in another month, and balances of duration 0, are named."""
     with pytest.raises(SelectionError) as caught:
         catalogue(*labels).resolve(rule)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -490,7 +490,7 @@ def test_a_label_in_another_case_or_with_blanks_is_recognised(period: Period) ->
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "expected"),
     [
         (lambda: Annual(years=5), "Annual: got an unexpected keyword argument 'years';"
          " it takes start, end, last; write Annual(last=5)"),
@@ -509,11 +509,11 @@ def test_a_label_in_another_case_or_with_blanks_is_recognised(period: Period) ->
         (lambda: Period(2023, 12, 12, month=12), "unexpected keyword argument 'month'"),
     ],
 )  # fmt: skip
-def test_a_call_with_other_arguments_says_what_to_write(call: Callable[[], object], told: str) -> None:
+def test_a_call_with_other_arguments_says_what_to_write(call: Callable[[], object], expected: str) -> None:
     """Python's own message would name the mistake and not the way out."""
     with pytest.raises(SelectionError) as caught:
         call()
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert caught.value.__context__ is None
 
 

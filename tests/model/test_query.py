@@ -62,8 +62,8 @@ def test_a_scope_path_has_up_to_twenty_entries(count: int) -> None:
     if count <= 20:
         assert query(scope_combinations=[path]).scope_combinations == (path,)
     else:
-        told = f"each path of scope_combinations must have at most 20 entries, not {count}"
-        with pytest.raises(SelectionError, match=told):
+        message = f"each path of scope_combinations must have at most 20 entries, not {count}"
+        with pytest.raises(SelectionError, match=message):
             query(scope_combinations=[path])
 
 
@@ -80,7 +80,7 @@ def test_reporting_group_ids_are_up_to_fifty(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"metric_ids": ["a", "b", "a"]}, "metric_ids must be distinct: 'a' is named twice"),
         ({"reporting_group_ids": ["g", "g"]}, "reporting_group_ids must be distinct: 'g'"),
@@ -90,9 +90,9 @@ def test_reporting_group_ids_are_up_to_fifty(count: int) -> None:
         ),
     ],
 )
-def test_nothing_may_be_named_twice(fields: dict[str, Any], told: str) -> None:
+def test_nothing_may_be_named_twice(fields: dict[str, Any], message: str) -> None:
     """Spec 8: distinct; the error shows which."""
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=message):
         query(**fields)
 
 

@@ -296,7 +296,7 @@ async def test_a_grant_given_back_is_the_next_one_s_at_once() -> None:
 
 @pytest.mark.parametrize("rate", [None, 4.0])
 async def test_grants_given_back_in_a_pause_do_not_go_at_once_after_it(rate: float | None) -> None:
-    """The restart is gradual all the same."""
+    """The restart is gradual in this case too."""
     bucket, plain = TokenBucket(rate, 5), TokenBucket(rate, 5)
     times = []
     for each in (bucket, plain):

@@ -132,7 +132,7 @@ class Sequence:
             micros = str(round(seconds * 1e6))
             _, state = await store._run("spend", repr(weight), "0", repr(counted), micros)
         elif op == "look":
-            state = await store.look()
+            state = await store.state()
         else:
             rate, pause = chance.choice([1.0, 5.0, 20.0]), chance.choice([0.0, seconds])
             assert ledger.learn(ledger.learned, learned, rate, pause)

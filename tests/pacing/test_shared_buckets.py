@@ -461,6 +461,9 @@ def test_reprs_show_the_settings_and_no_password(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError) as caught:
         RedisBucket("user:secret@host", account="us")
     assert "secret" not in str(caught.value)
+    with pytest.raises(ArgumentError, match="not a URL; a Redis server is for a RedisBucket") as caught:
+        FileBucket("redis://user:secret@host/0")
+    assert "secret" not in str(caught.value)
     for wrong in ({"account": ""}, {"account": 5}, {"account": "us", "fallback": 5}):
         with pytest.raises(ArgumentError):
             RedisBucket("redis://127.0.0.1:1", **wrong)

@@ -194,7 +194,7 @@ def test_of_two_plans_with_the_same_requests_the_one_of_more_batches_is_taken() 
 @pytest.mark.parametrize("sides", [(60, 60), (90, 23), (120, 70), (50, 110)])
 @pytest.mark.parametrize("groups", [1, 2, 3])
 def test_a_dense_table_is_cut_into_full_pages_without_cursors(sides: tuple[int, int], groups: int) -> None:
-    """Thousands of series that lie dense take few requests more than they must, each a batch of its own."""
+    """Thousands of series of a dense table take few requests above the bound, each a batch."""
     metrics, paths = sides
     known = catalogue(
         *((f"M{m}", f"p{p}", f"g{g}") for m in range(metrics) for p in range(paths) for g in range(groups))

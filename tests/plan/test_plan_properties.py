@@ -188,7 +188,7 @@ def test_never_more_requests_than_line_by_line_nor_fewer_than_the_bound(
 
 
 def dense_case_of(seed: int) -> Case:
-    """Return a dense, half-dense or block-dense catalogue, and what somebody asks of it."""
+    """Return a dense, half-dense or block-dense catalogue, and a question about it."""
     random = Random(seed)
     metrics = random.choice((1, 2, 5, 10, 13, 20, 37, 50, 60, 90))
     paths = random.choice((1, 3, 8, 12, 15, 23, 30, 50, 70))

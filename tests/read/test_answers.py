@@ -238,7 +238,7 @@ LEFT_OUT = st.builds(
 def test_a_panel_is_whole_where_the_service_leaves_empty_series_out(
     question: tuple[int, list[int], PeriodSelection, str], dialect: Dialect
 ) -> None:
-    """A series that is never listed stands in the panel, and in `unlisted` only if it has no value."""
+    """A series that is never listed is in the panel, and in `unlisted` only if it has no value."""
     at, places, periods, version = question
     dataset = DATASETS[at]
     wanted = {series_ids(dataset)[place] for place in places}

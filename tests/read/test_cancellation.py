@@ -29,7 +29,7 @@ async def session(*, rate: float | None = None) -> AsyncIterator[tuple[Sandbox, 
 
 
 async def nothing_is_left(bucket: TokenBucket, before: set[asyncio.Task[Any]]) -> None:
-    """See that no task of ours is left, and nobody waits in the bucket. The server's tasks may end first."""
+    """Assert that no task of ours is left, and no request waits in the bucket, after the server's ended."""
     for _ in range(50):
         if asyncio.all_tasks() <= before:
             break
@@ -166,7 +166,7 @@ async def test_batches_are_in_flight_together() -> None:
 
 
 async def test_a_small_question_overtakes_a_large_one() -> None:
-    """A fan-out has at most max_in_flight batches waiting: a large one does not stand before others."""
+    """A fan-out has at most max_in_flight batches waiting: a large one does not block the others."""
     wide = generate(12, series=3000, publications=1)
     async with (
         Sandbox(wide) as sandbox,

@@ -106,7 +106,7 @@ async def test_a_series_that_came_at_the_second_asking_is_whole(
 
 
 async def test_the_anchor_counts_what_came_at_the_second_asking() -> None:
-    """All series with the latest values were lost at first: the window ends where they end all the same."""
+    """All series with the latest values were lost at first: the window still ends where they end."""
     late = {series_id(*names) for names, found in VALUED.items() if "FY2024" in found}
     async with service(without(late, 1)) as (client, _):
         panel = await client.query(ENTITY_ID, Select(), Trailing(12))
@@ -194,9 +194,9 @@ async def test_a_series_that_another_response_listed_over_the_whole_span_is_lost
             await client.query(ENTITY_ID, Select(), Annual(last=1))
     assert caught.value.series_ids == (FIRST,)
     assert FIRST in str(caught.value)
-    told = [line.partition(":")[0] for line in caught.value.report().splitlines()]
-    assert {"operation", "entity", "time", "message"} <= {*told}
-    assert "attempts" not in told, "many requests were sent, none of which failed"
+    facts = [line.partition(":")[0] for line in caught.value.report().splitlines()]
+    assert {"operation", "entity", "time", "message"} <= {*facts}
+    assert "attempts" not in facts, "many requests were sent, none of which failed"
 
 
 async def test_a_series_that_a_response_over_fewer_periods_listed_is_not_called_lost() -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from asyncfin import (
     Select,
     ServerFailureError,
 )
+from asyncfin.cache.database import path_in
+from asyncfin.events import Event, RequestAnswered
 from asyncfin.sandbox import Sandbox, Slow, Status
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.generate import generate
@@ -152,7 +156,7 @@ async def test_an_old_publication_is_not_returned_for_errors_once_a_client_has_c
 async def test_clients_never_go_back_to_a_publication_that_another_has_seen_replaced(
     shared: tuple[Sandbox, Make],
 ) -> None:
-    """One confirms the new one; the others follow, without a 409 of their own."""
+    """One confirms the new one; the others follow, without another 409."""
     sandbox, make = shared
     clients = [make(max_age=1e9) for _ in range(3)]
     for each in clients:
@@ -180,6 +184,32 @@ async def test_one_client_s_409_spares_the_others_theirs(shared: tuple[Sandbox, 
     panels = await asyncio.gather(*questions)
     assert len({panel.dataset.dataset_id for panel in panels}) == 1
     assert len([served for served in sandbox.log if served.status == 409]) == 1
+
+
+@pytest.mark.parametrize("shared", ["file"], indirect=True)
+async def test_a_409_spares_the_others_theirs_however_long_storing_it_takes(
+    shared: tuple[Sandbox, Make], tmp_path: Path
+) -> None:
+    """The cache's file is locked by another program when the 409 arrives."""
+    sandbox, make = shared
+    clients = [make(max_age=1e9) for _ in range(3)]
+    for each in clients:
+        await each.catalogue(ENTITY)
+    locks: list[sqlite3.Connection] = []
+
+    def lock(event: Event) -> None:
+        if isinstance(event, RequestAnswered) and event.status == 409 and not locks:
+            locks.append(sqlite3.connect(path_in(tmp_path / "cache"), isolation_level=None))
+            locks[0].execute("BEGIN IMMEDIATE")
+            asyncio.get_running_loop().call_later(0.3, locks[0].close)
+
+    sandbox.publish(NEW)
+    with ExitStack() as observed:
+        for each in clients:
+            observed.enter_context(each.observed(lock))
+        await asyncio.gather(*(each.query(ENTITY, Select(), FiscalRange()) for each in clients))
+    assert locks
+    assert [served.status for served in sandbox.log].count(409) == 1
 
 
 async def test_a_publication_that_returns_is_confirmed_when_its_metadata_were_requested() -> None:

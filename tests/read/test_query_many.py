@@ -24,6 +24,7 @@ from asyncfin import (
     ServerFailureError,
 )
 from asyncfin.read.many import Turns
+from asyncfin.read.turn import NoTurnError
 from asyncfin.sandbox import Hang, Latency, Sandbox, Served, Status
 from tests.handmade import dataset
 
@@ -436,3 +437,29 @@ def _serving(task: asyncio.Task[Any]) -> bool:
 
 def _entity(served: Served) -> str:
     return served.path.split("/")[3]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+async def test_the_turn_of_a_question_ends_no_equal_question_that_shares_its_answer(cached: bool) -> None:
+    """What one caller may send is no limit for another one that asks the same at the same time."""
+    turns = 0
+
+    @asynccontextmanager
+    async def one_request() -> AsyncIterator[None]:
+        nonlocal turns
+        turns += 1
+        if turns > 1:
+            raise NoTurnError("one request")
+        yield
+
+    cache = MemoryCache() if cached else None
+    async with session(ALL[:1], faults=[Latency(seconds=1)], cache=cache) as (_, client):
+        limited = asyncio.create_task(collected(client, ALL[:1], turn=one_request))
+        await asyncio.sleep(0.5)  # its first request is in flight
+        (ended,), (many,), panel = await asyncio.gather(
+            limited, collected(client, ALL[:1]), client.query(ALL[0], SELECT, Annual())
+        )
+        assert isinstance(ended.error, NoTurnError)
+        assert many.error is None
+        assert many.panel is not None
+        assert len(many.panel.series) == len(panel.series) == 1

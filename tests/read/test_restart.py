@@ -121,7 +121,7 @@ async def test_changes_during_the_queries_end_in_the_error_after_three_restarts(
 
 
 async def test_with_a_catalogue_a_change_is_an_error_at_once() -> None:
-    """A Catalogue stands for its publication: nothing is read again."""
+    """A Catalogue names its publication: nothing is read again."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         catalogue = await client.catalogue(BOTH.entity_id)
         plan = await client.plan(catalogue, Select(), FiscalRange())
@@ -158,7 +158,7 @@ async def test_a_second_question_reads_no_catalogue_again() -> None:
 
 
 async def test_a_stale_catalogue_is_no_reason_to_refuse_a_question() -> None:
-    """What a kept catalogue lacks may be in the new publication: one metadata request tells."""
+    """What a kept catalogue does not have may be in the new publication: one metadata request decides."""
     old_ids = {series["series_id"] for group in OLD.publications[0].groups for series in group["series"]}
     new = next(
         series

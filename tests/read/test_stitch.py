@@ -1,4 +1,4 @@
-"""What a stitch refuses, and what it tells of an answer while it arrives."""
+"""What a stitch refuses, and what it shows of an answer while it arrives."""
 
 import asyncio
 import gc
@@ -154,7 +154,7 @@ async def test_a_series_that_is_listed_later_is_no_longer_unlisted() -> None:
 
 
 async def test_cached_blocks_that_share_a_series_give_it_once() -> None:
-    """Two readers stored it in blocks of their own; the first block counts."""
+    """Two readers stored it in separate blocks; the first block counts."""
     blocks = []
     for numbers in ({"a.annual": {FY23: 1}, "b.annual": {FY24: 2}}, {"b.annual": {FY24: 3}, "c.annual": {}}):
         reader = stitch()

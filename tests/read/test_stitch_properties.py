@@ -79,7 +79,7 @@ def questions(draw: st.DrawFn, *, foreign: bool) -> tuple[Publication, tuple[str
 def pages(
     draw: st.DrawFn, publication: Publication, batches: list[Batch], asked: Resolved
 ) -> list[tuple[Batch, bytes]]:
-    """Draw the answers: each batch in one or two pages, each with periods of its own, in any order."""
+    """Draw the answers: each batch in one or two pages, each with a separate `periods`, in any order."""
     answers = []
     for batch in batches:
         selected = matching(asked, publication, batch.matched)
@@ -170,7 +170,7 @@ def test_a_series_that_comes_twice_is_refused(data: st.DataObject) -> None:
 @settings(max_examples=50)
 @given(st.data())
 def test_what_did_not_come_is_unlisted(data: st.DataObject) -> None:
-    """Series that no page brings stand in the panel without values, and are named."""
+    """Series that no page contains are in the panel without values, and are named."""
     publication, wanted, batches = data.draw(questions(foreign=False))
     absent = data.draw(st.sets(st.sampled_from(wanted)))
     here = [

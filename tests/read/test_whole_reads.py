@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -117,7 +118,7 @@ async def test_a_question_asked_again_is_not_planned_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"source": ".."}, "entity_id must be an id such as 'O-' followed by 32 characters, .*, not '..'"),
         ({"select": "Sales"}, "select must be a Select, not 'Sales'"),
@@ -126,9 +127,9 @@ async def test_a_question_asked_again_is_not_planned_again() -> None:
         ({"max_age": -1}, "max_age must be a finite number of seconds, at least 0 or None, not -1"),
     ],
 )
-def test_a_wrong_part_of_a_question_is_named(fields: dict[str, object], told: str) -> None:
+def test_a_wrong_part_of_a_question_is_named(fields: dict[str, object], expected: str) -> None:
     """The error names the argument, what it must be, and the value."""
-    with pytest.raises(SelectionError, match=told):
+    with pytest.raises(SelectionError, match=expected):
         Question(**{"source": ENTITY_ID, "select": Select(), "periods": Annual()} | fields)  # type: ignore[arg-type]
 
 
@@ -154,7 +155,7 @@ REFUSED = Status(status=400, code="validation_failed", operation="query", nth=1)
 
 
 async def test_a_400_of_a_replaced_publication_starts_the_read_over() -> None:
-    """A service may check ids before the pin: one metadata request tells that the publication has changed."""
+    """A service may check ids before the pin: one metadata request shows that the publication has changed."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         await client.query(ENTITY_ID, Select(), Annual())
         sandbox.publish(NEW)
@@ -215,7 +216,7 @@ async def test_a_400_while_the_catalogue_is_read_is_confirmed_too() -> None:
 
 
 async def test_endless_changes_behind_400s_end_in_dataset_changed_error() -> None:
-    """Three restarts, whichever way the changes are told."""
+    """Three restarts, however the changes are reported."""
     refused = Status(status=400, code="validation_failed", operation="query")
     async with Sandbox(OLD, faults=[refused]) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         datasets = [NEW, OLD] * 8
@@ -271,15 +272,16 @@ async def test_a_stream_gives_a_piece_for_each_page_of_a_chain() -> None:
         assert [len(piece) async for piece in pieces] == [100, 50]
 
 
-def alive(kind: type) -> int:
-    """Return how many objects of a kind there are."""
+def alive(*kinds: type) -> tuple[int, ...]:
+    """Return how many objects of each kind there are."""
     gc.collect()
-    return sum(type(each) is kind for each in gc.get_objects())
+    found = Counter(map(type, gc.get_objects()))
+    return tuple(found[kind] for kind in kinds)
 
 
 async def test_a_stream_whose_reader_sleeps_asks_for_no_more_than_it_may_hold() -> None:
     """Only `max_in_flight` pages beyond the one taken are sent for, of a chain too."""
-    blocks, bytes_held = alive(Block), alive(PlannedPage) + alive(Response)
+    blocks, *as_bytes = alive(Block, PlannedPage, Response)
     chain = dataset({("Sales", "x"): {"FY2024": 1}})
     series = chain["publications"][0]["groups"][0]["series"]
     series[:] = [{**series[0], "series_id": f"s{at}"} for at in range(2000)]
@@ -293,8 +295,9 @@ async def test_a_stream_whose_reader_sleeps_asks_for_no_more_than_it_may_hold() 
             await anext(pieces)
             await asyncio.sleep(1000)
             assert [served.operation for served in sandbox.log].count("query") == taken + 3
-            assert alive(Block) - blocks <= 1 + 3, "a page is kept as its blocks"
-            assert alive(PlannedPage) + alive(Response) == bytes_held, "and not as the bytes that came"
+            blocks_now, *as_bytes_now = alive(Block, PlannedPage, Response)
+            assert blocks_now - blocks <= 1 + 3, "a page is kept as its blocks"
+            assert as_bytes_now == as_bytes, "and not as the bytes that came"
 
 
 @asynccontextmanager

@@ -117,7 +117,7 @@ def later(publication: Publication) -> Publication:
 
 
 class Desk:
-    """The rules over a store with one publication; time stands still unless moved."""
+    """The rules over a store with one publication; time does not pass unless moved."""
 
     base_url = "http://service.test"
 

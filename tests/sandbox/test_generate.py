@@ -196,7 +196,7 @@ def test_the_shape_lies_among_real_datasets() -> None:
 @pytest.mark.parametrize("groups", [1, 2, 3])
 @pytest.mark.parametrize(("density", "blocks"), [(1.0, 1), (0.5, 1), (1.0, 4), (0.8, 3)])
 def test_a_table_has_the_cells_that_were_asked_for(density: float, blocks: int, groups: int) -> None:
-    """Dense, half-dense and in blocks, in one to three groups, each with cells of its own."""
+    """Dense, half-dense and in blocks, in one to three groups, each with separate cells."""
     dataset = generate_table(7, metrics=24, paths=18, density=density, blocks=blocks, groups=groups)
     assert load(dump(dataset)) == dataset
     assert dataset == generate_table(7, metrics=24, paths=18, density=density, blocks=blocks, groups=groups)

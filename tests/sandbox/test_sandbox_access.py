@@ -130,7 +130,7 @@ def test_a_percent_encoded_letter_of_a_path_is_that_letter(desk: Desk, path: str
 
 
 def test_an_encoded_slash_does_not_part_a_path(desk: Desk) -> None:
-    """An encoded slash belongs to the path segment that it stands in."""
+    """An encoded slash belongs to the path segment that it is in."""
     assert desk.reply("GET", "/v1%2Fusage").status == 404
     assert desk.reply("GET", DATASET.replace("/dataset", "%2Fdataset")).status == 404
 

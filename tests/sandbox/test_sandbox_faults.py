@@ -30,7 +30,7 @@ from .conftest import ENTITY, FIRST, SECOND, Caller
 
 @pytest.mark.virtual
 async def test_latency_and_slow_bodies_take_virtual_time(sandbox: Sandbox, caller: Caller) -> None:
-    """The answer is right all the same."""
+    """The answer is still right."""
     started = asyncio.get_running_loop().time()
     sandbox.inject(Latency(seconds=1000), Slow(seconds=500))
     assert (await caller.get())[0] == 200
@@ -133,7 +133,7 @@ def test_a_broken_publication_is_refused_when_the_fault_is_made() -> None:
 async def test_a_connection_can_end_before_or_within_the_body(
     sandbox: Sandbox, caller: Caller, fault: Fault, error: type[Exception]
 ) -> None:
-    """The request was answered all the same, and stands in the log."""
+    """The request was answered, and is in the log."""
     sandbox.inject(evolve(fault, nth=1))
     with pytest.raises(error):
         await caller.post()

@@ -14,7 +14,7 @@ DATASET = f"/v1/entities/{ENTITY}/dataset"
 
 
 async def sent(sandbox: Sandbox, message: str, *, headers: str = "") -> tuple[int, dict[str, str], Any]:
-    """Send a message as it stands, and return the status, the headers and the JSON of the response."""
+    """Send a message unchanged, and return the status, the headers and the JSON of the response."""
     host, port = sandbox.base_url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     start, _, rest = message.partition("\r\n")

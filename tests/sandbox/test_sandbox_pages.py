@@ -257,7 +257,7 @@ def test_pages_can_be_short(desk: Desk) -> None:
 
 
 def test_pages_can_be_empty_with_a_cursor(desk: Desk) -> None:
-    """Before every page with series; a result of no series is one page all the same."""
+    """Before every page with series; a result without series is one page too."""
     desk.dialect = Dialect(pages="empty")
     got = list(pages(desk, limit=3))
     assert [len(ids(page)) for page in got] == [0, 3, 0, 2]

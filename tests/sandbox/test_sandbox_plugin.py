@@ -1,4 +1,4 @@
-"""The users' fixture, in a synchronous test, an asynchronous one, and a project of its own."""
+"""The users' fixture, in a synchronous test, an asynchronous one, and a separate project."""
 
 import json
 import subprocess

@@ -45,7 +45,7 @@ def reopened(file: str) -> Iterator[Any]:
 
 
 def test_other_content_under_the_same_id_is_refused(desk: Desk, edited: Publication) -> None:
-    """Spec 9.2: an id stands for one publication; to pass over the edit would serve the old numbers."""
+    """Spec 9.2: an id names one publication; to ignore the edit would serve the old numbers."""
     with pytest.raises(SandboxError, match=f"{FIRST}.*new dataset_id"):
         desk.store.publish(edited)
     assert numbers(desk.query(metric_ids=["profit"])[1])["A-profit"] == {(2023, 12, 12): 0}

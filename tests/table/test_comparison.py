@@ -60,7 +60,7 @@ def descriptions(panels: list[Panel]) -> list[str]:
 
 
 async def test_what_was_not_requested_does_not_look_like_what_has_no_value() -> None:
-    """Each company has the last two of its own years: the other's year is not empty, it is unknown."""
+    """Each company has the last two years that it reports: the other's year is not empty but unknown."""
     apple = await company("Apple", {2024: 5, 2025: 6}, (2024, 2025))
     nvidia = await company("NVIDIA", {2023: 7}, (2022, 2023))
     table = printed([apple, nvidia])

@@ -1,7 +1,7 @@
 """How panels show themselves: as text, in notebooks, as JSON, as arrays and labelled frames."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -252,6 +252,8 @@ def test_concat_takes_a_single_panel_and_names_what_is_none(panel: Panel) -> Non
     wrong: Any = [panel, panel["sales.annual"]]
     with pytest.raises(SelectionError, match="each of panels must be a Panel, not Series"):
         concat(wrong)
+    with pytest.raises(SelectionError, match="each of panels must be a Panel, not 5"):
+        concat(cast("Any", 5))
 
 
 async def test_a_series_and_a_value_are_a_line_each(panel: Panel) -> None:

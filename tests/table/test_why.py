@@ -11,6 +11,7 @@ from attrs import evolve
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import ScopeGroup
 from asyncfin.model.period import Exact, Period, Resolved
+from asyncfin.table import comparison
 from asyncfin.table.panel import Panel
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, panel_of
 
@@ -68,6 +69,10 @@ async def test_an_unlisted_series_is_that_first() -> None:
         reason = panel.why("empty.annual", period)
         assert reason is not None
         assert reason.startswith("unlisted")
+    # A row of several series is not: the response has listed one of them.
+    several = ["sales.annual", "empty.annual"]
+    assert comparison.why(panel, several, Period.parse("FY2021")) == "no value"
+    assert comparison.why(panel, several, Period.parse("FY2022")) is None
 
 
 async def test_a_scope_that_was_not_active() -> None:
@@ -168,6 +173,13 @@ async def test_balances_are_named_where_a_question_for_years_is_empty() -> None:
     assert "2 of them of duration 0, such as balances: FiscalRange includes these, Annual and" in why
     whole = await panel_of({"cash.annual": {}}, [*points, *YEARS])
     assert "duration 0" not in str(whole.why_empty())
+
+
+async def test_an_empty_panel_names_every_cadence() -> None:
+    """However many there are: they are few words, and one of them may be the one that is missing."""
+    cadences = ("annual", "half-yearly", "monthly", "quarterly")
+    panel = await panel_of({f"sales.{each}": {} for each in cadences}, YEARS)
+    assert f"reporting groups is {', '.join(cadences)}, and" in str(panel.why_empty())
 
 
 CELL = "async def cell(panel):\n    series = panel['sales.annual']\n    return series['FY23']\n"

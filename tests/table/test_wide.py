@@ -87,7 +87,7 @@ def test_companies_have_a_column_each(apple: Panel, nvidia: Panel) -> None:
 
 
 async def test_companies_of_one_name_are_distinguished_by_their_ids() -> None:
-    """Two columns called Holding could not be told apart."""
+    """Two columns named Holding could not be distinguished."""
     panels = [
         await company("Holding", {"Revenue.annual": {FY[2024]: 1}}, entity_id=f"O-{each * 32}")
         for each in "12"

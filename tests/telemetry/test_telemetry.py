@@ -655,6 +655,10 @@ async def test_the_gauge_of_a_pause_counts_down() -> None:
         await asyncio.sleep(25)
         assert recorder.gauges()["asyncfin.bucket.paused"] == 0
         assert not {"asyncfin.bucket.rate", "asyncfin.bucket.left_today"} & set(recorder.gauges())
+        # The service's own allowance, whatever the bucket's budget.
+        await bucket.exhaust(3600)
+        await recorder.observer.after_question()
+        assert recorder.gauges()["asyncfin.bucket.left_today"] == 0
 
 
 @pytest.mark.parametrize("fault", ["error", "hangs"])

@@ -13,7 +13,7 @@ from asyncfin import (
     Select,
     Trailing,
 )
-from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox import Sandbox, Status
 from asyncfin.wire import pages
 from tests.altered import altered
 from tests.generate import generate
@@ -238,3 +238,30 @@ async def test_a_publication_is_its_own_in_whatever_case_a_response_writes_its_i
         await client.catalogue(DATASET.entity_id)
     assert asked[-1] == "dataset"
     assert asked.count("catalogue") == pages
+
+
+@pytest.mark.parametrize("operation", ["dataset", "catalogue", "query", "limits"])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "the body is empty @ $"),
+        (
+            b"\n<!DOCTYPE html><title>Sign in</title>" + b"." * 1000,
+            "the body is not JSON and probably comes from something in front of the service:"
+            f" '<!DOCTYPE html><title>Sign in</title>{'.' * 43}' @ $",
+        ),
+    ],
+)
+async def test_a_page_of_a_proxy_in_place_of_json_is_named(operation: str, body: bytes, said: str) -> None:
+    """A 200 with a sign-in page is not the service's: the error shows how it begins."""
+    fault = Status(status=200, body=body, operation=operation)
+    async with (
+        Sandbox(DATASET, faults=[fault]) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        whole = client.query(DATASET.entity_id, Select(), FiscalRange())
+        with pytest.raises(MalformedAnswerError) as caught:
+            await (client.limits() if operation == "limits" else whole)
+        whole.close()
+    assert caught.value.problems == (said,)
+    assert caught.value.operation == operation

@@ -127,7 +127,7 @@ EVERY_PLACE = [(name, place) for name, (document, _) in READERS.items() for plac
 def test_a_value_of_another_type_is_refused_with_its_path(
     where: tuple[str, Place], data: st.DataObject
 ) -> None:
-    """At every place of the body, whatever stands there instead (spec 2)."""
+    """At every place of the body, whatever is there instead (spec 2)."""
     name, place = where
     document, decode = READERS[name]
     wrong = data.draw(st.sampled_from(WRONG[type(at(document, place))]))
@@ -327,7 +327,7 @@ def test_metadata_become_a_dataset() -> None:
 
 
 def test_a_catalogue_page_becomes_the_models_classes() -> None:
-    """Spec 2.3: each field stands where the service put it, arrays as tuples, in their order."""
+    """Spec 2.3: each field is where the service put it, arrays as tuples, in their order."""
     page = decode_catalogue_page(json.dumps(PAGE).encode())
     assert type(page) is CataloguePage
     assert page.periods == (Period(2023, 12, 12), Period(2024, 3, 3))

@@ -52,7 +52,7 @@ values = st.fixed_dictionaries(
 
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw a page whose periods stand in any order and whose values are of any kind that the spec allows."""
+    """Draw a page whose periods are in any order and whose values are of any kind that the spec allows."""
     periods = draw(st.lists(st.sampled_from(PERIODS), unique=True, max_size=5))
     names = draw(st.lists(st.sampled_from(["a", "b", "c"]), unique=True, min_size=1))
     document = page_json(periods, {f"{name}.annual": {} for name in names})

@@ -102,7 +102,7 @@ async def test_the_next_page_comes_while_this_one_is_looked_at(prefetch: bool, s
 
 @pytest.mark.parametrize(("prefetch", "begun"), [(False, 1), (True, 2)])
 async def test_at_most_one_page_is_asked_for_ahead(prefetch: bool, begun: int) -> None:
-    """However long the consumer stands still."""
+    """However long the consumer pauses."""
     service = Service(9)
     async with aclosing(service.pages(prefetch=prefetch)) as pages:
         assert isinstance(await anext(pages), QueryPage)
@@ -151,7 +151,7 @@ async def test_a_failure_ahead_comes_at_its_turn() -> None:
 
 
 async def test_a_failure_ahead_that_nobody_waits_for_is_not_noise() -> None:
-    """A caller that leaves before its turn is not told of it."""
+    """A caller that leaves before its turn does not see it."""
     async with aclosing(Service(3, failing=2).pages(prefetch=True)) as pages:
         await anext(pages)
         await asyncio.sleep(100)

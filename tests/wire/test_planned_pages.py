@@ -26,7 +26,7 @@ ALL_KINDS_OF_TEXT = ["[null,null]", "[]", '","values":[', "\\[\u00e9", "[" * 40]
 
 
 def slowly(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document with a series that nobody asked for, which no scan for numbers can read."""
+    """Return a document with a series that was not requested, which no scan for numbers can read."""
     unsound = page_json([], {FOREIGN: {}})["series"][0] | {"values": "unsound"}
     return {**document, "series": [*document["series"], unsound]}
 
@@ -81,7 +81,7 @@ def test_values_are_those_that_came_whichever_way_a_page_is_read(
 @settings(max_examples=50)
 @given(documents(), st.booleans(), st.booleans())
 def test_a_table_holds_the_values_that_came(document: dict[str, Any], sound: bool, packed: bool) -> None:
-    """Read page by page or series by series, behind a series of the page that nobody asked for."""
+    """Read page by page or series by series, behind a series of the page that was not requested."""
     (foreign,) = page_json([], {FOREIGN: {}})["series"]
     foreign["values"] = [None] * len(document["periods"]) if sound else "unsound"
     whole = {**document, "series": [foreign, *document["series"]]}
@@ -95,7 +95,7 @@ def test_a_table_holds_the_values_that_came(document: dict[str, Any], sound: boo
 
 @given(documents())
 def test_both_ways_of_reading_give_the_same_page(document: dict[str, Any]) -> None:
-    """Heads, periods and numbers; only what nobody asked for tells which way it was."""
+    """Heads, periods and numbers; only what was not requested shows which way it was."""
     fast, slow = read(document, "latest_restated"), read(slowly(document), "latest_restated")
     assume(was_scanned(fast))
     assert not was_scanned(slow)
@@ -139,7 +139,7 @@ TAKEN = {
     ),
     "labelled as original, though restated was asked for": (plain(), "latest_restated", True),
     "labelled by an unknown word": (changed(value_version="as_filed"), "original", False),
-    "with an unsound series that nobody asked for": (slowly(plain()), "original", False),
+    "with an unsound series that was not requested": (slowly(plain()), "original", False),
     "with a text of the least number's form, and a zero": (changed(text="1e-400"), "original", False),
     "with a label of the least number's form, and a zero": (
         {**plain(), "series": [{**each, "label": "Share-based"} for each in plain()["series"]]},

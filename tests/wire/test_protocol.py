@@ -342,7 +342,7 @@ def test_any_body_of_an_error_is_taken(body: Any) -> None:
 
 @given(st.integers(0, 10**9))
 def test_a_wait_is_given_in_seconds(seconds: int) -> None:
-    """Spec 8: Retry-After in seconds; it stands in the error."""
+    """Spec 8: Retry-After in seconds; the error contains it."""
     error = failure(limits_request(), answer(429, {}, retry_after=str(seconds)))
     assert isinstance(error, RateLimitedError)
     assert error.retry_after == seconds

@@ -623,17 +623,17 @@ def test_the_counts_can_be_told_in_a_line() -> None:
 @pytest.mark.virtual
 async def test_an_observer_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """An observer's error is logged; the request goes on, and the next observer is called."""
-    told: list[Event] = []
+    received: list[Event] = []
 
     def broken(event: Event) -> None:
         raise ValueError("an observer's mistake")
 
     async with scripted(answer()) as server:
         transport = Transport(server.base_url)
-        sender = Sender(transport, "t", bucket=TokenBucket(), observers=[broken, told.append])
+        sender = Sender(transport, "t", bucket=TokenBucket(), observers=[broken, received.append])
         assert (await sender.send(READ)).status == 200
         await transport.aclose()
-    assert len(told) == 2
+    assert len(received) == 2
     assert "an observer failed on RequestStarted" in caplog.text
     assert "an observer's mistake" in caplog.text
 
@@ -740,7 +740,7 @@ class Listening:
 
 @pytest.mark.virtual
 async def test_of_two_equal_observers_the_one_whose_block_ends_is_removed() -> None:
-    """Observers are told apart by identity; one that is given twice is called twice."""
+    """Observers are distinguished by identity; one that is given twice is called twice."""
     outer, inner = Listening(), Listening()
     async with sending(answer()) as (_, sender, _events):
         with sender.announce.also(outer):
@@ -996,7 +996,7 @@ async def test_an_error_whose_body_cannot_be_read_is_gone_by_its_status(
 @pytest.mark.parametrize("status", [429, 500, 503, 404, 409])
 @pytest.mark.parametrize("way", [dropping, hanging, partial(trickling, seconds=1)])
 async def test_an_error_that_breaks_off_within_its_body_is_asked_for_again(way: Any, status: int) -> None:
-    """A 429 pauses all the same; of other errors the code decides, which has not come (spec 7)."""
+    """A 429 pauses nevertheless; of other errors the code decides, which was not received (spec 7)."""
     head = f"HTTP/1.1 {status} X\r\nRetry-After: 30\r\nContent-Length: 100\r\n\r\n12345".encode()
     timeouts = Timeouts(read=5, total=len(head) + 10)
     async with sending(way(head), answer(), timeouts=timeouts) as (server, sender, events):
@@ -1075,7 +1075,7 @@ async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> N
 
 
 class Unreachable(TokenBucket):
-    """A bucket that grants, and cannot be told of a failure."""
+    """A bucket that grants, and to which no failure can be reported."""
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
         raise BucketUnavailableError("the bucket's server is gone")
@@ -1085,7 +1085,7 @@ class Unreachable(TokenBucket):
 
 
 async def test_the_error_of_a_bucket_that_is_out_of_reach_says_of_which_request_it_is() -> None:
-    """The error of a bucket that can't be told of a 429 says of which request and attempt it is."""
+    """The error of a bucket that can't record a 429 names the request and the attempt."""
     async with sending(refusal(429, retry_after="1"), bucket=Unreachable()) as (_, sender, _events):
         with pytest.raises(BucketUnavailableError) as caught:
             await sender.send(READ)
@@ -1095,7 +1095,7 @@ async def test_the_error_of_a_bucket_that_is_out_of_reach_says_of_which_request_
 
 
 async def test_a_bucket_that_is_out_of_reach_does_not_hide_that_the_service_is_too() -> None:
-    """The cause of the bucket's error is the failed connection that it could not be told of."""
+    """The cause of the bucket's error is the failed connection that it could not record."""
     transport = Transport("http://127.0.0.1:1")
     with pytest.raises(BucketUnavailableError) as caught:
         await Sender(transport, "some-token", bucket=Unreachable()).send(READ)
@@ -1141,7 +1141,7 @@ async def test_closing_turns_away_who_waits_for_the_bucket_without_a_grant() -> 
 @pytest.mark.virtual
 @pytest.mark.parametrize("step", [refusal(503, retry_after="50"), refusal(429, retry_after="50"), hanging()])
 async def test_closing_turns_away_who_waits_to_try_again_and_who_is_under_way(step: Any) -> None:
-    """Closing ends requests in a wait of their own, in a pause, and with no response yet."""
+    """Closing ends requests that wait for a retry, for a pause, and for a response."""
     before = asyncio.all_tasks()
     async with sending(step, retry=Retry(attempts=3)) as (server, sender, _):
         waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(4)]

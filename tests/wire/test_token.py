@@ -99,7 +99,7 @@ async def test_a_token_refused_again_after_renewal_is_an_error() -> None:
 
 
 async def test_renewing_does_not_count_as_an_attempt() -> None:
-    """With a single attempt allowed the renewed token is tried all the same."""
+    """With a single attempt allowed the renewed token is tried too."""
     async with sending(Issuer(), accepting("token-2"), retry=Retry(attempts=1)) as (server, sender):
         await sender.send(READ)
         assert sender.stats().requests == len(server.requests) == 2
@@ -115,7 +115,7 @@ async def test_a_renewed_token_leaves_all_attempts_to_the_new_one() -> None:
 
 
 async def test_a_fixed_token_that_is_refused_is_an_error_at_once() -> None:
-    """A fixed token that is refused is an error at once: there is nobody to ask."""
+    """A fixed token that is refused is an error at once: there is no source of another."""
     async with sending("fixed", accepting()) as (server, sender):
         with pytest.raises(AuthenticationError):
             await sender.send(READ)
@@ -178,7 +178,7 @@ async def returning_nothing() -> str:
 
 
 @pytest.mark.parametrize(
-    ("token", "told"),
+    ("token", "expected"),
     [
         (raising, "raised ValueError"),
         (cancelling, "raised CancelledError"),
@@ -189,7 +189,7 @@ async def returning_nothing() -> str:
     ids=lambda each: getattr(each, "__name__", ""),
 )
 async def test_a_callable_that_fails_is_an_authentication_error_that_quotes_nothing(
-    token: Any, told: str
+    token: Any, expected: str
 ) -> None:
     """Each waiting request gets its own; nothing is sent, and no grant is spent."""
     async with sending(token, accepting()) as (server, sender):
@@ -198,7 +198,7 @@ async def test_a_callable_that_fails_is_an_authentication_error_that_quotes_noth
     assert len({id(end) for end in ends}) == 3
     for end in ends:
         assert isinstance(end, AuthenticationError)
-        assert told in end.message
+        assert expected in end.message
         assert "canary" not in f"{end!r} {end} {end.report()}"
         assert end.__cause__ is None
         assert end.__context__ is None
@@ -206,7 +206,7 @@ async def test_a_callable_that_fails_is_an_authentication_error_that_quotes_noth
 
 
 async def test_a_callable_that_hangs_is_given_up_after_the_total_timeout() -> None:
-    """All who wait for it are told so, and the next request asks again."""
+    """All who wait for it get the error, and the next request asks again."""
     asked: list[int] = []
 
     async def hanging() -> str:

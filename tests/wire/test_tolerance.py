@@ -222,6 +222,7 @@ REFUSED = [
     At("query", "series[*].values", "null"),
     At("dataset", "created_timestamp", "is", 1735689600),
     At("dataset", "dataset_id", "null"),
+    At("dataset", "dataset_id", "is", ""),
     At("catalogue", "groups[*].series[*].metric_id", "null"),
     At("catalogue", "scope_groups[*].scopes[*].aliases", "is", [None]),
     At("catalogue", "periods", "is", [PERIODS[0], PERIODS[0]]),

@@ -304,7 +304,7 @@ async def test_what_is_not_http_is_a_failed_connection(raw: bytes) -> None:
 
 
 async def test_nobody_listening_is_a_failed_connection_that_says_why() -> None:
-    """When nobody listens, the message names the service and the system's reason."""
+    """When nothing listens, the message names the service and the system's reason."""
     async with scripted(answer()) as server:
         base_url = server.base_url
     async with connected(base_url) as transport:
@@ -621,7 +621,7 @@ async def test_a_connection_that_does_not_come_about_ends_at_the_connect_timeout
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 that nobody has signed, with its key."""
+    """A self-signed certificate for 127.0.0.1, with its key."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     path = tmp_path_factory.mktemp("tls") / "certificate.pem"
@@ -1000,7 +1000,7 @@ def mocked(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("raised", "told"),
+    ("raised", "expected"),
     [
         (aiohttp.ServerDisconnectedError(), ConnectionFailedError),
         (aiohttp.ClientOSError(104, "reset"), ConnectionFailedError),
@@ -1020,9 +1020,9 @@ def mocked(monkeypatch: pytest.MonkeyPatch) -> Any:
     ids=lambda each: each.__name__ if isinstance(each, type) else type(each).__name__,
 )
 async def test_no_exception_of_the_library_below_comes_through(
-    raised: Exception, told: type[TransportError], mocked: Any
+    raised: Exception, expected: type[TransportError], mocked: Any
 ) -> None:
     """Each exception of aiohttp becomes one of ours, in our words."""
     mocked.get("https://example.com/v1/entities/O-1/dataset", exception=raised)
     async with connected("https://example.com") as transport:
-        assert type(await failure_of(transport)) is told
+        assert type(await failure_of(transport)) is expected

@@ -98,7 +98,7 @@ def test_unknown_fields_and_words_pass() -> None:
 
 
 def test_numbers_are_the_observations_of_each_series() -> None:
-    """Positions and numbers stand for what is there, series by series."""
+    """Positions and numbers describe what is there, series by series."""
     page = read(body())
     found = decode_numbers(list(enumerate(page.raw_series)), len(page.periods))
     assert list(found.starts) == [0, 2, 2]

@@ -62,15 +62,15 @@ class Files(Protocol):
 
 
 @define
-class KnownFiles:
+class QuestionFiles:
     """The files of one question in one place.
 
     Attributes:
-        files: the place.
+        place: where they are.
         known: the files of this question, by entity.
     """
 
-    files: Files
+    place: Files
     _question: SharedQuestion
     known: dict[str, Written] = field(factory=dict)
     _locked: bool = False
@@ -89,17 +89,17 @@ class KnownFiles:
             ManifestMismatchError: as for `Files.lock`; or there are files of another question, and `replace`
                 is not set.
         """
-        self._locked = await self.files.lock(stop)
+        self._locked = await self.place.lock(stop)
         if not self._locked:
             return False
         others = await self._read()
         if replace:
-            await _all([partial(self.files.delete, each.entity_id) for each in others])
+            await _all([partial(self.place.delete, each.entity_id) for each in others])
         else:
             await self._refuse_others(others)
         return True
 
-    async def look(self, *, replace: bool) -> None:
+    async def read(self, *, replace: bool) -> None:
         """Read what is there, as `open` does, and write nothing."""
         others = await self._read()
         if not replace:
@@ -121,26 +121,26 @@ class KnownFiles:
 
     async def put(self, file: EntityFile) -> None:
         """Put an entity's file in place."""
-        await self.files.put(file, self._question.hash)
+        await self.place.put(file, self._question.hash)
         self.known[file.entity_id] = file.written
 
     async def delete(self, entity_id: str) -> None:
         """Delete an entity's file."""
-        await self.files.delete(entity_id)
+        await self.place.delete(entity_id)
         del self.known[entity_id]
 
     def _is_of(self, dataset: Dataset) -> bool:
         return is_same_publication(self.known[dataset.entity_id].dataset_id, dataset.dataset_id)
 
     async def _find(self, entity_id: str) -> None:
-        found = await self.files.find(entity_id)
+        found = await self.place.find(entity_id)
         if found is not None and found.question == self._question.hash:
             self.known[entity_id] = found.written
 
     async def _read(self) -> list[Found]:
         """Read the files of this question, and return those of others."""
         others = []
-        for found in await self.files.found():
+        for found in await self.place.found():
             if found.question == self._question.hash:
                 self.known[found.entity_id] = found.written
             else:
@@ -150,10 +150,10 @@ class KnownFiles:
     async def _refuse_others(self, others: list[Found]) -> None:
         """Raise ManifestMismatchError if files of another question have rows."""
         for found in others:
-            if found.written.rows == 0 or (text := await self.files.question(found.entity_id)) is None:
+            if found.written.rows == 0 or (text := await self.place.question(found.entity_id)) is None:
                 continue
             raise ManifestMismatchError(
-                f"{self.files} belongs to another question, which differs in"
+                f"{self.place} belongs to another question, which differs in"
                 f" {differences(self._question.text, text)}: give another place, or have its files deleted"
                 " (replace=True; --replace on the command line)"
             )
@@ -172,8 +172,8 @@ def place_of(to: str | os.PathLike[str]) -> Folder | Prefix:
     return Folder.at(to)
 
 
-def store_at(place: Folder | Prefix, question: SharedQuestion, *, lock: bool = True) -> KnownFiles:
+def files_at(place: Folder | Prefix, question: SharedQuestion, *, lock: bool = True) -> QuestionFiles:
     """Return the files of a question in a place."""
     if isinstance(place, Prefix):
-        return KnownFiles(ObjectFiles(place, lock=lock), question)
-    return KnownFiles(FolderFiles(place), question)
+        return QuestionFiles(ObjectFiles(place, lock=lock), question)
+    return QuestionFiles(FolderFiles(place), question)

@@ -18,11 +18,11 @@ from asyncfin.wire.observers import Announcer
 # Of the whole process, so that one observer may watch several clients.
 _serials = count(1)
 # The question that the reads of this context are a part of.
-current: ContextVar[Asked | None] = ContextVar("asyncfin_question", default=None)
+current_span: ContextVar[QuestionSpan | None] = ContextVar("asyncfin_question", default=None)
 
 
 @define(eq=False)
-class Asked:
+class QuestionSpan:
     """A question from its start to its end, as an async context manager; it announces both."""
 
     _announce: Announcer
@@ -38,7 +38,7 @@ class Asked:
     dataset_id: str | None = None  # the publication of its result; None: there is no result yet
     _serial: int = field(init=False, factory=lambda: next(_serials))
     _began_at: float = field(init=False, factory=lambda: running_loop().time())
-    _outer: Asked | None = field(init=False, default=None)
+    _outer: QuestionSpan | None = field(init=False, default=None)
 
     async def __aenter__(self) -> Self:
         self._begin() if self._context is None else self._context.run(self._begin)
@@ -66,12 +66,12 @@ class Asked:
         self.dataset_id = None
 
     def _begin(self) -> None:
-        self._outer = current.get()
-        current.set(self)
+        self._outer = current_span.get()
+        current_span.set(self)
         self._announce(QuestionStarted(self._operation, self._entity_id, self._serial, self._lane))
 
     def _end(self, kind: type[BaseException] | None) -> None:
-        current.set(self._outer)
+        current_span.set(self._outer)
         has_result = self.dataset_id is not None
         self._announce(
             QuestionFinished(

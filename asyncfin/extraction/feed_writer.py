@@ -34,11 +34,9 @@ from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.extraction.tree import tree_at
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import Annual, PeriodSelection, Quarterly, Trailing
-from asyncfin.optional import OptionalModule
+from asyncfin.optional import compute
 from asyncfin.table.arrow import empty_table
 from asyncfin.table.panel import Panel
-
-compute = OptionalModule("pyarrow.compute", "arrow")
 
 _MICROSECOND = timedelta(microseconds=1)
 _READ_AT_ONCE = 16
@@ -90,17 +88,12 @@ class FeedRun:
 
 
 @define
-class History:
-    """The change feed during one run, or in one worker of it. Its calls block, and come one at a time."""
+class FeedWriter:
+    """Writes the change feed in a run, or in one worker of it. Its calls block, and come one at a time."""
 
     _feed: Feed
     _question: SharedQuestion
     run: FeedRun
-
-    @classmethod
-    def joined(cls, place: Folder | Prefix, question: SharedQuestion, run: FeedRun) -> History:
-        """Return the feed in a worker of the run."""
-        return cls(Feed(tree_at(place)), question, run)
 
     def record(self, panels: Sequence[Panel], table: Any) -> str | None:
         """Write what a new publication changes, and return the run that the entity's file is to name.
@@ -128,8 +121,7 @@ class History:
         deleted.
         """
         parts = [self._feed.part(name) for name in self._part_names(entity_id)]
-        in_file = None if file is None else (str(file["dataset_id"]), file.get("run"))
-        kept = effective(parts, {} if in_file is None else {entity_id: in_file})
+        kept = parts_in_effect(parts, file)
         for part in parts[len(kept) :]:
             self._feed.discard(part.parts)
             self._pending.difference_update(part.parts)
@@ -214,7 +206,7 @@ class History:
         With `begins`, the feed's first file is made even without changes.
         """
         parts = self._feed.parts()
-        complete(self._feed, parts, known)
+        complete_run(self._feed, parts, known)
         if not parts and begins and self.run.before is None:
             self._feed.complete(self.run.name, [], None, json.loads(self._question.text))
             self._feed.write_head(self.run.name)
@@ -245,26 +237,26 @@ class History:
             self._write(entity_id, new, rows, created, unlisted=bool(file.get("unlisted")))
 
 
-def begin(
+def begin_run(
     feed: Feed, question: SharedQuestion, known: Mapping[str, Written], clock: Callable[[], datetime]
-) -> History:
+) -> FeedWriter:
     """Complete a killed run, adopt files that the feed does not have, and begin a run. It blocks."""
     feed.sweep()
-    complete(feed, feed.parts(), known)
+    complete_run(feed, feed.parts(), known)
     feed.check_runs_of_files(written.run for written in known.values())
     if without := [each for each, written in known.items() if written.run is None and written.rows]:
-        history = _new_run(feed, question, clock)
-        history.adopt(without)
-        complete(feed, feed.parts(), known)
+        writer = _new_run(feed, question, clock)
+        writer.adopt(without)
+        complete_run(feed, feed.parts(), known)
     return _new_run(feed, question, clock)
 
 
-def _new_run(feed: Feed, question: SharedQuestion, clock: Callable[[], datetime]) -> History:
+def _new_run(feed: Feed, question: SharedQuestion, clock: Callable[[], datetime]) -> FeedWriter:
     head = next(reversed(feed.runs()), None)
-    return History(feed, question, FeedRun(run_name(clock(), head), head))
+    return FeedWriter(feed, question, FeedRun(run_name(clock(), head), head))
 
 
-def complete(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -> None:
+def complete_run(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -> None:
     """Make one file of the parts of a run, those that led to the entities' files as they are."""
     if not parts:
         return
@@ -272,10 +264,12 @@ def complete(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -
     by_entity: dict[str, list[RunFooter]] = {}
     for part in parts:
         by_entity.setdefault(part.publications[0].entity_id, []).append(part)
-    files = _files_of(list(by_entity), feed)
+    with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+        files = dict(zip(by_entity, threads.map(feed.describe_entity_file, by_entity), strict=True))
     kept = []
-    for _, mine in sorted(by_entity.items()):
-        kept += effective(sorted(mine, key=lambda part: part.publications[0].known_from), files)
+    for entity_id, mine in sorted(by_entity.items()):
+        mine.sort(key=lambda part: part.publications[0].known_from)
+        kept += parts_in_effect(mine, files[entity_id])
     runs = feed.runs()
     if run not in runs:
         have = {part.publications[0].entity_id for part in kept}
@@ -294,30 +288,17 @@ def complete(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -
     feed.discard(name for part in parts for name in part.parts)
 
 
-def _files_of(ids: Sequence[str], feed: Feed) -> dict[str, tuple[str, str | None]]:
-    """Return the publications and runs that the files of entities name."""
-    with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
-        described = zip(ids, threads.map(feed.describe_entity_file, ids), strict=True)
-        return {
-            each: (str(file["dataset_id"]), file.get("run")) for each, file in described if file is not None
-        }
-
-
-def effective(parts: list[RunFooter], files: Mapping[str, tuple[str, str | None]]) -> list[RunFooter]:
+def parts_in_effect(parts: list[RunFooter], file: Mapping[str, Any] | None) -> list[RunFooter]:
     """Return the parts of an entity, oldest first, up to the last one that led to its file as it is."""
-    while parts:
-        part, recorded = parts[-1], parts[-1].publications[0]
-        file = files.get(recorded.entity_id)
-        if part.expects == "pruned":
-            took_effect = file is None
-        else:
-            took_effect = file is not None and (
-                is_same_publication(file[0], recorded.dataset_id) and file[1] == part.file_run
-            )
-        if took_effect:
-            break
-        parts = parts[:-1]
-    return parts
+
+    def took_effect(part: RunFooter) -> bool:
+        if file is None or part.expects == "pruned":
+            return file is None and part.expects == "pruned"
+        dataset_id = part.publications[0].dataset_id
+        return is_same_publication(str(file["dataset_id"]), dataset_id) and file.get("run") == part.file_run
+
+    last = max((at for at, part in enumerate(parts, 1) if took_effect(part)), default=0)
+    return parts[:last]
 
 
 def _ambiguous_in(table: Any) -> frozenset[str]:

@@ -1,6 +1,9 @@
 """The change feed of `extract`: what each run writes, and what it refuses."""
 
+import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -500,6 +503,36 @@ async def test_nothing_of_the_feed_is_read_by_a_night_that_changes_nothing(night
     oldest.write_bytes(b"damaged")
     report = await night.run()
     assert [each.state for each in report.entities] == ["unchanged"]
+
+
+READ = """
+import os, sys
+import pyarrow, pyarrow.compute, pyarrow.parquet
+from asyncfin import as_of, read_changes
+from asyncfin.extraction.feed import Feed
+from asyncfin.extraction.files import place_of
+from asyncfin.extraction.tree import tree_at
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+place, entity_id = sys.argv[1:]
+pyarrow.compute.sort_indices(pyarrow.array(range(100_000)))  # the allocator's own thread
+before = threads()
+counts = len(read_changes(place)), len(as_of(place, "2999-01-01"))
+print(*counts, len(Feed(tree_at(place_of(place))).entity_table(entity_id)), threads() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs a list of the system's threads")
+async def test_reading_a_feed_starts_no_thread_of_pyarrow(night: Nights) -> None:
+    """It could release bytes of Python while the interpreter ends, which aborts the process (code 134)."""
+    for content in (ONE, TWO):
+        night.publish(content)
+        await night.run(history=True)
+    read = [sys.executable, "-c", READ, str(night.to), entity(1)]
+    done = await asyncio.to_thread(subprocess.run, read, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["3", "2", "2", "0"]
 
 
 async def test_both_versions_are_kept_apart(night: Nights) -> None:

@@ -333,3 +333,15 @@ class BucketStats:
     exhausted_until: datetime | None
     spent_today: float | None
     daily_budget: float | None
+
+    @property
+    def left_today(self) -> float | None:
+        """What can still be granted today: 0 while requests are refused, otherwise the rest of the budget.
+
+        None: there is no budget, or it was never read how much is spent.
+        """
+        if self.exhausted_until is not None:  # the service's own allowance, which may be less than the budget
+            return 0.0
+        if self.daily_budget is None or self.spent_today is None:
+            return None
+        return max(0.0, self.daily_budget - self.spent_today)

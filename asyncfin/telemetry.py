@@ -171,7 +171,8 @@ class OpenTelemetryObserver:
             waiting = "requests that wait for the bucket"
             state.gauge("bucket.waiting", "{request}", waiting, lambda stats, _: stats.waiting)
             state.gauge("bucket.paused", "s", "until the pause after a 429 ends", _paused)
-            state.gauge("bucket.left_today", "{request}", "what is left of the daily budget", _left_today)
+            left = "what is left of the daily budget"
+            state.gauge("bucket.left_today", "{request}", left, lambda stats, _: stats.left_today)
             self._inspected.append(state)
         if cache is not None:
             checks.instance_of(Cache)("cache", cache)
@@ -318,11 +319,3 @@ def _conventional(
 
 def _paused(stats: events.BucketStats, now: float) -> float:
     return 0.0 if stats.paused_until is None else max(0.0, stats.paused_until - now)
-
-
-def _left_today(stats: events.BucketStats, _: float) -> float | None:
-    if stats.exhausted_until is not None:  # the service's own allowance, which may be less than the budget
-        return 0.0
-    if stats.daily_budget is None or stats.spent_today is None:
-        return None
-    return max(0.0, stats.daily_budget - stats.spent_today)

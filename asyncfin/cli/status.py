@@ -72,15 +72,10 @@ async def bucket_status() -> Document:
     except (UsageError, BucketUnavailableError, OSError) as error:
         return _unknown(shown, _BUCKET, str(error))
     reasons = {"waiting": _PER_PROCESS}
-    left = None
-    if stats.exhausted_until is not None:
-        left = 0.0
-    elif stats.daily_budget is None:
+    if stats.left_today is None:
         reasons["left_today"] = "there is no daily budget, and responses do not state the allowance"
-    elif stats.spent_today is not None:
-        left = max(0.0, stats.daily_budget - stats.spent_today)
     now = asyncio.get_running_loop().time()
-    read = {name: getattr(stats, name, None) for name in _STATS} | {"left_today": left}
+    read = {name: getattr(stats, name) for name in _STATS}
     paused = max(0.0, (stats.paused_until or now) - now)
     return {"place": shown, **read, "paused_seconds": paused, "waiting": None, "reasons": reasons}
 

@@ -510,8 +510,9 @@ async def test_stats_tell_what_the_bucket_is_doing() -> None:
     assert (stats.rate, stats.burst, stats.learned, stats.granted, stats.refused) == (10, 2, False, 2, 0)
     assert stats.waiting == {"interactive": 1, "bulk": 1}
     assert stats.level == pytest.approx(0, abs=1e-5)
-    assert (stats.spent_today, stats.daily_budget) == (2, 50)
+    assert (stats.spent_today, stats.daily_budget, stats.left_today) == (2, 50, 48)
     assert bucket.stats().granted == 4
+    assert TokenBucket(10).stats().left_today is None
 
 
 async def test_a_refusal_pauses_but_leaves_a_given_rate_alone() -> None:

@@ -484,6 +484,17 @@ async def test_stats_have_none_for_what_this_process_never_read(make: Callable[.
         assert (await other.inspect()).exhausted_until is not None
 
 
+async def test_what_is_left_today_is_known_once_the_shared_state_was_read(make: Callable[..., Any]) -> None:
+    """The rest of the budget; 0 once the service's own allowance is used up, which may be less."""
+    given = {"rate": 10, "burst": 9, "daily_budget": 9}
+    async with aclosing(make(**given)) as one, aclosing(make(**given)) as other:
+        await one.acquire(7)
+        assert other.stats().left_today is None
+        assert (await other.inspect()).left_today == 2
+        await one.exhaust(60)
+        assert (await other.inspect()).left_today == 0
+
+
 async def test_inspecting_books_and_changes_nothing(make: Callable[..., Any]) -> None:
     """Not the level, the day, the parameters or what is booked, however often."""
     async with aclosing(make(rate=10, burst=3, daily_budget=50)) as one, aclosing(make(rate=7)) as other:

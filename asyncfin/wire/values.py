@@ -169,11 +169,15 @@ def read_query_page(
         tolerance=tolerance,
         head_deviations=deviations_of(counts),
     )
-    # The bytes first: values are decoded only if they contain the word.
-    if value_version == _ORIGINAL and _RESTATED.encode() in body:
+    if value_version == _ORIGINAL and _may_be_restated(body):
         _refuse_restated(page)
     tolerance.report(page._head_deviations)
     return page
+
+
+def _may_be_restated(content: bytes) -> bool:
+    """Return whether values contain the word, or an escape that can be a part of it; others are not decoded."""
+    return _RESTATED.encode() in content or b"\\u00" in content
 
 
 def _refuse_restated(page: QueryPage) -> None:
@@ -182,7 +186,7 @@ def _refuse_restated(page: QueryPage) -> None:
     The reverse is valid: a value that was never restated may be labelled original.
     """
     for at, raw in enumerate(page.raw_series):
-        if _RESTATED.encode() not in bytes(raw.values):
+        if not _may_be_restated(bytes(raw.values)):
             continue
         for period, value in page.series[at].observations():
             if value.value_version == _RESTATED:

@@ -207,6 +207,14 @@ def test_a_broken_page_is_refused_where_it_is_broken(problem: str) -> None:
         read(REFUSED[problem])
 
 
+@pytest.mark.parametrize("written", ["latest\\u005frestated", "\\u006Catest_restated"])
+def test_a_restated_value_is_refused_however_its_label_is_written(written: str) -> None:
+    """JSON has several spellings of one text; originals were requested (spec 9.3)."""
+    body = encoded(changed(value_version="latest_restated")).replace(b"latest_restated", written.encode())
+    with pytest.raises(MalformedAnswerError, match="is latest_restated, and original was requested"):
+        asyncio.run(read_planned_page(body, {"a.annual", "b.annual"}, "original"))
+
+
 def test_values_are_not_taken_for_what_begins_like_them() -> None:
     """An unknown array before the values, which has their first bytes."""
     periods = [Period(2000 + year, 12, 12) for year in range(20)]

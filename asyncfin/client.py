@@ -22,7 +22,7 @@ from attrs import evolve
 from asyncfin import checks
 from asyncfin.cache.store import Cache
 from asyncfin.cache.strict import strict_partition
-from asyncfin.errors import ArgumentError, SelectionError
+from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
 from asyncfin.model.period import FiscalRange, PeriodSelection, check_period_selection
@@ -46,7 +46,7 @@ from asyncfin.read.publications import Publications
 from asyncfin.read.read import Read
 from asyncfin.read.run import answer, cached_answer, pieces
 from asyncfin.read.span import QuestionSpan
-from asyncfin.read.turn import NoTurnError, Turn
+from asyncfin.read.turn import Turn
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import Block, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
@@ -447,9 +447,9 @@ class Client:
                 # Of an equal question that does not ignore what the catalogue does not have.
                 if leads or not question.known_only:
                     raise
-            except NoTurnError:
-                # Of the turn of an equal question, which ends that one alone.
-                if leads:
+            except AsyncfinError as error:
+                # The turn of an equal question ends that one alone.
+                if leads or not error.ended_by_turn:
                     raise
             else:
                 break

@@ -107,6 +107,9 @@ class AsyncfinError(Exception):
     """
 
     attempts: int | None = None
+    # Whether the caller of the request allowed no further attempt (read/turn.py): other questions that share
+    # the request send it themselves.
+    ended_by_turn = False
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from typing import Self
 
 from asyncfin.cache.record import EntityRecord, Pointer
 from asyncfin.errors import (
+    AsyncfinError,
     BucketUnavailableError,
     DatasetChangedError,
     RateLimitedError,
@@ -164,10 +165,10 @@ class Attempt:
             try:
                 known = await reads.share(self._read.entity_id, lead)
                 break
-            except NoTurnError:
-                # Else it was the turn of another read, which this one shared: its pages are kept, and the
-                # rest is requested here.
-                if leads:
+            except AsyncfinError as error:
+                # It was the turn of another read, which this one shared: its pages are kept, and the rest is
+                # requested here.
+                if leads or not error.ended_by_turn:
                     raise
         if known.confirmed is not None:
             self.record_confirmation(known.confirmed)

@@ -15,12 +15,12 @@ from attrs import field, frozen
 
 from asyncfin.cache.base import LeastRecentlyUsed, Memory, MemoryRecords
 from asyncfin.cache.store import Partition
+from asyncfin.errors import AsyncfinError
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.read.cap import ExactCap
-from asyncfin.read.turn import NoTurnError
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import SingleFlight, bounded
@@ -149,8 +149,8 @@ class PendingSeries:
         async def share(call: _Pending, wanted: list[str]) -> list[Received]:
             try:
                 return [await self._calls.share(call, call.request)]
-            except NoTurnError:
-                if wanted == others:  # the turn is that of this question
+            except AsyncfinError as error:
+                if wanted == others or not error.ended_by_turn:  # else the turn is that of another question
                     raise
             return await self.gather(publication, wanted, request)
 

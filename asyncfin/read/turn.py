@@ -11,7 +11,6 @@ Turn: TypeAlias = Callable[[], AbstractAsyncContextManager[Callable[[], bool] | 
 
 
 class NoTurnError(AsyncfinError):
-    """Raised by a turn: no further request may be sent. Pages of a catalogue that were read are kept.
+    """Raised by a turn: no further request may be sent. Pages of a catalogue that were read are kept."""
 
-    It ends its own question alone: others that share a request of it send that themselves.
-    """
+    ended_by_turn = True

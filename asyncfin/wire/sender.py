@@ -124,7 +124,7 @@ class Sender:
     ) -> Response:
         """Return the 2xx response to `request`; `on_attempt` is called at each attempt.
 
-        If `may_retry` returns False before a further attempt, the last error is raised.
+        If `may_retry` returns False before a further attempt, the last error is raised, `ended_by_turn`.
         A ServiceError is not retryable, or retries did not overcome it. RuntimeError: the client is closed,
         at once also if that happens while the request waits; or it belongs to another event loop that is not
         closed.
@@ -155,7 +155,7 @@ class Sender:
                 #    callable has failed, and nothing was sent.
                 unauthorized = isinstance(error, AuthenticationError) and error.answered
                 renewing = unauthorized and self.tokens.renewable and not progress.renewed
-                if renewing and (may_retry is None or may_retry()):
+                if renewing and _is_allowed(may_retry, error):
                     progress.renewed = True
                     self._announce_retry(request, progress, error, 0.0)
                     continue
@@ -172,8 +172,7 @@ class Sender:
                     error, attempt=progress.counted_attempts, elapsed=progress.elapsed, wait=wait
                 ):
                     raise error
-                if may_retry is not None and not may_retry():
-                    error.add_note("not retried: no further request may be sent")
+                if not _is_allowed(may_retry, error):
                     raise error
 
                 # 4. Otherwise it is sent again after a wait.
@@ -331,3 +330,12 @@ class Sender:
                 request_id=error.request_id,
             )
         )
+
+
+def _is_allowed(may_retry: Callable[[], bool] | None, error: ServiceError | TransportError) -> bool:
+    """Return whether the caller allows a further attempt; otherwise record in the error that it does not."""
+    if may_retry is None or may_retry():
+        return True
+    error.ended_by_turn = True
+    error.add_note("not retried: no further request may be sent")
+    return False

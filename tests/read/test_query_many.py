@@ -12,12 +12,15 @@ from asyncfin import (
     AllowanceExhaustedError,
     Annual,
     ArgumentError,
+    AsyncfinError,
     AuthenticationError,
     Client,
+    ConnectionFailedError,
     EntityAnswer,
     Exact,
     MemoryCache,
     NotFoundError,
+    RateLimitedError,
     Retry,
     Select,
     SelectionError,
@@ -25,7 +28,7 @@ from asyncfin import (
 )
 from asyncfin.read.many import Turns
 from asyncfin.read.turn import NoTurnError
-from asyncfin.sandbox import Hang, Latency, Sandbox, Served, Status
+from asyncfin.sandbox import Drop, Fault, Hang, Latency, Sandbox, Served, Status
 from tests.handmade import dataset
 
 pytestmark = pytest.mark.virtual
@@ -463,3 +466,47 @@ async def test_the_turn_of_a_question_ends_no_equal_question_that_shares_its_ans
         assert many.error is None
         assert many.panel is not None
         assert len(many.panel.series) == len(panel.series) == 1
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Status(status=503, operation="dataset", nth=1), ServerFailureError),
+        (Status(status=429, retry_after=1, operation="catalogue", nth=1), RateLimitedError),
+        (Status(status=429, retry_after=1, operation="query", nth=1), RateLimitedError),
+        (Status(status=503, operation="query", nth=1), ServerFailureError),
+        (Status(status=401, operation="query", nth=1), AuthenticationError),
+        (Drop(operation="query", nth=1), ConnectionFailedError),
+    ],
+)
+async def test_the_refused_retry_of_a_question_ends_no_other_that_shares_the_request(
+    fault: Fault, error: type[AsyncfinError], cached: bool
+) -> None:
+    """The question whose turn it was ends with what failed; the others send the request themselves."""
+
+    @asynccontextmanager
+    async def without_retries() -> AsyncIterator[Callable[[], bool]]:
+        yield lambda: False
+
+    cache = MemoryCache() if cached else None
+    async with Sandbox(company(ALL[0]), faults=[Latency(seconds=1), fault]) as sandbox:
+
+        async def token() -> str:
+            return sandbox.token
+
+        async with Client(sandbox.base_url, token, cache=cache) as client:
+            limited = asyncio.create_task(collected(client, ALL[:1], turn=without_retries))
+            # Until the request that fails is in flight.
+            await asyncio.sleep(0.5 + ("dataset", "catalogue", "query").index(fault.operation or ""))
+            others = await asyncio.gather(
+                collected(client, ALL[:1]),
+                client.query(ALL[0], SELECT, Annual()),
+                client.query(ALL[0], SELECT, Exact(["FY2024"])),
+            )
+            with pytest.raises(error) as ended:
+                for answer in await limited:
+                    raise answer.error or AssertionError("it is answered")
+    (many,), *panels = others
+    assert "no further request may be sent" in str(ended.value.__notes__)
+    assert [len(panel) for panel in (many.panel or (), *panels)] == [1, 1, 1]

@@ -19,12 +19,11 @@ from asyncfin.checks import short_repr
 from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
+from asyncfin.wire.strict import foreign
 from asyncfin.wire.tolerance import STRICT, Tolerance
 
 # The longest range of one request (spec 4.4, 8).
 MAX_USAGE_DAYS = 92
-# How much of a response without an error object its message contains.
-_SHOWN_CHARACTERS = 80
 
 
 @frozen
@@ -192,7 +191,7 @@ _BY_STATUS: Mapping[int, type[errors.ServiceError]] = {
 def failure(request: Request, response: Response) -> errors.ServiceError:
     """Return the error for a response whose status is not 2xx (spec 7)."""
     found = codec.decode_error(response.body)
-    error = found or codec.ErrorObject(message=_foreign(response))
+    error = found or codec.ErrorObject(message=_without_error_object(response))
     facts: dict[str, Any] = {
         "status": response.status,
         "code": error.code,
@@ -213,14 +212,11 @@ def failure(request: Request, response: Response) -> errors.ServiceError:
     return kind(**facts)
 
 
-def _foreign(response: Response) -> str:
+def _without_error_object(response: Response) -> str:
     """Return a message for an error response without the spec's error object."""
     if response.status < 400:
         return "redirects are not followed"
-    start = response.body[: 4 * _SHOWN_CHARACTERS].decode(errors="replace").strip()[:_SHOWN_CHARACTERS]
-    return "the response has no error object and probably comes from something in front of the service" + (
-        f": {start!r}" if start else ""
-    )
+    return foreign("the response has no error object", response.body)
 
 
 # Seconds; a longer Retry-After is as good as this.

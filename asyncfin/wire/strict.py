@@ -10,6 +10,8 @@ from asyncfin.errors import MalformedAnswerError
 
 T = TypeVar("T")
 JsonBytes: TypeAlias = bytes | memoryview | msgspec.Raw
+# How much of a response that is not the service's its error shows.
+_SHOWN_CHARACTERS = 80
 
 
 def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -> T:
@@ -23,7 +25,7 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
         # UnicodeDecodeError is a ValueError. Arrays nested without end are a RecursionError.
         message, _, path = str(error).partition(" - at `$")
     # From here on, so that the error has no context: its text could contain what the service echoed.
-    if isinstance(body, bytes) and (problem := _foreign(body)):
+    if isinstance(body, bytes) and (problem := _not_json(body)):
         raise MalformedAnswerError(f"{problem} @ {at}")
     path = at + path.removesuffix("`")  # msgspec's path begins where this JSON does
     if missing := re.fullmatch("Object missing required field `(.*)`", message):
@@ -31,14 +33,20 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
     raise MalformedAnswerError(f"{message.replace('`', '')} @ {path}")
 
 
-def _foreign(body: bytes) -> str:
+def _not_json(body: bytes) -> str:
     """Return what a body is that cannot be the service's JSON: empty, or a page of a proxy; "" for others."""
-    start = json_text(body).lstrip()[:400].decode(errors="replace")[:80]
-    if not start:
+    content = json_text(body).lstrip()
+    if not content:
         return "the body is empty"
-    if start.startswith("<"):
-        return f"the body is not JSON and probably comes from something in front of the service: {start!r}"
-    return ""
+    return foreign("the body is not JSON", body) if content.startswith(b"<") else ""
+
+
+def foreign(found: str, body: bytes) -> str:
+    """Return the sentence on a response that is not of the service: what it is, and how its body begins."""
+    start = json_text(body).lstrip()[: 4 * _SHOWN_CHARACTERS].decode(errors="replace")
+    start = start.strip()[:_SHOWN_CHARACTERS]
+    shown = f": {start!r}" if start else ""
+    return f"{found} and probably comes from something in front of the service{shown}"
 
 
 def json_text(body: bytes) -> bytes:

@@ -18,7 +18,7 @@ from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import Field
 
 from asyncfin.client import Client
-from asyncfin.errors import AsyncfinError, SelectionError, own_version
+from asyncfin.errors import AsyncfinError, AuthenticationError, SelectionError, own_version
 from asyncfin.mcp.handles import Handles, Meaning, Sessions, is_handle
 from asyncfin.mcp.ranking import Found, rank
 from asyncfin.mcp.results import (
@@ -323,7 +323,9 @@ class _Tools:
         """Return the catalogues that can be read, and notes about the others.
 
         Raises:
-            NoTurnError: not all were read, and `all_of_them` is set.
+            NoTurnError, AllowanceExhaustedError, BucketUnavailableError: not all were read, and `all_of_them`
+                is set.
+            AuthenticationError: a refused token refuses what was read before too.
             AsyncfinError: none was read, for this reason.
         """
         read, notes = list[Catalogue](), list[str]()
@@ -341,11 +343,12 @@ class _Tools:
                 names = ", ".join(map(self._named, entity_ids[entity_ids.index(entity_id) :]))
                 notes.append(f"not read yet: {names}: {limit}; call again with the same arguments to go on")
                 break
-            except FATAL:
-                raise
             except AsyncfinError as error:
-                failure = failure or error
-                notes.append(f"{self._named(entity_id)} could not be read: {type(error).__name__}: {error}")
+                is_fatal = isinstance(error, FATAL)
+                if is_fatal and (all_of_them or isinstance(error, AuthenticationError)):
+                    raise
+                failure = error if is_fatal else failure or error
+                notes.append(self._unread(entity_id, error))
             else:
                 # So that `list_entities` can name a company that was offered by its id alone.
                 self._names[entity_id] = catalogue.name
@@ -404,21 +407,37 @@ class _Tools:
     async def _read(
         self, call: _Call, question: _Question, versions: Sequence[ValueVersion], notes: list[str]
     ) -> list[Part]:
-        """Return the parts of a result, one for each company that can be read; note the others."""
+        """Return the parts of a result, one for each company that can be read; note the others.
+
+        Raises:
+            AllowanceExhaustedError, BucketUnavailableError: no company was read.
+            AuthenticationError: a refused token refuses what was read before too.
+            AsyncfinError: the only company could not be read, or a call may not send as many requests.
+        """
         ids = [catalogue.entity_id for catalogue in question.catalogues]
         answers: list[dict[str, EntityAnswer]] = []
         for version in versions:
-            async with self._client.query_many(
-                ids, question.select, question.range, value_version=version, turn=call.turn
-            ) as several:
-                answers.append({answer.entity_id: answer async for answer in several})
-        read = list[tuple[Panel, Panel | None]]()
+            read = dict[str, EntityAnswer]()
+            answers.append(read)
+            try:
+                async with self._client.query_many(
+                    ids, question.select, question.range, value_version=version, turn=call.turn
+                ) as several:
+                    async for answer in several:
+                        read[answer.entity_id] = answer
+            except FATAL as end:
+                has_values = any(answer.panel is not None for answer in answers[0].values())
+                if not has_values or isinstance(end, AuthenticationError):
+                    raise
+                for entity_id in ids:
+                    read.setdefault(entity_id, EntityAnswer(entity_id, None, error=end))
+        pairs = list[tuple[Panel, Panel | None]]()
         for entity_id in ids:
             panel, error = answers[0][entity_id].panel, answers[0][entity_id].error
             if panel is None:
                 if error is not None and (len(ids) == 1 or isinstance(error, NoTurnError)):
                     raise error
-                notes.append(f"{self._named(entity_id)} could not be read: {type(error).__name__}: {error}")
+                notes.append(self._unread(entity_id, error))
                 continue
             other = None
             for each in answers[1:]:
@@ -430,13 +449,13 @@ class _Tools:
                 if other is None:
                     why = "the publication was replaced between them" if error is None else str(error)
                     notes.append(f"{self._named(entity_id)}: {_NOT_COMPARED}: {why}")
-            read.append((panel, other))
-        if not read:
+            pairs.append((panel, other))
+        if not pairs:
             return []
         # Of what was read: the catalogues of the question may be of older publications.
-        shown = _shown(question.selection, [panel.catalogue for panel, _ in read])
+        shown = _shown(question.selection, [panel.catalogue for panel, _ in pairs])
         named = question.selection.periods if isinstance(question.selection, Exact) else ()
-        return [Part(panel, other, question.items, question.handles, shown, named) for panel, other in read]
+        return [Part(panel, other, question.items, question.handles, shown, named) for panel, other in pairs]
 
     def _offered(self, entities: list[str] | str) -> list[str]:
         """Return the ids of companies that are given by id or name.
@@ -463,6 +482,9 @@ class _Tools:
         if found:
             raise SelectionError(f"entities: {text!r} is the name of several companies: {listed(found)}")
         raise SelectionError(f"entities: {text!r} is not one of the companies on offer: see list_entities")
+
+    def _unread(self, entity_id: str, error: AsyncfinError | None) -> str:
+        return f"{self._named(entity_id)} could not be read: {type(error).__name__}: {error}"
 
     def _named(self, entity_id: str) -> str:
         name = self._names.get(entity_id)

@@ -371,6 +371,82 @@ async def test_a_company_that_fails_does_not_end_the_others(sandbox: Sandbox) ->
     assert "could not be read: ServerFailureError" in text_of(answer)
 
 
+def used_up(operation: str, nth: int) -> Status:
+    """Return a fault: from this request on, the allowance of the day is used up."""
+    return Status(status=429, retry_after=7200, operation=operation, nth=nth)
+
+
+async def test_values_stay_where_the_allowance_ends_before_the_other_version(sandbox: Sandbox) -> None:
+    """A note says that the versions are not compared, and when requests are possible again."""
+    async with assistant(sandbox) as call:
+        sandbox.inject(used_up("query", 2))
+        answer = await call("query", entities=["Apple"], series=["Revenue"], periods="FY2024")
+    assert [row["values"] for row in rows_of(answer)] == [{"FY2024": "391,035,000,000"}]
+    (note,) = [each for each in answer.structured_content["notes"] if "are not compared" in each]
+    assert "requests are possible again at 2" in note
+
+
+async def test_the_company_stays_that_was_read_before_the_allowance_ended(sandbox: Sandbox) -> None:
+    """Notes name the other one, when requests are possible again, and that the versions are not compared."""
+    async with assistant(sandbox, max_in_flight=1) as call:
+        sandbox.inject(used_up("query", 2))
+        answer = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"])
+    assert {row["company"] for row in rows_of(answer)} == {sandbox.entities[0]}
+    assert [each["id"] for each in answer.structured_content["companies"]] == [sandbox.entities[0]]
+    notes = answer.structured_content["notes"]
+    (unread,) = [each for each in notes if each.startswith('company "NVIDIA')]
+    assert "could not be read: AllowanceExhaustedError" in unread
+    assert "requests are possible again at 2" in unread
+    assert any(each.startswith('company "Apple') and "are not compared" in each for each in notes)
+
+
+async def test_series_are_found_in_the_catalogues_read_before_the_allowance_ended(sandbox: Sandbox) -> None:
+    """A note names the company whose catalogue is missing, and when requests are possible again."""
+    async with assistant(sandbox) as call:
+        sandbox.inject(used_up("dataset", 2))
+        found = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
+    assert found.structured_content["series"][0]["metric"] == "Revenue"
+    (note,) = [each for each in found.structured_content["notes"] if each.startswith('company "NVIDIA')]
+    assert "could not be read: AllowanceExhaustedError" in note
+    assert "requests are possible again at 2" in note
+
+
+@pytest.mark.parametrize(
+    ("tool", "faults"),
+    [
+        ("query", [used_up("query", 1)]),
+        ("query", [used_up("dataset", 2)]),
+        ("plan_cost", [used_up("dataset", 2)]),
+        ("find_series", [used_up("dataset", 1)]),
+        ("find_series", [Status(status=404, operation="dataset", nth=1), used_up("dataset", 2)]),
+    ],
+)
+async def test_a_call_without_an_answer_before_the_allowance_ended_is_an_error(
+    sandbox: Sandbox, tool: str, faults: list[Status]
+) -> None:
+    """Nothing was read, or not all catalogues, which say what the question is."""
+    arguments = {} if tool == "find_series" else {"series": ["Revenue"]}
+    async with assistant(sandbox, max_in_flight=1) as call:
+        sandbox.inject(*faults)
+        result = await call(tool, entities=["Apple", "NVIDIA"], **arguments)
+    assert result.is_error
+    assert result.structured_content["error"] == "AllowanceExhaustedError"
+    assert result.structured_content["resume_at"]
+
+
+@pytest.mark.parametrize(("tool", "operation"), [("query", "query"), ("find_series", "dataset")])
+async def test_a_refused_token_ends_a_call_with_what_was_read_before(
+    sandbox: Sandbox, tool: str, operation: str
+) -> None:
+    """What the token no longer opens is not returned."""
+    arguments = {} if tool == "find_series" else {"series": ["Revenue"]}
+    async with assistant(sandbox, max_in_flight=1) as call:
+        sandbox.inject(Status(status=401, operation=operation, nth=2))
+        result = await call(tool, entities=["Apple", "NVIDIA"], **arguments)
+    assert result.is_error
+    assert result.structured_content["error"] == "AuthenticationError"
+
+
 async def test_a_cost_beyond_the_limit_is_said_beforehand() -> None:
     """The query itself would be refused."""
     async with (

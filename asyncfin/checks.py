@@ -118,8 +118,16 @@ def refuse_url(expected: str, path: str, advice: str) -> None:
 
 
 def without_password(place: str) -> str:
-    """Return a path, or a URL without its user and password."""
-    return re.sub("(:/+).*@", r"\1", place)
+    """Return a path, or a URL without what can contain a password: all up to its last "@", and its query.
+
+    A password may contain "/", although a valid URL has none there: so what precedes an "@" in the URL's path
+    is cut too. If a "?" or "#" is before the last "@", only the scheme is left.
+    """
+    if (url := re.match("(.*?:/+)(.*)", place, re.DOTALL)) is None:
+        return place
+    scheme, rest = url.groups()
+    user, _, rest = rest.rpartition("@")
+    return scheme if re.search("[?#]", user) else scheme + re.split("[?#]", rest)[0]
 
 
 def is_async(value: object) -> bool:

@@ -17,7 +17,7 @@ from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.extraction.files import place_of
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.lock import STALE_SECONDS
-from asyncfin.extraction.prefix import Objects
+from asyncfin.extraction.prefix import Objects, Prefix
 from asyncfin.local import try_lock, unlock
 from asyncfin.model.words import counted, lasting
 
@@ -103,13 +103,18 @@ def _unknown(place: str | None, fields: Sequence[str], reason: str) -> Document:
 
 async def extraction_status(place: str) -> Document:
     """Return whether a run holds the lock of an extraction."""
-    running, reason = await _running(place)
-    return {"place": without_password(place), "running": running, "reason": reason}
-
-
-async def _running(place: str) -> tuple[bool | None, str | None]:
     try:
         at = place_of(place)
+    except (ValueError, OSError) as error:
+        return {"place": without_password(place), "running": None, "reason": str(error)}
+    # An address of a prefix that could contain a password is refused.
+    shown = place if isinstance(at, Prefix) else without_password(place)
+    running, reason = await _running(at)
+    return {"place": shown, "running": running, "reason": reason}
+
+
+async def _running(at: Folder | Prefix) -> tuple[bool | None, str | None]:
+    try:
         if isinstance(at, Folder):
             return await asyncio.to_thread(_is_locked, at), None
         async with asyncio.timeout(_PATIENCE):

@@ -49,7 +49,8 @@ class Prefix:
     def at(cls, address: str) -> Prefix:
         """Return the place of an address: ``s3://bucket/prefix``, or the same with ``gs`` or ``az``."""
         parts = urlsplit(address)
-        if "@" in parts.netloc or parts.query or parts.fragment:
+        # No bucket's name contains ":". What precedes the "/" of s3://key:sec/ret@bucket does.
+        if {"@", ":"} & set(parts.netloc) or parts.query or parts.fragment:
             # Not shown: it may hold a secret.
             raise ArgumentError(
                 f"a {parts.scheme}: address must not hold a user, a password, ? or #: credentials come from"

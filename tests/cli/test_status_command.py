@@ -209,6 +209,30 @@ def test_passwords_of_addresses_are_not_shown(command: Command, monkeypatch: pyt
     assert shown["extractions"][0]["place"] == "s3://bucket/night"
 
 
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        ("redis://:hunt@er2@host/0", "redis://host/0"),
+        ("redis://:hunt/er2@host/0", "redis://host/0"),
+        ("redis://:hunt?er2@host/0", "redis://"),
+        ("redis://host/0?password=hunter2", "redis://host/0"),
+        ("redis://host/0?password=hunt@er2", "redis://"),
+        ("s3://key:hunt/er2@bucket/night", "s3://bucket/night"),
+        ("caches/desk@home?#1", "caches/desk@home?#1"),
+    ],
+)
+def test_no_part_of_a_password_is_shown_whatever_it_contains(
+    command: Command, monkeypatch: pytest.MonkeyPatch, place: str, shown: str
+) -> None:
+    """Also where it makes the URL invalid, and in a query. A path is shown as it is."""
+    monkeypatch.setenv("ASYNCFIN_CACHE", place)
+    result = command("status", place, "--json")
+    status = json.loads(result.out)
+    assert status["cache"]["place"] == status["extractions"][0]["place"] == shown
+    assert "hunt" not in result.out
+    assert "er2" not in result.out
+
+
 def test_it_shows_a_cache(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Series and bytes of the folder; hits are counted per process."""
     asyncio.run(FileCache(tmp_path / "cache", account="desk").clear())
@@ -265,6 +289,7 @@ def test_it_shows_whether_a_run_holds_the_lock_of_a_prefix(command: Command, s3:
     assert "s3://figures/prices: not running" in command("status", "s3://figures/prices").out
     obstore.put(s3.store, "prices.journal/lock", b"owner 1")
     assert "s3://figures/prices: running" in command("status", "s3://figures/prices").out
+    assert "s3://figures/desk@home: not running" in command("status", "s3://figures/desk@home").out
     impossible = command("status", "s3://figures/%00")
     assert impossible.code == 0
     assert "s3://figures/%00: unknown (" in impossible.out

@@ -349,6 +349,7 @@ async def test_wrong_credentials_are_one_clear_error(
         ("s3://figures/a//b", "not a prefix of a bucket"),
         ("s3://figures/a/../b", "not a prefix of a bucket"),
         ("s3://key:hunter2@figures/night", "must not hold a user, a password"),
+        ("s3://key:hunter2/@figures/night", "must not hold a user, a password"),
         ("s3://figures/night?signature=hunter2", "must not hold a user, a password"),
         ("gs:/figures/night", "is not an address"),
     ],

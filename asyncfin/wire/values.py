@@ -176,7 +176,7 @@ def read_query_page(
 
 
 def _may_be_restated(content: bytes) -> bool:
-    """Return whether values contain the word, or an escape that can be a part of it; others are not decoded."""
+    """Return whether values contain the word, or an escape that can be a part of it."""
     return _RESTATED.encode() in content or b"\\u00" in content
 
 

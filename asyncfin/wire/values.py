@@ -175,6 +175,15 @@ def read_query_page(
     return page
 
 
+class _Label(msgspec.Struct, gc=False):
+    """A value, of which only the label is read."""
+
+    value_version: object = None
+
+
+_labels_decoder = msgspec.json.Decoder(list[_Label | None])
+
+
 def _may_be_restated(content: bytes) -> bool:
     """Return whether values contain the word, or an escape that can be a part of it."""
     return _RESTATED.encode() in content or b"\\u00" in content
@@ -186,10 +195,13 @@ def _refuse_restated(page: QueryPage) -> None:
     The reverse is valid: a value that was never restated may be labelled original.
     """
     for at, raw in enumerate(page.raw_series):
-        if not _may_be_restated(bytes(raw.values)):
-            continue
-        for period, value in page.series[at].observations():
-            if value.value_version == _RESTATED:
+        labels: list[_Label | None] = []
+        if _may_be_restated(bytes(raw.values)):
+            # What is no array of objects is refused where its values are read.
+            with suppress(msgspec.DecodeError):
+                labels = _labels_decoder.decode(raw.values)
+        for period, label in zip(page.periods, labels, strict=False):
+            if label is not None and label.value_version == _RESTATED:
                 raise MalformedAnswerError(
                     f"the value at {period} is {_RESTATED}, and {_ORIGINAL} was requested"
                     f" @ {series_path(at, raw.series_id)}"

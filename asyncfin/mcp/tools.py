@@ -277,19 +277,13 @@ class _Tools:
         self, call: _Call, entities: list[str] | str, series: list[str] | str, periods: str, restated: bool
     ) -> CallToolResult:
         question = await self._question(call, entities, series, periods)
-        needed, both = await self._cost(question, restated)
-        room = call.limit - call.spent
-        # Planned first, so that a call that is refused has spent only the catalogues.
-        if needed > room:
-            spent = f", and {call.spent} were spent on catalogues" if call.spent else ""
-            raise SelectionError(
-                f"this would spend {counted(needed, 'request')}; a call may spend {call.limit}{spent}: name"
-                " fewer companies or series"
-                + (", or call again: the catalogues are kept" if call.spent else "")
-            )
-        _, notes = _affordable(needed, both, room)
-        versions = _versions(restated) if both <= room else _versions(restated)[:1]
-        parts = await self._read(call, question, versions, notes)
+        while True:
+            panels, notes = await self._read(call, question, restated)
+            # The catalogues of the question may be older, and in them a metric may mean other paths.
+            asked, question = question, question.over([panel.catalogue for panel, _ in panels])
+            if asked.meanings.keys() == question.meanings.keys():
+                break
+        parts = question.parts(panels)
         rows = [row for part in parts for row in rows_of(part)]
         about = (note for part in parts for note in notes_of(part))
         notes = [*differing(parts), *notes, *islice(about, MAX_NOTES + 1), *question.notes]
@@ -387,10 +381,10 @@ class _Tools:
                 f"series: {listed(list(map(repr, unknown)))} is not a handle of this session;"
                 " call find_series"
             )
-        catalogues, notes = await self._catalogues(call, entity_ids, max_age=max_age, all_of_them=True)
-        items = [_meanings(call.handles, name, catalogues, notes) for name in names]
+        catalogues, unread = await self._catalogues(call, entity_ids, max_age=max_age, all_of_them=True)
+        question = _resolved_over(catalogues, names, call.handles, selection, unread)
         _shown(selection, catalogues)  # a mistake is refused before the values are requested
-        return _Question(tuple(catalogues), tuple(items), call.handles, selection, tuple(notes))
+        return question
 
     async def _cost(self, question: _Question, restated: bool) -> tuple[int, int]:
         """Return how many requests the values cost, and how many those of both versions. No request."""
@@ -405,15 +399,28 @@ class _Tools:
         return costs[0], sum(costs)
 
     async def _read(
-        self, call: _Call, question: _Question, versions: Sequence[ValueVersion], notes: list[str]
-    ) -> list[Part]:
-        """Return the parts of a result, one for each company that can be read; note the others.
+        self, call: _Call, question: _Question, restated: bool
+    ) -> tuple[list[tuple[Panel, Panel | None]], list[str]]:
+        """Return the values of each company that can be read, in both versions, and notes on what is missing.
 
         Raises:
+            SelectionError: it would spend more requests than the call has left.
             AllowanceExhaustedError, BucketUnavailableError: no company was read.
             AuthenticationError: a refused token refuses what was read before too.
             AsyncfinError: the only company could not be read, or a call may not send as many requests.
         """
+        needed, both = await self._cost(question, restated)
+        room = call.limit - call.spent
+        # Planned first, so that a call that is refused has spent only the catalogues.
+        if needed > room:
+            spent = f", of which {call.spent} are spent" if call.spent else ""
+            raise SelectionError(
+                f"this would spend {counted(needed, 'request')}; a call may spend {call.limit}{spent}: name"
+                " fewer companies or series"
+                + (", or call again: the catalogues are kept" if call.spent else "")
+            )
+        _, notes = _affordable(needed, both, room)
+        versions = _versions(restated) if both <= room else _versions(restated)[:1]
         ids = [catalogue.entity_id for catalogue in question.catalogues]
         answers: list[dict[str, EntityAnswer]] = []
         for version in versions:
@@ -450,12 +457,7 @@ class _Tools:
                     why = "the publication was replaced between them" if error is None else str(error)
                     notes.append(f"{self._named(entity_id)}: {_NOT_COMPARED}: {why}")
             pairs.append((panel, other))
-        if not pairs:
-            return []
-        # Of what was read: the catalogues of the question may be of older publications.
-        shown = _shown(question.selection, [panel.catalogue for panel, _ in pairs])
-        named = question.selection.periods if isinstance(question.selection, Exact) else ()
-        return [Part(panel, other, question.items, question.handles, shown, named) for panel, other in pairs]
+        return pairs, notes
 
     def _offered(self, entities: list[str] | str) -> list[str]:
         """Return the ids of companies that are given by id or name.
@@ -498,16 +500,20 @@ class _Question:
 
     Attributes:
         catalogues: of the companies.
-        items: what each of the given names means; a metric id means several paths if companies differ.
+        names: of the series, as they were given.
+        items: what each of the names means; a metric id means several paths if companies differ.
         handles: of the session.
         selection: which periods are shown.
-        notes: about the names and the companies.
+        unread: notes about companies without a catalogue.
+        notes: these, and about paths that are not in `items`.
     """
 
     catalogues: tuple[Catalogue, ...]
+    names: tuple[str, ...]
     items: tuple[tuple[Meaning, ...], ...]
     handles: Handles
     selection: PeriodSelection
+    unread: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
@@ -518,15 +524,57 @@ class _Question:
     @cached_property
     def select(self) -> Select:
         """The series to request, in every company and publication."""
-        return Select(where=self.wants, name=", ".join(map(self.handles.of, self._meanings)))
+        return Select(where=self.wants, name=", ".join(map(self.handles.of, self.meanings)))
 
     @cached_property
-    def _meanings(self) -> dict[Meaning, None]:
+    def meanings(self) -> dict[Meaning, None]:
+        """What all names together mean."""
         return dict.fromkeys(meaning for item in self.items for meaning in item)
 
     def wants(self, series: CatalogueSeries) -> bool:
         """Return whether a series is one of those asked for."""
-        return Meaning(series.metric_id, series.scopes) in self._meanings
+        return Meaning(series.metric_id, series.scopes) in self.meanings
+
+    def over(self, shown: Iterable[Catalogue]) -> _Question:
+        """Return the same question, resolved over the catalogues that are shown; others stay as they are.
+
+        Raises:
+            SelectionError: no company has a metric any more.
+        """
+        newer = {catalogue.entity_id: catalogue for catalogue in shown}
+        catalogues = [newer.get(each.entity_id, each) for each in self.catalogues]
+        return _resolved_over(catalogues, self.names, self.handles, self.selection, self.unread)
+
+    def parts(self, panels: Sequence[tuple[Panel, Panel | None]]) -> list[Part]:
+        """Return the parts of a result: a company's values, and those of the other version if it has them.
+
+        Raises:
+            SelectionError: no company has such periods.
+        """
+        if not panels:
+            return []
+        shown = _shown(self.selection, [panel.catalogue for panel, _ in panels])
+        named = self.selection.periods if isinstance(self.selection, Exact) else ()
+        return [Part(panel, other, self.items, self.handles, shown, named) for panel, other in panels]
+
+
+def _resolved_over(
+    catalogues: Sequence[Catalogue],
+    names: Sequence[str],
+    handles: Handles,
+    selection: PeriodSelection,
+    unread: Sequence[str],
+) -> _Question:
+    """Return the question to companies that have these catalogues.
+
+    Raises:
+        SelectionError: no catalogue has one of the metrics.
+    """
+    notes = [*unread]
+    items = [_meanings(handles, name, catalogues, notes) for name in names]
+    return _Question(
+        tuple(catalogues), tuple(names), tuple(items), handles, selection, tuple(unread), tuple(notes)
+    )
 
 
 def _several(given: list[str] | str) -> list[str]:

@@ -498,6 +498,53 @@ async def test_words_for_periods_mean_those_of_the_publication_that_was_read(
     assert [list(row["values"]) for row in rows_of(answer)] == [shown]
 
 
+@pytest.mark.parametrize(("limit", "spent"), [(20, [5]), (4, [4]), (3, [3, 2])])
+async def test_a_metric_means_the_paths_of_the_publication_that_was_read(
+    limit: int, spent: list[int]
+) -> None:
+    """The catalogue that was kept is of an older one, in which it has another path; the limit still holds."""
+    old = load(dataset({("Revenue", "group"): {"FY2024": 1}}))
+    new = load(dataset({("Revenue", "whole"): {"FY2024": 2}}, dataset_id=SECOND))
+    async with Sandbox(old) as sandbox, assistant(sandbox, max_requests=limit, max_age=600) as call:
+        await call("find_series", entities=sandbox.entities)
+        sandbox.publish(new)
+        for number, expected in enumerate(spent, start=1):
+            before = len(sandbox.log)
+            answer = await call("query", entities=sandbox.entities, series=["Revenue"], periods="FY2024")
+            assert len(sandbox.log) - before == expected
+            assert answer.is_error == (number < len(spent))
+            assert ("call again" in text_of(answer)) == (number < len(spent))
+    assert [(row["scopes"], row["values"]) for row in rows_of(answer)] == [("whole", {"FY2024": "2"})]
+    assert ("are not compared" in text_of(answer)) == (limit == 4)
+
+
+async def test_paths_of_the_publication_that_was_read_are_all_there_or_counted() -> None:
+    """Of the older one, which had some of them, nothing is said."""
+    paths = [f"part {number}" for number in range(14)]
+    old, new = (
+        load(dataset({("Revenue", path): {"FY2024": 1} for path in known}, dataset_id=each))
+        for known, each in ((paths[:5], FIRST), (paths, SECOND))
+    )
+    async with Sandbox(old) as sandbox, assistant(sandbox) as call:
+        await call("find_series", entities=sandbox.entities)
+        sandbox.publish(new)
+        answer = await call("query", entities=sandbox.entities, series=["Revenue"], periods="FY2024")
+    assert [row["scopes"] for row in rows_of(answer)] == paths[:12]
+    assert "Revenue: 2 more scope paths" in text_of(answer)
+
+
+async def test_a_metric_that_the_publication_that_was_read_lacks_is_refused() -> None:
+    """As it would be if the catalogue were not kept."""
+    old = load(dataset({("Old", "whole"): {"FY2024": 1}}))
+    new = load(dataset({("New", "whole"): {"FY2024": 2}}, dataset_id=SECOND))
+    async with Sandbox(old) as sandbox, assistant(sandbox) as call:
+        await call("find_series", entities=sandbox.entities)
+        sandbox.publish(new)
+        answer = await call("query", entities=sandbox.entities, series=["Old"], periods="FY2024")
+    assert answer.is_error
+    assert "no company has the metric 'Old'" in text_of(answer)
+
+
 def test_handles_of_dropped_sessions_are_not_given_out_again() -> None:
     """Their assistants may still use them."""
     sessions, path = Sessions(), (ScopeRef("company", "whole"),)

@@ -72,9 +72,11 @@ def check_entity_id(entity_id: str) -> None:
         or entity_id in (".", "..")
         or re.search(_NOT_IN_ENTITY_ID, entity_id)
     ):
+        several = isinstance(entity_id, (list, tuple, set, frozenset))
         raise errors.SelectionError(
             f"entity_id must be an id such as 'O-' followed by 32 characters, of at most {MAX_ENTITY_ID}"
             f" characters and without control characters, not {short_repr(entity_id)}"
+            f"{'; for several entities, use query_many' if several else ''}"
         )
 
 

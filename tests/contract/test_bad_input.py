@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, Retry, Select, SelectionError, Timeouts, TokenBucket
+from asyncfin import Annual, Client, Retry, Select, SelectionError, Timeouts, TokenBucket, read_entity
 from asyncfin.sandbox import Sandbox
 from tests.contract.conftest import ENTITY, query
 
@@ -232,6 +232,25 @@ async def test_a_wrong_question_is_refused_before_the_catalogue_is_read(
     with pytest.raises(SelectionError, match=message):
         async with client.stream(*arguments):
             pass
+
+
+@pytest.mark.parametrize("several", [[ENTITY], (ENTITY, ENTITY), {ENTITY}])
+async def test_several_entities_where_one_is_read_are_referred_to_query_many(
+    client: Client, several: Any
+) -> None:
+    """In every method that takes an entity id."""
+    for refused in (
+        client.query(several, Select(), Annual()),
+        client.plan(several, Select(), Annual()),
+        client.dataset(several),
+        client.catalogue(several),
+        read_entity(client, several, Select(), Annual()),
+    ):
+        with pytest.raises(SelectionError, match="; for several entities, use query_many"):
+            await refused
+    with pytest.raises(SelectionError) as caught:
+        client.catalogue_pages("..")
+    assert "query_many" not in str(caught.value)
 
 
 @pytest.mark.parametrize("version", ["", "Original", None, 1])

@@ -92,7 +92,10 @@ async def served(
                 yield client, names, await worked_example(client, sandbox)
             return
         if not offered:
-            raise UsageError("no company is offered: give entity ids, --ids FILE or --names FILE")
+            raise UsageError(
+                "no company is offered: give entity ids, such as asyncfin explore ENTITY_ID, or --ids FILE or"
+                " --names FILE; without a service, the demo companies are shown"
+            )
         async with service.client(max_age=max_age, otherwise=memory) as client:
             yield client, offered, ""
 

@@ -126,6 +126,14 @@ def test_an_extraction_without_entities_says_how_to_name_them(command: Command, 
     assert result.line == "asyncfin: no entity is given: give entity ids, or a file of them as --ids FILE"
 
 
+def test_exploring_a_service_without_entities_shows_how_to_name_one(command: Command) -> None:
+    """With an example; a service does not list what it has."""
+    pytest.importorskip("uvicorn")
+    result = command("explore", "--port", "0")
+    assert result.code == 2
+    assert "give entity ids, such as asyncfin explore ENTITY_ID, or --ids FILE" in result.line
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such shell on Windows")
 @pytest.mark.parametrize(
     ("arguments", "named"),

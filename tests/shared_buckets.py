@@ -154,7 +154,7 @@ def _acquire(make: Callable[[], Any], workers: int, seconds: float, barrier: Any
                     grants.append(at)
 
         tasks = [asyncio.ensure_future(without_end()) for _ in range(workers)]
-        await asyncio.sleep(seconds)
+        await asyncio.wait(tasks, timeout=seconds)
         for task in tasks:
             task.cancel()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -173,6 +173,7 @@ def grants_of_processes(
 ) -> list[list[float]]:
     """Run a process for each number of workers, and return when each was granted, by the system's clock.
 
+    They end after so many seconds, or when a daily budget is spent.
     The first ones make their buckets by `others`, as far as there are any.
     """
     with suppress(ImportError):

@@ -70,7 +70,7 @@ def test_processes_keep_one_pace_and_have_equal_shares(make: Callable[..., Any],
 
 def test_a_budget_over_processes_is_spent_exactly(make: Callable[..., Any]) -> None:
     """Four of them, sixty in all."""
-    grants = grants_of_processes(partial(make, rate=500, burst=5, daily_budget=60), [1] * 4, 0.8)
+    grants = grants_of_processes(partial(make, rate=500, burst=5, daily_budget=60), [1] * 4, 60)
     assert sum(map(len, grants)) == 60
 
 

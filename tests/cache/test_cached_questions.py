@@ -588,7 +588,7 @@ async def test_requests_that_end_leave_other_pending_series_as_they_are() -> Non
 
 
 @virtual
-async def test_a_cancelled_leader_leaves_its_flight_to_those_who_wait() -> None:
+async def test_a_cancelled_caller_leaves_its_request_to_those_that_wait() -> None:
     """Another question for the same series gets them, with no request repeated."""
     async with (
         service(faults=[Latency(operation="query", seconds=5)]) as sandbox,
@@ -610,8 +610,8 @@ async def test_a_cancelled_leader_leaves_its_flight_to_those_who_wait() -> None:
 
 
 @virtual
-async def test_a_flight_that_fails_fails_for_all_who_wait_for_it() -> None:
-    """Nobody repeats what has just failed."""
+async def test_a_request_that_fails_fails_for_all_that_wait_for_it() -> None:
+    """Waiting callers do not repeat what has just failed."""
     failing = [Latency(operation="query", seconds=5), Status(status=500, operation="query")]
     async with (
         service(faults=failing) as sandbox,

@@ -425,7 +425,7 @@ def test_eight_processes_fill_one_folder_at_once(tmp_path: Path) -> None:
     assert asyncio.run(found()) == content(blocks(*range(320)))
 
 
-def test_a_process_killed_within_a_put_harms_nobody(tmp_path: Path) -> None:
+def test_a_process_killed_within_a_put_harms_no_other(tmp_path: Path) -> None:
     """After a kill within a put what is in the file is right, and the next process goes on with it."""
     kill_writers(tmp_path / "cache", 3)
 

@@ -17,7 +17,7 @@ from asyncfin.sandbox import Sandbox
 ENTITY = "O-" + "0" * 31 + "1"
 RATIOS_ENTITY = "O-" + "0" * 31 + "2"
 LONG_ENTITY = "O-" + "0" * 31 + "3"
-NOBODY = "O-" + "f" * 32
+UNKNOWN_ID = "O-" + "f" * 32
 ODD_PATH = "company=all|product=a%3Db%7Cc"
 HUGE = 2**70
 COMPANY = {"scope_group_id": "company", "scope_id": "all"}

@@ -17,7 +17,7 @@ from asyncfin.sandbox import Sandbox, load
 from asyncfin.sandbox.demo import demo_datasets
 from tests import handmade
 from tests.altered import altered
-from tests.cli.conftest import ENTITY, LONG_ENTITY, NOBODY, Command
+from tests.cli.conftest import ENTITY, LONG_ENTITY, UNKNOWN_ID, Command
 
 DEMO = {each.entity_id: each for each in demo_datasets()}
 
@@ -43,7 +43,7 @@ def test_a_check_that_is_not_complete_has_exit_code_1(command: Command) -> None:
 
 def test_an_entity_without_a_dataset_cannot_be_checked(command: Command) -> None:
     """The exit code is that of every command."""
-    result = command("check", NOBODY)
+    result = command("check", UNKNOWN_ID)
     assert (result.code, result.out) == (4, "")
 
 

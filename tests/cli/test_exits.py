@@ -24,7 +24,7 @@ from asyncfin.errors import (
 )
 from asyncfin.extraction.report import ExtractReport, UnknownToAllError
 from asyncfin.sandbox import Account, Drop, Hang, Sandbox, Status, Truncate
-from tests.cli.conftest import ENTITY, NOBODY, Command, Terminal, environment, finish, start
+from tests.cli.conftest import ENTITY, UNKNOWN_ID, Command, Terminal, environment, finish, start
 
 
 def test_a_refused_token_is_told_from_a_missing_permission(
@@ -43,7 +43,7 @@ def test_a_refused_token_is_told_from_a_missing_permission(
 
 def test_an_unknown_entity_ends_with_4(command: Command) -> None:
     """The line says what to check."""
-    result = command("dataset", NOBODY)
+    result = command("dataset", UNKNOWN_ID)
     assert result.code == 4
     assert result.line.endswith(
         "to the account; check the entity id, and that the account has access to its dataset"
@@ -102,7 +102,7 @@ def test_every_error_of_the_library_has_an_exit_code_and_advice(kind: type[Async
 
 def test_a_service_that_cannot_be_reached_ends_with_1() -> None:
     """The line says to check the base URL."""
-    code, line = exit_line(ConnectionFailedError("nobody answers"))
+    code, line = exit_line(ConnectionFailedError("connection refused"))
     assert code == 1
     assert line.endswith("check the base URL and the network, then run it again")
 
@@ -155,7 +155,7 @@ def test_ctrl_c_ends_a_command_with_130_and_no_traceback(service: Sandbox) -> No
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes streams")
-@pytest.mark.parametrize(("closing", "entity", "code"), [(">&-", ENTITY, 0), ("2>&-", NOBODY, 4)])
+@pytest.mark.parametrize(("closing", "entity", "code"), [(">&-", ENTITY, 0), ("2>&-", UNKNOWN_ID, 4)])
 def test_a_closed_standard_output_or_error_loses_only_what_goes_there(
     service: Sandbox, closing: str, entity: str, code: int
 ) -> None:

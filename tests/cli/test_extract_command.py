@@ -21,8 +21,8 @@ from asyncfin.sandbox import Hang, Sandbox, Slow, Status
 from tests.cli.conftest import (
     ENTITY,
     LONG_ENTITY,
-    NOBODY,
     RATIOS_ENTITY,
+    UNKNOWN_ID,
     Command,
     Terminal,
     finish,
@@ -69,7 +69,7 @@ def test_the_report_speaks_of_one_and_of_many(
 
 def test_the_report_as_json(command: Command, night: str) -> None:
     """One document, whose counts and entities agree."""
-    document = json.loads(command("extract", ENTITY, NOBODY, "--into", night, "--annual", "--json").out)
+    document = json.loads(command("extract", ENTITY, UNKNOWN_ID, "--into", night, "--annual", "--json").out)
     assert (document["done"], document["failed"], document["requests"]) == (1, 1, 4)
     assert [each["state"] for each in document["entities"]] == ["done", "failed"]
     assert document["entities"][1]["failure"]["status"] == 404
@@ -189,7 +189,7 @@ def test_a_dry_run_reads_the_first_catalogues_and_writes_nothing(
     assert "it fits" in result.out
     assert "\n2 s at 2 requests a second" in result.out
     assert not Path(night).exists()
-    others = (*arguments[:1], ENTITY, RATIOS_ENTITY, LONG_ENTITY, NOBODY, *arguments[2:])
+    others = (*arguments[:1], ENTITY, RATIOS_ENTITY, LONG_ENTITY, UNKNOWN_ID, *arguments[2:])
     estimated = command(*others)
     assert re.search(r"about \d+ requests will be sent, \d+ to \d+: the cost of 1 ", estimated.out)
     exact = json.loads(command(*arguments, "--read-catalogues", "--json").out)
@@ -214,7 +214,7 @@ def test_a_dry_run_tells_whether_the_run_fits_a_budget_smaller_than_the_estimate
 
 def test_a_dry_run_with_a_failed_entity_ends_as_the_run_would(command: Command, night: str) -> None:
     """Exit code 1, after the estimate."""
-    arguments = ("extract", ENTITY, NOBODY, "--into", night, "--annual", "--dry-run", "--read-catalogues")
+    arguments = ("extract", ENTITY, UNKNOWN_ID, "--into", night, "--annual", "--dry-run", "--read-catalogues")
     result = command(*arguments)
     assert result.code == 1
     assert result.out.startswith("entities: 1 new, 0 changed, 0 unchanged, 1 failed\n")
@@ -259,7 +259,7 @@ def test_ctrl_c_finishes_what_is_in_progress_and_a_second_one_ends_at_once(
     assert finish(twice) == (130, "", "")
     service.clear_faults()
     service.inject(Slow(operation="query", seconds=1))
-    arguments = (ENTITY, NOBODY, "--into", night, "--annual", "--max-in-flight", "1")
+    arguments = (ENTITY, UNKNOWN_ID, "--into", night, "--annual", "--max-in-flight", "1")
     once = start("extract", *arguments, sandbox=service)
     _await_query(service, once)
     once.send_signal(signal.SIGINT)
@@ -274,7 +274,7 @@ def test_ctrl_c_finishes_what_is_in_progress_and_a_second_one_ends_at_once(
 def test_ctrl_c_stops_a_run_whose_standard_error_takes_nothing(service: Sandbox, night: str) -> None:
     """A full disk under a log, or a reader that has gone: what is in progress is done, the rest is left."""
     service.inject(Slow(operation="query", seconds=1))
-    arguments = (ENTITY, NOBODY, "--into", night, "--annual", "--max-in-flight", "1")
+    arguments = (ENTITY, UNKNOWN_ID, "--into", night, "--annual", "--max-in-flight", "1")
     with Path("/dev/full").open("w") as full:
         process = start("extract", *arguments, sandbox=service, stderr=full)
         _await_query(service, process)
@@ -288,7 +288,15 @@ def test_a_run_outlives_the_reader_of_its_progress(service: Sandbox, night: str)
     """Lines without a reader are lost; files and report are not."""
     reading, writing = os.pipe()
     process = start(
-        "extract", NOBODY, ENTITY, LONG_ENTITY, "--into", night, "--annual", sandbox=service, stderr=writing
+        "extract",
+        UNKNOWN_ID,
+        ENTITY,
+        LONG_ENTITY,
+        "--into",
+        night,
+        "--annual",
+        sandbox=service,
+        stderr=writing,
     )
     os.close(reading)
     os.close(writing)
@@ -337,7 +345,7 @@ def test_unchanged_entities_are_read_again_if_asked(command: Command, night: str
 
 def test_elsewhere_a_line_says_every_ten_seconds_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """However much happens in between; a failure has its line at once."""
-    failed = EntityReport(NOBODY, "failed", failure=Failure("NotFoundError", "404"))
+    failed = EntityReport(UNKNOWN_ID, "failed", failure=Failure("NotFoundError", "404"))
     course: list[dict[str, Any]] = [
         {"seconds": 9.9, "done": 1},
         {"seconds": 9.95, "ended": failed, "failed": 1},
@@ -351,7 +359,7 @@ def test_elsewhere_a_line_says_every_ten_seconds_how_far_it_is(capsys: pytest.Ca
         for facts in course:
             tell(evolve(none, **facts))
     assert capsys.readouterr().err.splitlines() == [
-        f"{NOBODY} failed: NotFoundError: 404",
+        f"{UNKNOWN_ID} failed: NotFoundError: 404",
         "0 of 2,000 entities, 20 requests, 2.0 a second",
         "1,001 of 2,000 entities, 1 request, 0.0 a second, 1 unchanged, waiting: a reason",
     ]

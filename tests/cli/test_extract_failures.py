@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from asyncfin.sandbox import Account, Sandbox, Status
-from tests.cli.conftest import ENTITY, LONG_ENTITY, NOBODY, RATIOS_ENTITY, Command
+from tests.cli.conftest import ENTITY, LONG_ENTITY, RATIOS_ENTITY, UNKNOWN_ID, Command
 
 pytest.importorskip("pyarrow")
 
@@ -22,9 +22,9 @@ def test_a_failed_entity_among_others_is_named_and_the_exit_code_is_1(
     command: Command, arguments: tuple[str, ...]
 ) -> None:
     """The line on standard error counts them and says what to check; the report has the request id."""
-    result = command("extract", ENTITY, NOBODY, *arguments)
+    result = command("extract", ENTITY, UNKNOWN_ID, *arguments)
     assert (result.code, result.line) == (1, f"asyncfin: 1 of 2 entities failed; {CHECK_ID}")
-    assert f"{NOBODY} failed: NotFoundError: 404" in result.out
+    assert f"{UNKNOWN_ID} failed: NotFoundError: 404" in result.out
     assert "request req-" in result.out
 
 
@@ -33,7 +33,7 @@ def test_where_none_is_found_the_exit_code_is_that_of_one_not_found(
     command: Command, arguments: tuple[str, ...], dry_run: tuple[str, ...]
 ) -> None:
     """4, without the advice to run it again; the same for the estimate."""
-    result = command("extract", NOBODY, f"{NOBODY[:-1]}e", *arguments, *dry_run)
+    result = command("extract", UNKNOWN_ID, f"{UNKNOWN_ID[:-1]}e", *arguments, *dry_run)
     assert (result.code, result.line) == (4, f"asyncfin: 2 of 2 entities failed; {CHECK_ID}")
 
 
@@ -52,7 +52,7 @@ def test_failures_that_may_pass_are_to_be_run_again(
 ) -> None:
     """Each kind has its advice, once; where they differ the exit code is 1."""
     service.inject(Status(status=501, operation="query"))
-    result = command("extract", ENTITY, LONG_ENTITY, NOBODY, *arguments)
+    result = command("extract", ENTITY, LONG_ENTITY, UNKNOWN_ID, *arguments)
     assert result.code == 1
     said, *advice = result.line.split("; ")
     assert said == "asyncfin: 3 of 3 entities failed"

@@ -12,12 +12,12 @@ from asyncfin.client import Client
 from asyncfin.model.period import Annual
 from asyncfin.model.select import Select
 from asyncfin.sandbox import Sandbox
-from tests.cli.conftest import ENTITY, NOBODY, RATIOS_ENTITY, Command
+from tests.cli.conftest import ENTITY, RATIOS_ENTITY, UNKNOWN_ID, Command
 
 FILE = f"""id,name,aliases,note
 {ENTITY},Example Company,EXA|the example,mine
 {RATIOS_ENTITY},Ratios,,
-{NOBODY},Nobody Ltd,EXA,
+{UNKNOWN_ID},Nobody Ltd,EXA,
 """
 
 
@@ -63,13 +63,13 @@ def test_errors_say_names(command: Command, names: str, tmp_path: Path) -> None:
     night = str(tmp_path / "night")
     report = command("extract", "nobody ltd", "ratios", "--into", night, "--names", names)
     assert report.code == 1
-    assert f"Nobody Ltd ({NOBODY})" in report.out
+    assert f"Nobody Ltd ({UNKNOWN_ID})" in report.out
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("EXA", f"'EXA' is a name of {ENTITY} and of {NOBODY}: give the id"),
+        ("EXA", f"'EXA' is a name of {ENTITY} and of {UNKNOWN_ID}: give the id"),
         ("Exampel Company", "(close: example company"),
         ("O-1", "entity_id must be 'O-' followed by 32 characters, not 'O-1'"),
     ],
@@ -173,15 +173,15 @@ def test_names_into_a_new_file_or_an_empty_one(command: Command, tmp_path: Path)
 def test_names_that_fail_do_not_lose_the_others(command: Command, tmp_path: Path) -> None:
     """The others are written, and the exit code is 1; it is that of the reason if all failed."""
     path = tmp_path / "names.csv"
-    result = command("names", NOBODY, ENTITY, "--into", str(path))
+    result = command("names", UNKNOWN_ID, ENTITY, "--into", str(path))
     assert result.code == 1
     assert path.read_text() == f"id,name,aliases\n{ENTITY},Example [AG],\n"
     lines = result.err.splitlines()
-    assert lines[0].startswith(f"asyncfin: {NOBODY}: ")
+    assert lines[0].startswith(f"asyncfin: {UNKNOWN_ID}: ")
     assert lines[1].startswith("asyncfin: 1 of 2 entities failed")
-    printed = command("names", NOBODY, RATIOS_ENTITY)
+    printed = command("names", UNKNOWN_ID, RATIOS_ENTITY)
     assert (printed.code, printed.out) == (1, f"id,name,aliases\n{RATIOS_ENTITY},Ratios,\n")
-    assert command("names", NOBODY).code == 4
+    assert command("names", UNKNOWN_ID).code == 4
 
 
 def test_names_needs_no_file_of_names(
@@ -226,7 +226,7 @@ def test_a_word_is_sent_only_if_it_is_meant_as_an_id(
     assert command("dataset", "Aple").code == 2
     assert len(service.log) == before
     ids = tmp_path / "ids.txt"
-    for entity_id in (NOBODY, ENTITY):
+    for entity_id in (UNKNOWN_ID, ENTITY):
         assert command("dataset", f"id:{entity_id}").code == (0 if entity_id == ENTITY else 4)
         ids.write_text(entity_id)
     assert command("names", "--ids", str(ids)).out.endswith(f"{ENTITY},Example [AG],\n")

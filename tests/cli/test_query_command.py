@@ -21,9 +21,9 @@ from tests.cli.conftest import (
     ENTITY,
     HUGE,
     LONG_ENTITY,
-    NOBODY,
     ODD_PATH,
     RATIOS_ENTITY,
+    UNKNOWN_ID,
     Command,
 )
 
@@ -141,7 +141,7 @@ def test_a_unit_is_refused_where_no_table_is_printed(command: Command, output: l
     assert f"--unit is for the table, and {output[0]} prints none" in result.line
 
 
-def test_of_many_periods_that_nobody_named_the_latest_are_shown(command: Command) -> None:
+def test_of_many_periods_that_were_not_named_the_latest_are_shown(command: Command) -> None:
     """A line says how many are not shown and how to see them."""
     out = command("query", LONG_ENTITY).out
     assert table_rows(out)[0] == ["series", *(f"FY{year}" for year in range(2013, 2025))]
@@ -502,21 +502,25 @@ def test_the_others_are_printed_if_one_entity_fails(
     command: Command, form: list[str], periods: list[str]
 ) -> None:
     """Its error is a line, and the exit code is 1."""
-    result = command("query", ENTITY, NOBODY, RATIOS_ENTITY, "--metric", "Revenue", *form, *periods)
+    result = command("query", ENTITY, UNKNOWN_ID, RATIOS_ENTITY, "--metric", "Revenue", *form, *periods)
     assert result.code == 1
-    assert (ENTITY in result.out, RATIOS_ENTITY in result.out, NOBODY in result.out) == (True, True, False)
+    assert (ENTITY in result.out, RATIOS_ENTITY in result.out, UNKNOWN_ID in result.out) == (
+        True,
+        True,
+        False,
+    )
     first, last = result.err.splitlines()
-    assert first.startswith(f"asyncfin: {NOBODY}: 404")
+    assert first.startswith(f"asyncfin: {UNKNOWN_ID}: 404")
     assert last.startswith("asyncfin: 1 of 3 entities failed")
 
 
 def test_several_entities_that_all_fail_keep_the_exit_code_of_the_reason(command: Command) -> None:
     """Nothing is printed."""
     other = "O-" + "e" * 32
-    result = command("query", NOBODY, other, "--annual")
+    result = command("query", UNKNOWN_ID, other, "--annual")
     assert (result.code, result.out) == (4, "")
     assert result.err.splitlines()[-1].startswith("asyncfin: 2 of 2 entities failed")
-    json_form = command("query", NOBODY, other, "--json")
+    json_form = command("query", UNKNOWN_ID, other, "--json")
     assert (json_form.code, json_form.out) == (4, "")
 
 

@@ -22,7 +22,7 @@ collect_ignore = (
     if find_spec("moto") and find_spec("obstore")
     else ["test_objects.py", "test_storm.py", "test_store_kills.py"]
 )
-NOBODY = "O-" + "f" * 32
+UNKNOWN_ID = "O-" + "f" * 32
 
 Rows = list[tuple[str, str, int, int, int, float]]
 

@@ -20,7 +20,7 @@ from asyncfin import (
     extract_cost,
 )
 from asyncfin.sandbox import Sandbox, Status, Switch
-from tests.extraction.conftest import COMPANIES, IDS, NOBODY, names
+from tests.extraction.conftest import COMPANIES, IDS, UNKNOWN_ID, names
 from tests.generate import generate
 
 
@@ -56,7 +56,7 @@ async def test_the_footers_say_what_an_entity_takes(client: Client, sandbox: San
     """A changed one is expected to cost what it did; a new one what the others do in the mean."""
     first = await extract(client, IDS[:4], Select(), Annual(), to=folder)
     sandbox.publish(COMPANIES[0])
-    cost = await extract_cost(client, (*IDS, NOBODY), Select(), Annual(), to=folder)
+    cost = await extract_cost(client, (*IDS, UNKNOWN_ID), Select(), Annual(), to=folder)
     assert (cost.new, cost.changed, cost.unchanged, cost.guessed) == (3, 1, 3, 3)
     usual = first.requests / 4
     assert cost.requests == first.entities[0].requests + 3 + round(3 * usual)
@@ -72,9 +72,9 @@ async def test_a_refresh_counts_everything_without_asking(client: Client, folder
 
 async def test_an_entity_that_cannot_be_read_is_named(client: Client, folder: Path) -> None:
     """An entity that cannot be read is named, and counts the one request that the run will spend."""
-    cost = await extract_cost(client, [NOBODY], Select(), Annual(), to=folder, read_catalogues=True)
-    assert [each.entity_id for each in cost.failed] == [NOBODY]
-    assert NOBODY in str(cost)
+    cost = await extract_cost(client, [UNKNOWN_ID], Select(), Annual(), to=folder, read_catalogues=True)
+    assert [each.entity_id for each in cost.failed] == [UNKNOWN_ID]
+    assert UNKNOWN_ID in str(cost)
     assert cost.requests == 1
 
 

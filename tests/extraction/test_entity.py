@@ -19,7 +19,7 @@ from asyncfin import (
 )
 from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import Sandbox, Status, Switch
-from tests.extraction.conftest import COMPANIES, IDS, NOBODY, only
+from tests.extraction.conftest import COMPANIES, IDS, UNKNOWN_ID, only
 from tests.generate import generate
 
 
@@ -160,7 +160,7 @@ async def test_a_wrong_argument_is_refused_before_a_request_is_sent(
 async def test_an_entity_without_a_dataset_is_not_found(client: Client) -> None:
     """An entity without a dataset is NotFoundError, as in every other read."""
     with pytest.raises(NotFoundError):
-        await read_entity(client, NOBODY, Select(), Annual())
+        await read_entity(client, UNKNOWN_ID, Select(), Annual())
 
 
 async def test_a_catalogue_that_the_client_still_has_is_not_read_again(

@@ -27,17 +27,17 @@ from asyncfin import (
 )
 from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import Account, Sandbox, Status, Switch
-from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, only, rows
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, only, rows
 from tests.generate import generate
 
 
 async def test_one_bad_entity_does_not_stop_the_others(client: Client, folder: Path) -> None:
     """An entity that fails is reported with what the service's support asks for; the others go on."""
-    report = await extract(client, (IDS[0], NOBODY, IDS[1]), Select(), Annual(), to=folder)
+    report = await extract(client, (IDS[0], UNKNOWN_ID, IDS[1]), Select(), Annual(), to=folder)
     assert [each.state for each in report.entities] == ["done", "failed", "done"]
     (failed,) = report.failed
     assert failed.failure is not None
-    assert (failed.entity_id, failed.requests) == (NOBODY, 1)
+    assert (failed.entity_id, failed.requests) == (UNKNOWN_ID, 1)
     assert (failed.failure.error, failed.failure.status) == ("NotFoundError", 404)
     assert failed.failure.request_id
     assert failed.failure.request_id in str(report)
@@ -133,7 +133,7 @@ async def test_a_value_that_breaks_the_spec_never_reaches_a_file(
 async def test_an_error_can_end_the_run_instead(client: Client, folder: Path) -> None:
     """With on_error="raise" the first failure comes out as itself."""
     with pytest.raises(NotFoundError):
-        await extract(client, (NOBODY, *IDS), Select(), Annual(), to=folder, on_error="raise")
+        await extract(client, (UNKNOWN_ID, *IDS), Select(), Annual(), to=folder, on_error="raise")
     report = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(report.done) + len(report.unchanged) == len(IDS)
 

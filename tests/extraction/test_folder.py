@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from asyncfin import Annual, Client, ManifestMismatchError, Select, SelectionError, extract, extract_cost
 from asyncfin.extraction.folder import Folder
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import FIRST, IDS, NOBODY, names, rows
+from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, names, rows
 
 # One to twelve bytes each in a file name.
 ids = st.text("aA/+%\u00e9\u682a\u682b\U00020bb7", min_size=32, max_size=32).map("O-".__add__)
@@ -73,7 +73,7 @@ async def test_an_extraction_around_another_is_refused(
     client: Client, tmp_path: Path, inner: str, outer: str
 ) -> None:
     """Though no file is in it yet, it is not locked out."""
-    await extract(client, [NOBODY], Select(), Annual(), to=tmp_path / inner)
+    await extract(client, [UNKNOWN_ID], Select(), Annual(), to=tmp_path / inner)
     for ask in (extract, extract_cost):
         with pytest.raises(ManifestMismatchError, match="contains another extraction"):
             await ask(client, IDS[:1], Select(), Annual(), to=tmp_path / outer)

@@ -28,7 +28,7 @@ from asyncfin import (
 )
 from asyncfin.extraction.report import UnknownToAllError
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import FIRST, IDS, NOBODY, annual, names, rows, stamps
+from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, names, rows, stamps
 
 _KILLED = """
 import asyncio, os, signal, sys
@@ -168,7 +168,7 @@ async def test_another_question_replaces_the_file_of_a_killed_run(client: Client
 
 async def test_a_question_that_only_failed_excludes_no_other(client: Client, folder: Path) -> None:
     """A folder without files belongs to no question."""
-    assert len((await extract(client, [NOBODY], Select(), Annual(), to=folder)).failed) == 1
+    assert len((await extract(client, [UNKNOWN_ID], Select(), Annual(), to=folder)).failed) == 1
     cost = await extract_cost(client, IDS, Select(), Quarterly(), to=folder)
     assert cost.new == len(IDS)
     assert len((await extract(client, IDS[:1], Select(), Quarterly(), to=folder)).done) == 1
@@ -196,7 +196,7 @@ async def test_a_database_next_to_a_new_folder_is_refused_and_kept(client: Clien
     assert path.read_bytes() == b"a user's database"
 
 
-@pytest.mark.parametrize("stranger", ["other.parquet", "deep/er/other.parquet", f"{NOBODY}.parquet"])
+@pytest.mark.parametrize("stranger", ["other.parquet", "deep/er/other.parquet", f"{UNKNOWN_ID}.parquet"])
 async def test_a_copy_of_a_file_under_another_name_is_refused(
     client: Client, folder: Path, stranger: str
 ) -> None:

@@ -13,7 +13,7 @@ from asyncfin.extraction.unknown import unknown_to_all
 from asyncfin.model.catalogue import Catalogue, triple
 from asyncfin.plan.question import Question
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import FIRST, IDS, NOBODY, annual, rows
+from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, rows
 
 
 @pytest.fixture
@@ -113,14 +113,14 @@ def test_unknown_is_what_all_lack_in_the_order_of_asking(missing: list[dict[str,
         if (left := tuple(name for name in names if all(name in each.get(field, ()) for each in missing)))
     }
     question = SharedQuestion(Select("abcd"), Annual())  # of which each entity has something
-    entities = [EntityReport(NOBODY, "done", missing=each) for each in missing]
+    entities = [EntityReport(UNKNOWN_ID, "done", missing=each) for each in missing]
     assert unknown_to_all(question, entities, has_rows=True) == expected
-    assert unknown_to_all(question, [*entities, EntityReport(NOBODY, "left")], has_rows=True) == {}
+    assert unknown_to_all(question, [*entities, EntityReport(UNKNOWN_ID, "left")], has_rows=True) == {}
 
 
 async def test_nothing_is_called_unknown_while_an_entity_has_failed(client: Client, folder: Path) -> None:
     """Nothing is called unknown while an entity has failed: that one may have it."""
-    report = await extract(client, [IDS[0], NOBODY], Select(metric_ids="Nonsense"), Annual(), to=folder)
+    report = await extract(client, [IDS[0], UNKNOWN_ID], Select(metric_ids="Nonsense"), Annual(), to=folder)
     assert (dict(report.unknown), len(report.failed)) == ({}, 1)
 
 

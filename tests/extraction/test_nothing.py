@@ -20,7 +20,7 @@ from asyncfin import (
     read_entity,
 )
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import FIRST, IDS, NOBODY, annual, names, rows
+from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, names, rows
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ async def test_one_of_the_first_three_with_something_lets_the_run_go_on(client: 
 
 async def test_failures_are_not_among_the_first_three(client: Client, folder: Path) -> None:
     """Three entities that were read decide."""
-    ids = ("O-" + "d" * 32, "O-" + "e" * 32, NOBODY, *IDS)
+    ids = ("O-" + "d" * 32, "O-" + "e" * 32, UNKNOWN_ID, *IDS)
     with pytest.raises(UnknownToAllError, match="none of the first 3 entities") as raised:
         await extract(client, ids, Select("Nonsense"), Annual(), to=folder)
     states = [each.state for each in raised.value.extract_report.entities]
@@ -216,7 +216,7 @@ async def test_a_folder_with_rows_is_never_told_that_its_periods_are_unknown(
 
 async def test_nothing_is_said_of_periods_while_an_entity_has_failed(client: Client, folder: Path) -> None:
     """The run is not complete."""
-    report = await extract(client, [IDS[0], NOBODY], Select(), Exact("FY2099"), to=folder)
+    report = await extract(client, [IDS[0], UNKNOWN_ID], Select(), Exact("FY2099"), to=folder)
     assert (len(report.failed), dict(report.unknown)) == (1, {})
 
 

@@ -27,7 +27,7 @@ from asyncfin import (
 from asyncfin.extraction import lock, prefix
 from asyncfin.sandbox import Hang, Latency, Sandbox
 from tests.altered import altered
-from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, rows, wait_for
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.s3 import BUCKET, S3, served
 
 TO = f"s3://{BUCKET}/night"
@@ -162,7 +162,7 @@ async def test_a_second_driver_is_refused_while_the_first_is_at_work(
     assert s3.rows("night") == annual(*FIRST)
 
 
-async def test_a_lock_that_nobody_renews_is_taken_over(
+async def test_a_lock_that_is_not_renewed_is_taken_over(
     s3: S3, client: Client, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock of a killed driver is taken over without comparing the clocks of two machines."""
@@ -374,7 +374,7 @@ async def test_the_token_is_in_no_object_and_no_log(
     monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
     with ThreadPoolExecutor(2) as executor:
         asked: dict[str, Any] = {"to": TO, "executor": executor, "chunk": 2}
-        report = await extract(Client.from_env, (*IDS, NOBODY), Select(), Annual(), **asked)
+        report = await extract(Client.from_env, (*IDS, UNKNOWN_ID), Select(), Annual(), **asked)
     found = s3.everything() + caplog.text.encode() + repr(report).encode() + pickle.dumps(report)
     for secret in (sandbox.token, "test-secret"):
         assert secret.encode() not in found

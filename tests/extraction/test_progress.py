@@ -20,15 +20,17 @@ from asyncfin import (
     extract_cost,
 )
 from asyncfin.sandbox import Latency, Sandbox, Status
-from tests.extraction.conftest import IDS, NOBODY
+from tests.extraction.conftest import IDS, UNKNOWN_ID
 
 
 async def test_progress_counts_up_to_the_report(client: Client, folder: Path) -> None:
     """Every entity's end is reported once; the last progress agrees with the report."""
     received: list[ExtractProgress] = []
-    report = await extract(client, (*IDS, NOBODY), Select(), Annual(), to=folder, progress=received.append)
+    report = await extract(
+        client, (*IDS, UNKNOWN_ID), Select(), Annual(), to=folder, progress=received.append
+    )
     ended = [progress.ended for progress in received if progress.ended]
-    assert sorted(each.entity_id for each in ended) == sorted((*IDS, NOBODY))
+    assert sorted(each.entity_id for each in ended) == sorted((*IDS, UNKNOWN_ID))
     last = received[-1]
     assert (last.entities, last.done, last.failed) == (len(IDS) + 1, len(IDS), 1)
     assert (last.requests, last.rows, last.bytes) == (report.requests, report.rows, report.bytes)

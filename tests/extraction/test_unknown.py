@@ -98,8 +98,8 @@ async def test_an_id_that_the_first_entities_lack_is_told_while_the_run_goes_on(
 
 async def test_a_report_says_where_each_file_stands(client: Client, folder: Path) -> None:
     """For those that are there; a failed entity has none."""
-    nobody = "O-" + "e" * 32
-    first = await extract(client, [IDS[0], nobody], Select(), Annual(), to=folder)
+    unknown_id = "O-" + "e" * 32
+    first = await extract(client, [IDS[0], unknown_id], Select(), Annual(), to=folder)
     assert [each.path for each in first.entities] == [str(folder / f"{IDS[0]}.parquet"), None]
     again = await extract(client, IDS[:1], Select(), Annual(), to=folder)
     assert again.entities[0].path == first.entities[0].path

@@ -43,7 +43,7 @@ from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.workers import Chunk
 from asyncfin.model.catalogue import triple
 from asyncfin.sandbox import Account, Latency, Sandbox
-from tests.extraction.conftest import COMPANIES, FIRST, IDS, NOBODY, annual, names, rows, wait_for
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.making import (
     EVENTS,
     make_client_after_another,
@@ -125,7 +125,7 @@ async def test_what_has_changed_is_read_by_workers_again(
 
 async def test_failures_are_reported_by_the_driver(folder: Path, threads: Executor) -> None:
     """Failures have the error's class, as in one process, and on_error="raise" ends the run with it."""
-    ids = (IDS[0], NOBODY, IDS[1])
+    ids = (IDS[0], UNKNOWN_ID, IDS[1])
     received: list[ExtractProgress] = []
     asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1}
     report = await extract(Client.from_env, ids, Select(), Annual(), **asked, progress=received.append)
@@ -385,7 +385,7 @@ async def test_an_error_takes_back_what_has_not_begun(sandbox: Sandbox, folder: 
         asked: dict[str, Any] = {"executor": executor, "chunk": 1, "allow_unknown": True}
         with pytest.raises(NotFoundError):
             await extract(
-                Client.from_env, (NOBODY, *IDS), Select(), Annual(), to=folder, **asked, on_error="raise"
+                Client.from_env, (UNKNOWN_ID, *IDS), Select(), Annual(), to=folder, **asked, on_error="raise"
             )
     asked_for = [each for each in IDS if any(each in served.path for served in sandbox.log)]
     assert len(asked_for) <= 1  # the worker may begin one before the driver hears of the error

@@ -457,7 +457,7 @@ async def test_the_last_caller_to_leave_cancels_the_call(calls: SingleFlight[str
 async def test_a_caller_that_meets_an_abandoned_call_starts_another(
     calls: SingleFlight[str, int],
 ) -> None:
-    """Nobody gets the result of a call that was cancelled."""
+    """The result of a cancelled call reaches no caller."""
 
     async def slow_to_end() -> int:
         try:
@@ -478,7 +478,7 @@ async def test_a_caller_that_meets_an_abandoned_call_starts_another(
 async def test_an_abandoned_call_that_fails_while_it_ends_is_not_reported(
     calls: SingleFlight[str, int],
 ) -> None:
-    """Nobody waits for the error of an abandoned call, so the loop does not report it."""
+    """No caller waits for the error of an abandoned call, and the loop does not report it."""
 
     async def fails_to_end() -> int:
         try:

@@ -240,7 +240,7 @@ async def test_a_setting_made_before_the_first_use_is_the_one_in_force() -> None
     assert log.times == near(0, 0, 0, 0.2)
 
 
-async def test_a_cancelled_waiter_spends_nothing_and_holds_up_nobody() -> None:
+async def test_a_cancelled_waiter_spends_nothing_and_delays_no_other() -> None:
     """The one behind takes its place."""
     log = Log(TokenBucket(10, 5))
     await log.bucket.acquire(5)

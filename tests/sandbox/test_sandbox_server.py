@@ -243,7 +243,7 @@ async def test_a_store_that_another_program_holds_is_one_clear_error(
 async def test_a_sandbox_at_all_addresses_has_one_that_this_machine_reaches(
     publication: Publication, session: aiohttp.ClientSession, host: str
 ) -> None:
-    """Nobody can connect to `http://0.0.0.0`."""
+    """A client cannot connect to `http://0.0.0.0`."""
     try:
         async with Sandbox(publication, host=host) as sandbox:
             assert await Caller(session, sandbox).statuses(1) == [200]

@@ -92,7 +92,7 @@ class Work:
 
 
 @pytest.mark.virtual
-async def test_work_that_ends_in_time_gives_its_result_and_nobody_listens_any_longer() -> None:
+async def test_work_that_ends_in_time_gives_its_result_and_leaves_no_listener() -> None:
     """The visitor's connection is left as it was found."""
     visitor, work = Visitor(), Work(5)
     assert await unless_gone(visitor, work(), 10) == "answer"

@@ -93,7 +93,7 @@ def not_asked_for(sent: Response, answer: Response) -> None:
 
 
 def not_in_the_catalogue(sent: Response, answer: Response) -> None:
-    answer["series"][0]["series_id"] = "nobody-knows"
+    answer["series"][0]["series_id"] = "unknown-series"
 
 
 def another_in_the_catalogue(sent: Response, answer: Response) -> None:
@@ -141,7 +141,7 @@ def a_number_as_text(sent: Response, answer: Response) -> None:
     [
         (twice, r"\$\.series\[\d+\]"),
         (not_asked_for, "other"),
-        (not_in_the_catalogue, "nobody-knows"),
+        (not_in_the_catalogue, "unknown-series"),
         (another_in_the_catalogue, "metric_id"),
         (short_values, r"\$\.series\[0\]"),
         (long_values, r"\$\.series\[0\]"),

@@ -150,7 +150,7 @@ async def test_a_failure_ahead_comes_at_its_turn() -> None:
         await anext(pages)
 
 
-async def test_a_failure_ahead_that_nobody_waits_for_is_not_noise() -> None:
+async def test_a_failure_ahead_without_a_waiter_is_not_logged() -> None:
     """A caller that leaves before its turn does not see it."""
     async with aclosing(Service(3, failing=2).pages(prefetch=True)) as pages:
         await anext(pages)

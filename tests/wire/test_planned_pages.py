@@ -299,7 +299,7 @@ async def test_a_stream_packs_only_what_it_holds_back() -> None:
 
 
 async def test_a_page_without_wanted_series_takes_no_room() -> None:
-    """Nobody holds its text, so those of later pages are kept as they came."""
+    """No caller holds its text, so those of later pages are kept as they came."""
     answer = _five()
     for series_id in FIVE[:3]:
         await answer.add(_two_megabytes(series_id), home=frozenset([FIVE[4]]), asked=EVER)

@@ -621,7 +621,7 @@ def test_the_counts_can_be_told_in_a_line() -> None:
 
 
 @pytest.mark.virtual
-async def test_an_observer_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_observer_that_raises_disturbs_no_request(caplog: pytest.LogCaptureFixture) -> None:
     """An observer's error is logged; the request goes on, and the next observer is called."""
     received: list[Event] = []
 

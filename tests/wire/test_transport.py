@@ -303,7 +303,7 @@ async def test_what_is_not_http_is_a_failed_connection(raw: bytes) -> None:
         assert "SSH" not in str(error)
 
 
-async def test_nobody_listening_is_a_failed_connection_that_says_why() -> None:
+async def test_a_port_without_a_listener_is_a_failed_connection_that_says_why() -> None:
     """When nothing listens, the message names the service and the system's reason."""
     async with scripted(answer()) as server:
         base_url = server.base_url

@@ -11,14 +11,21 @@ from functools import cached_property
 from itertools import islice
 from typing import Annotated, cast
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import Field
 
 from asyncfin.client import Client
-from asyncfin.errors import AsyncfinError, AuthenticationError, SelectionError, own_version
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AsyncfinError,
+    AuthenticationError,
+    BucketUnavailableError,
+    SelectionError,
+    own_version,
+)
 from asyncfin.mcp.handles import Handles, Meaning, Sessions, is_handle
 from asyncfin.mcp.ranking import Found, rank
 from asyncfin.mcp.results import (
@@ -44,11 +51,11 @@ from asyncfin.model.period import (
     period_hint,
 )
 from asyncfin.model.query import ValueVersion
+from asyncfin.model.scope import ScopePath
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted, listed
 from asyncfin.read.entity import EntityAnswer
-from asyncfin.read.many import FATAL
 from asyncfin.read.turn import NoTurnError
 from asyncfin.table.notes import shortened
 from asyncfin.table.panel import Panel
@@ -73,6 +80,8 @@ _PERIODS: dict[str, PeriodSelection] = {
     "last 12 months": Trailing(12),
     "all periods": FiscalRange(),
 }
+# No further request can be sent. What was read before is still returned, unlike after AuthenticationError.
+_NO_REQUESTS = (AllowanceExhaustedError, BucketUnavailableError)
 _NOT_COMPARED = "original and restated values are not compared"
 _READ_ONLY = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True
@@ -179,7 +188,12 @@ class _Call:
                 f"a call may send {counted(self.limit, 'request')}, and this needs more; the catalogue pages"
                 " that were read are kept"
             )
-        yield self.may_send
+        try:
+            yield self.may_send
+        except _NO_REQUESTS as error:
+            if error.attempts == 0:  # the bucket refused it
+                self.spent -= 1
+            raise
         await self._ctx.report_progress(self.spent, self.limit, f"{counted(self.spent, 'request')} sent")
 
 
@@ -279,9 +293,10 @@ class _Tools:
         question = await self._question(call, entities, series, periods)
         while True:
             panels, notes = await self._read(call, question, restated)
-            # The catalogues of the question may be older, and in them a metric may mean other paths.
-            asked, question = question, question.over([panel.catalogue for panel, _ in panels])
-            if asked.meanings.keys() == question.meanings.keys():
+            requested = question.meanings.keys()
+            # Its catalogues may be older than the panels, and a metric may mean other paths in them.
+            question = question.over(panel.catalogue for panel, _ in panels)
+            if question.meanings.keys() == requested:
                 break
         parts = question.parts(panels)
         rows = [row for part in parts for row in rows_of(part)]
@@ -319,11 +334,11 @@ class _Tools:
         Raises:
             NoTurnError, AllowanceExhaustedError, BucketUnavailableError: not all were read, and `all_of_them`
                 is set.
-            AuthenticationError: a refused token refuses what was read before too.
-            AsyncfinError: none was read, for this reason.
+            AuthenticationError: the token was refused; what was read before is not returned.
+            AsyncfinError: the read of each of them failed, at least one for this reason.
         """
         read, notes = list[Catalogue](), list[str]()
-        failure: AsyncfinError | None = None
+        failures = list[AsyncfinError]()
         for entity_id in entity_ids:
             try:
                 async for attempt in self._client.whole_read(
@@ -337,18 +352,19 @@ class _Tools:
                 names = ", ".join(map(self._named, entity_ids[entity_ids.index(entity_id) :]))
                 notes.append(f"not read yet: {names}: {limit}; call again with the same arguments to go on")
                 break
+            except AuthenticationError:
+                raise
             except AsyncfinError as error:
-                is_fatal = isinstance(error, FATAL)
-                if is_fatal and (all_of_them or isinstance(error, AuthenticationError)):
+                if all_of_them and isinstance(error, _NO_REQUESTS):
                     raise
-                failure = error if is_fatal else failure or error
+                failures.append(error)
                 notes.append(self._unread(entity_id, error))
             else:
                 # So that `list_entities` can name a company that was offered by its id alone.
                 self._names[entity_id] = catalogue.name
                 read.append(catalogue)
-        if failure is not None and len(notes) == len(entity_ids):
-            raise failure
+        if len(failures) == len(entity_ids):
+            raise next((each for each in failures if isinstance(each, _NO_REQUESTS)), failures[0])
         return read, notes
 
     async def _question(
@@ -382,7 +398,7 @@ class _Tools:
                 " call find_series"
             )
         catalogues, unread = await self._catalogues(call, entity_ids, max_age=max_age, all_of_them=True)
-        question = _resolved_over(catalogues, names, call.handles, selection, unread)
+        question = _Question(tuple(catalogues), tuple(names), call.handles, selection, tuple(unread))
         _shown(selection, catalogues)  # a mistake is refused before the values are requested
         return question
 
@@ -406,8 +422,9 @@ class _Tools:
         Raises:
             SelectionError: it would spend more requests than the call has left.
             AllowanceExhaustedError, BucketUnavailableError: no company was read.
-            AuthenticationError: a refused token refuses what was read before too.
-            AsyncfinError: the only company could not be read, or a call may not send as many requests.
+            AuthenticationError: the token was refused; what was read before is not returned.
+            NoTurnError: the publication was replaced, and the restart needs more requests than are left.
+            AsyncfinError: the only company could not be read.
         """
         needed, both = await self._cost(question, restated)
         room = call.limit - call.spent
@@ -420,7 +437,7 @@ class _Tools:
                 + (", or call again: the catalogues are kept" if call.spent else "")
             )
         _, notes = _affordable(needed, both, room)
-        versions = _versions(restated) if both <= room else _versions(restated)[:1]
+        versions = _versions(restated)[: 1 if notes else 2]  # a note: there is no room for both
         ids = [catalogue.entity_id for catalogue in question.catalogues]
         answers: list[dict[str, EntityAnswer]] = []
         for version in versions:
@@ -432,12 +449,11 @@ class _Tools:
                 ) as several:
                     async for answer in several:
                         read[answer.entity_id] = answer
-            except FATAL as end:
-                has_values = any(answer.panel is not None for answer in answers[0].values())
-                if not has_values or isinstance(end, AuthenticationError):
+            except _NO_REQUESTS as ended:
+                if all(answer.panel is None for answer in answers[0].values()):
                     raise
                 for entity_id in ids:
-                    read.setdefault(entity_id, EntityAnswer(entity_id, None, error=end))
+                    read.setdefault(entity_id, EntityAnswer(entity_id, None, error=ended))
         pairs = list[tuple[Panel, Panel | None]]()
         for entity_id in ids:
             panel, error = answers[0][entity_id].panel, answers[0][entity_id].error
@@ -500,21 +516,35 @@ class _Question:
 
     Attributes:
         catalogues: of the companies.
-        names: of the series, as they were given.
-        items: what each of the names means; a metric id means several paths if companies differ.
+        names: of the series: handles and metric ids.
         handles: of the session.
         selection: which periods are shown.
-        unread: notes about companies without a catalogue.
-        notes: these, and about paths that are not in `items`.
+        unread: notes about companies whose catalogue could not be read.
+        items: what each of the names means; a metric id means several paths if companies differ.
+
+    Raises:
+        SelectionError: no catalogue has one of the metrics.
     """
 
     catalogues: tuple[Catalogue, ...]
     names: tuple[str, ...]
-    items: tuple[tuple[Meaning, ...], ...]
     handles: Handles
     selection: PeriodSelection
     unread: tuple[str, ...]
-    notes: tuple[str, ...]
+    items: tuple[tuple[Meaning, ...], ...] = field(init=False)
+
+    @items.default
+    def _items(self) -> tuple[tuple[Meaning, ...], ...]:
+        return tuple(_meanings(self.handles, name, self.catalogues) for name in self.names)
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes about companies without a catalogue, and about paths that are not in `items`."""
+        notes = [*self.unread]
+        for name, item in zip(self.names, self.items, strict=True):
+            if not is_handle(name) and (more := len(_paths(name, self.catalogues)) - len(item)):
+                notes.append(f"{name}: {counted(more, 'more scope path')}: find_series gives their handles")
+        return notes
 
     @property
     def range(self) -> FiscalRange | Trailing:
@@ -535,15 +565,14 @@ class _Question:
         """Return whether a series is one of those asked for."""
         return Meaning(series.metric_id, series.scopes) in self.meanings
 
-    def over(self, shown: Iterable[Catalogue]) -> _Question:
-        """Return the same question, resolved over the catalogues that are shown; others stay as they are.
+    def over(self, current: Iterable[Catalogue]) -> _Question:
+        """Return the question with these catalogues in place of those of the same companies.
 
         Raises:
-            SelectionError: no company has a metric any more.
+            SelectionError: no catalogue has one of the metrics any more.
         """
-        newer = {catalogue.entity_id: catalogue for catalogue in shown}
-        catalogues = [newer.get(each.entity_id, each) for each in self.catalogues]
-        return _resolved_over(catalogues, self.names, self.handles, self.selection, self.unread)
+        newer = {catalogue.entity_id: catalogue for catalogue in current}
+        return evolve(self, catalogues=tuple(newer.get(each.entity_id, each) for each in self.catalogues))
 
     def parts(self, panels: Sequence[tuple[Panel, Panel | None]]) -> list[Part]:
         """Return the parts of a result: a company's values, and those of the other version if it has them.
@@ -556,25 +585,6 @@ class _Question:
         shown = _shown(self.selection, [panel.catalogue for panel, _ in panels])
         named = self.selection.periods if isinstance(self.selection, Exact) else ()
         return [Part(panel, other, self.items, self.handles, shown, named) for panel, other in panels]
-
-
-def _resolved_over(
-    catalogues: Sequence[Catalogue],
-    names: Sequence[str],
-    handles: Handles,
-    selection: PeriodSelection,
-    unread: Sequence[str],
-) -> _Question:
-    """Return the question to companies that have these catalogues.
-
-    Raises:
-        SelectionError: no catalogue has one of the metrics.
-    """
-    notes = [*unread]
-    items = [_meanings(handles, name, catalogues, notes) for name in names]
-    return _Question(
-        tuple(catalogues), tuple(names), tuple(items), handles, selection, tuple(unread), tuple(notes)
-    )
 
 
 def _several(given: list[str] | str) -> list[str]:
@@ -617,9 +627,7 @@ def _shown(selection: PeriodSelection, catalogues: Iterable[Catalogue]) -> Exact
     return selection if isinstance(selection, Trailing) else selection.resolve(catalogues)
 
 
-def _meanings(
-    handles: Handles, name: str, catalogues: Sequence[Catalogue], notes: list[str]
-) -> tuple[Meaning, ...]:
+def _meanings(handles: Handles, name: str, catalogues: Sequence[Catalogue]) -> tuple[Meaning, ...]:
     """Return what a handle or a metric id means: of a metric the paths of the whole company, or else all.
 
     Raises:
@@ -627,17 +635,23 @@ def _meanings(
     """
     if (meaning := handles.meaning(name)) is not None:
         return (meaning,)
-    series = [each for catalogue in catalogues for each in catalogue.by_metric.get(name, ())]
-    if not series:
+    paths = _paths(name, catalogues)
+    if not paths:
         near = dict.fromkeys(found.metric_id for found in rank(catalogues, name).found)
         close = f" (close: {listed(list(near)[:3])})" if near else ""
         raise SelectionError(f"series: no company has the metric {name!r}{close}")
-    paths = dict.fromkeys(each.scopes for each in series)
-    whole = dict.fromkeys(each.scopes for each in series if each.basis.casefold() == "consolidated")
-    kept = list(whole or paths)[:_MAX_PATHS]
-    if more := len(paths) - len(kept):
-        notes.append(f"{name}: {counted(more, 'more scope path')}: find_series gives their handles")
-    return tuple(Meaning(name, path) for path in kept)
+    whole = [path for path, is_whole in paths.items() if is_whole]
+    return tuple(Meaning(name, path) for path in (whole or list(paths))[:_MAX_PATHS])
+
+
+def _paths(metric_id: str, catalogues: Sequence[Catalogue]) -> dict[ScopePath, bool]:
+    """Return the paths of a metric in all catalogues, and whether they are of the whole company."""
+    paths: dict[ScopePath, bool] = {}
+    for catalogue in catalogues:
+        for series in catalogue.by_metric.get(metric_id, ()):
+            is_whole = series.basis.casefold() == "consolidated"
+            paths[series.scopes] = is_whole or paths.get(series.scopes, False)
+    return paths
 
 
 def _title(catalogues: Sequence[Catalogue]) -> list[str]:

@@ -158,6 +158,7 @@ async def test_nine_questions_take_two_calls_and_few_words(sandbox: Sandbox, nam
         spent = len(sandbox.log) - before
     assert (len(text_of(found)) + len(text_of(answer))) / 4 <= 800
     assert answer.structured_content["requests"] == spent
+    assert "more scope path" not in text_of(answer)  # a handle has one
     by_id = {each["id"]: each["name"] for each in answer.structured_content["companies"]}
     rows = rows_of(answer)
     assert [(by_id[row["company"]], row["metric"], row["scopes"]) for row in rows] == [
@@ -393,6 +394,7 @@ async def test_the_company_stays_that_was_read_before_the_allowance_ended(sandbo
         answer = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"])
     assert {row["company"] for row in rows_of(answer)} == {sandbox.entities[0]}
     assert [each["id"] for each in answer.structured_content["companies"]] == [sandbox.entities[0]]
+    assert answer.structured_content["requests"] == len(sandbox.log)
     notes = answer.structured_content["notes"]
     (unread,) = [each for each in notes if each.startswith('company "NVIDIA')]
     assert "could not be read: AllowanceExhaustedError" in unread
@@ -432,6 +434,17 @@ async def test_a_call_without_an_answer_before_the_allowance_ended_is_an_error(
     assert result.is_error
     assert result.structured_content["error"] == "AllowanceExhaustedError"
     assert result.structured_content["resume_at"]
+
+
+async def test_requests_that_the_bucket_refuses_do_not_count_against_the_limit_of_a_call(
+    sandbox: Sandbox,
+) -> None:
+    """Otherwise the error would be the limit, and the advice to call again."""
+    async with assistant(sandbox, max_requests=2) as call:
+        sandbox.inject(used_up("dataset", 1))
+        found = await call("find_series", entities=["Apple", "NVIDIA", "Alphabet"], words="revenue")
+    assert len(sandbox.log) == 1
+    assert found.structured_content["error"] == "AllowanceExhaustedError"
 
 
 @pytest.mark.parametrize(("tool", "operation"), [("query", "query"), ("find_series", "dataset")])
@@ -856,6 +869,18 @@ async def test_two_companies_of_which_one_fits(sandbox: Sandbox) -> None:
         found = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
     assert len(sandbox.log) == 5
     assert found.structured_content["series"][0]["metric"] == "Revenue"
+    assert 'not read yet: company "NVIDIA"' in text_of(found)
+
+
+async def test_the_failure_of_one_company_does_not_hide_that_another_is_not_read_yet(
+    sandbox: Sandbox,
+) -> None:
+    """The result is not an error: calling again reads the second one."""
+    async with assistant(sandbox, max_requests=1) as call:
+        sandbox.inject(Status(status=404, operation="dataset", nth=1))
+        found = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
+    assert not found.is_error
+    assert "could not be read: NotFoundError" in text_of(found)
     assert 'not read yet: company "NVIDIA"' in text_of(found)
 
 

@@ -118,10 +118,10 @@ def refuse_url(expected: str, path: str, advice: str) -> None:
 
 
 def without_password(place: str) -> str:
-    """Return a path, or a URL without what can contain a password: all up to its last "@", and its query.
+    """Return a path as it is, and a URL without all that can contain a password: user, query and fragment.
 
-    A password may contain "/", although a valid URL has none there: so what precedes an "@" in the URL's path
-    is cut too. If a "?" or "#" is before the last "@", only the scheme is left.
+    The user ends at the last "@", since a password that is not escaped can contain "@" and "/". If a "?" or
+    "#" precedes that "@", only the scheme is returned.
     """
     if (url := re.match("(.*?:/+)(.*)", place, re.DOTALL)) is None:
         return place

@@ -107,10 +107,9 @@ async def extraction_status(place: str) -> Document:
         at = place_of(place)
     except (ValueError, OSError) as error:
         return {"place": without_password(place), "running": None, "reason": str(error)}
-    # An address of a prefix that could contain a password is refused.
-    shown = place if isinstance(at, Prefix) else without_password(place)
     running, reason = await _running(at)
-    return {"place": shown, "running": running, "reason": reason}
+    # As it is: an address that can contain a password is refused above.
+    return {"place": place, "running": running, "reason": reason}
 
 
 async def _running(at: Folder | Prefix) -> tuple[bool | None, str | None]:

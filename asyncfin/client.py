@@ -448,7 +448,7 @@ class Client:
                 if leads or not question.known_only:
                     raise
             except AsyncfinError as error:
-                # The turn of an equal question ends that one alone.
+                # The turn of an equal question ended that one alone.
                 if leads or not error.ended_by_turn:
                     raise
             else:

@@ -107,8 +107,8 @@ class AsyncfinError(Exception):
     """
 
     attempts: int | None = None
-    # Whether the caller of the request allowed no further attempt (read/turn.py): other questions that share
-    # the request send it themselves.
+    # Whether its question may send no further request (read/turn.py). Other questions that share the request
+    # then send it themselves.
     ended_by_turn = False
 
     def __init__(

@@ -336,11 +336,12 @@ class BucketStats:
 
     @property
     def left_today(self) -> float | None:
-        """What can still be granted today: 0 while requests are refused, otherwise the rest of the budget.
+        """How many requests are left today: 0 until `exhausted_until`, otherwise the rest of `daily_budget`.
 
-        None: there is no budget, or it was never read how much is spent.
+        None: there is no budget, or `spent_today` is unknown.
         """
-        if self.exhausted_until is not None:  # the service's own allowance, which may be less than the budget
+        # Not only a spent budget: the service's allowance can be smaller.
+        if self.exhausted_until is not None:
             return 0.0
         if self.daily_budget is None or self.spent_today is None:
             return None

@@ -322,10 +322,10 @@ class Feed:
 
 
 def _parquet_file(stream: IO[bytes]) -> Any:
-    """Open a Parquet file whose pages are verified.
+    """Return a Parquet file whose pages are verified; read it with ``use_threads=False``.
 
-    Read it with ``use_threads=False``: a thread of pyarrow can release the stream's bytes while the
-    interpreter ends, which aborts the process. Threads save no time here.
+    A thread of pyarrow can release the stream's bytes while the interpreter ends, which aborts the process.
+    Threads save no time here.
     """
     return parquet.ParquetFile(stream, page_checksum_verification=True, pre_buffer=False)
 

@@ -166,8 +166,8 @@ class Attempt:
                 known = await reads.share(self._read.entity_id, lead)
                 break
             except AsyncfinError as error:
-                # It was the turn of another read, which this one shared: its pages are kept, and the rest is
-                # requested here.
+                # The turn of another read ended the shared request: its pages are kept, and this read
+                # requests the rest.
                 if leads or not error.ended_by_turn:
                     raise
         if known.confirmed is not None:

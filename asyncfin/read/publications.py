@@ -150,7 +150,7 @@ class PendingSeries:
             try:
                 return [await self._calls.share(call, call.request)]
             except AsyncfinError as error:
-                if wanted == others or not error.ended_by_turn:  # else the turn is that of another question
+                if wanted == others or not error.ended_by_turn:  # `others`: requested by this question
                     raise
             return await self.gather(publication, wanted, request)
 

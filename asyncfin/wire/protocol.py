@@ -19,7 +19,7 @@ from asyncfin.checks import short_repr
 from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
-from asyncfin.wire.strict import foreign
+from asyncfin.wire.strict import not_from_service
 from asyncfin.wire.tolerance import STRICT, Tolerance
 
 # The longest range of one request (spec 4.4, 8).
@@ -218,7 +218,7 @@ def _without_error_object(response: Response) -> str:
     """Return a message for an error response without the spec's error object."""
     if response.status < 400:
         return "redirects are not followed"
-    return foreign("the response has no error object", response.body)
+    return not_from_service("the response has no error object", response.body)
 
 
 # Seconds; a longer Retry-After is as good as this.

@@ -124,10 +124,10 @@ class Sender:
     ) -> Response:
         """Return the 2xx response to `request`; `on_attempt` is called at each attempt.
 
-        If `may_retry` returns False before a further attempt, the last error is raised, `ended_by_turn`.
-        A ServiceError is not retryable, or retries did not overcome it. RuntimeError: the client is closed,
-        at once also if that happens while the request waits; or it belongs to another event loop that is not
-        closed.
+        If `may_retry` returns False before a further attempt, the last error is raised, and its
+        `ended_by_turn` is set. A ServiceError is not retryable, or retries did not overcome it.
+        RuntimeError: the client is closed, at once also if that happens while the request waits; or it
+        belongs to another event loop that is not closed.
         """
         progress = _Sending(self._transport.clock)
         # Completes an error raised within: of which request it is, at which attempt, and when.
@@ -333,7 +333,7 @@ class Sender:
 
 
 def _is_allowed(may_retry: Callable[[], bool] | None, error: ServiceError | TransportError) -> bool:
-    """Return whether the caller allows a further attempt; otherwise record in the error that it does not."""
+    """Return whether the caller allows a further attempt; if not, set the error's `ended_by_turn`."""
     if may_retry is None or may_retry():
         return True
     error.ended_by_turn = True

@@ -10,7 +10,7 @@ from asyncfin.errors import MalformedAnswerError
 
 T = TypeVar("T")
 JsonBytes: TypeAlias = bytes | memoryview | msgspec.Raw
-# How much of a response that is not the service's its error shows.
+# How much an error shows of a response that does not come from the service.
 _SHOWN_CHARACTERS = 80
 
 
@@ -34,19 +34,19 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
 
 
 def _not_json(body: bytes) -> str:
-    """Return what a body is that cannot be the service's JSON: empty, or a page of a proxy; "" for others."""
+    """Return the problem of a body that is empty or a page of a proxy, and "" for any other."""
     content = json_text(body).lstrip()
     if not content:
         return "the body is empty"
-    return foreign("the body is not JSON", body) if content.startswith(b"<") else ""
+    return not_from_service("the body is not JSON", body) if content.startswith(b"<") else ""
 
 
-def foreign(found: str, body: bytes) -> str:
-    """Return the sentence on a response that is not of the service: what it is, and how its body begins."""
+def not_from_service(problem: str, body: bytes) -> str:
+    """Return the message for a response that does not come from the service, with the start of its body."""
     start = json_text(body).lstrip()[: 4 * _SHOWN_CHARACTERS].decode(errors="replace")
     start = start.strip()[:_SHOWN_CHARACTERS]
     shown = f": {start!r}" if start else ""
-    return f"{found} and probably comes from something in front of the service{shown}"
+    return f"{problem} and probably comes from something in front of the service{shown}"
 
 
 def json_text(body: bytes) -> bytes:

@@ -185,7 +185,7 @@ _labels_decoder = msgspec.json.Decoder(list[_Label | None])
 
 
 def _may_be_restated(content: bytes) -> bool:
-    """Return whether values contain the word, or an escape that can be a part of it."""
+    """Return whether JSON contains the label, as it is or possibly with escapes."""
     return _RESTATED.encode() in content or b"\\u00" in content
 
 
@@ -197,7 +197,7 @@ def _refuse_restated(page: QueryPage) -> None:
     for at, raw in enumerate(page.raw_series):
         labels: list[_Label | None] = []
         if _may_be_restated(bytes(raw.values)):
-            # What is no array of objects is refused where its values are read.
+            # Values of another form are refused when they are decoded.
             with suppress(msgspec.DecodeError):
                 labels = _labels_decoder.decode(raw.values)
         for period, label in zip(page.periods, labels, strict=False):

@@ -257,8 +257,7 @@ class _Tools:
         return await _reported(self._query(call, entities, series, periods, restated))
 
     async def _find_series(self, call: _Call, entities: list[str] | str, words: str) -> CallToolResult:
-        asked = self._offered(entities)
-        catalogues, notes = await self._catalogues(call, asked)
+        catalogues, notes = await self._catalogues(call, self._offered(entities))
         if not words.strip():
             rows = [row for catalogue in catalogues for row in _overview(catalogue)]
             return result(_title(catalogues), rows, notes, "call find_series with words", rows_as="series")
@@ -370,7 +369,7 @@ class _Tools:
     async def _question(
         self, call: _Call, entities: list[str] | str, series: list[str] | str, periods: str
     ) -> _Question:
-        """Return what is asked for, resolved over the catalogues of the companies.
+        """Return the question, resolved over the catalogues of the companies.
 
         Raises:
             SelectionError: an argument is not as described.
@@ -562,7 +561,7 @@ class _Question:
         return dict.fromkeys(meaning for item in self.items for meaning in item)
 
     def wants(self, series: CatalogueSeries) -> bool:
-        """Return whether a series is one of those asked for."""
+        """Return whether the question requests a series."""
         return Meaning(series.metric_id, series.scopes) in self.meanings
 
     def over(self, current: Iterable[Catalogue]) -> _Question:

@@ -176,12 +176,21 @@ def read_query_page(
 
 
 class _Label(msgspec.Struct, gc=False):
-    """A value, of which only the label is read."""
+    """A value, of which only the label is read: as it is written, so that no other label hinders it."""
 
-    value_version: object = None
+    value_version: msgspec.Raw = msgspec.Raw(b"null")
+
+    def is_restated(self) -> bool:
+        text = bytes(self.value_version)
+        if b"\\" not in text:
+            return text == f'"{_RESTATED}"'.encode()
+        with suppress(MalformedAnswerError):
+            return decode(text, _label_decoder) == _RESTATED
+        return False
 
 
 _labels_decoder = msgspec.json.Decoder(list[_Label | None])
+_label_decoder = msgspec.json.Decoder(str)
 
 
 def _may_be_restated(content: bytes) -> bool:
@@ -198,10 +207,10 @@ def _refuse_restated(page: QueryPage) -> None:
         labels: list[_Label | None] = []
         if _may_be_restated(bytes(raw.values)):
             # Values of another form are refused when they are decoded.
-            with suppress(msgspec.DecodeError):
-                labels = _labels_decoder.decode(raw.values)
+            with suppress(MalformedAnswerError):
+                labels = decode(raw.values, _labels_decoder)
         for period, label in zip(page.periods, labels, strict=False):
-            if label is not None and label.value_version == _RESTATED:
+            if label is not None and label.is_restated():
                 raise MalformedAnswerError(
                     f"the value at {period} is {_RESTATED}, and {_ORIGINAL} was requested"
                     f" @ {series_path(at, raw.series_id)}"

@@ -215,6 +215,17 @@ def test_a_restated_value_is_refused_however_its_label_is_written(written: str) 
         asyncio.run(read_planned_page(body, {"a.annual", "b.annual"}, "original"))
 
 
+@pytest.mark.parametrize("other", [b"1e999", b"9" * 5000, b'"\xff"', b"[[[[]]]]"])
+def test_a_restated_value_is_refused_whatever_label_another_value_has(other: bytes) -> None:
+    """Also a label that no reader can represent, of a series with both."""
+    document = page_json([FY23, FY24], {"a.annual": {FY23: 1, FY24: 2}})
+    first, second = document["series"][0]["values"]
+    first["value_version"], second["value_version"] = "latest_restated", "other"
+    body = encoded(document).replace(b'"other"', other)
+    with pytest.raises(MalformedAnswerError, match="is latest_restated, and original was requested"):
+        asyncio.run(read_planned_page(body, {"a.annual"}, "original"))
+
+
 def test_values_are_not_taken_for_what_begins_like_them() -> None:
     """An unknown array before the values, which has their first bytes."""
     periods = [Period(2000 + year, 12, 12) for year in range(20)]

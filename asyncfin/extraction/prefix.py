@@ -14,10 +14,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from io import BufferedReader, RawIOBase
 from typing import IO, Any, Literal, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from attrs import frozen
 
+from asyncfin.checks import without_password
 from asyncfin.errors import ArgumentError, shorten
 from asyncfin.extraction.folder import file_name
 from asyncfin.optional import library
@@ -48,21 +49,23 @@ class Prefix:
     @classmethod
     def at(cls, address: str) -> Prefix:
         """Return the place of an address: ``s3://bucket/prefix``, or the same with ``gs`` or ``az``."""
-        parts = urlsplit(address)
-        # No bucket's name contains ":". What precedes the "/" of s3://key:sec/ret@bucket does.
-        if {"@", ":"} & set(parts.netloc) or parts.query or parts.fragment:
+        scheme = address.partition(":")[0].lower()
+        # No bucket's name contains other characters. What precedes the "/" of s3://key:sec/ret@bucket does.
+        parts = re.fullmatch(r"\w+://([\w.-]*)(/[^?#]*)?", address, re.ASCII)
+        if parts is None:
             # Not shown: it may hold a secret.
             raise ArgumentError(
-                f"a {parts.scheme}: address must not hold a user, a password, ? or #: credentials come from"
+                f"a {scheme}: address must not hold a user, a password, ? or #: credentials come from"
                 " the environment (AWS_ACCESS_KEY_ID and the like)"
             )
-        segments = unquote(parts.path).strip("/").split("/")
-        if not parts.netloc or not all(segments) or {".", ".."} & set(segments):
+        bucket, path = parts.groups()
+        segments = unquote(path or "").strip("/").split("/")
+        if not bucket or not all(segments) or {".", ".."} & set(segments):
             raise ArgumentError(
-                f"{address!r} is not a prefix of a bucket; give {parts.scheme}://bucket/prefix: the lock is"
-                " next to the prefix"
+                f"{without_password(address)!r} is not a prefix of a bucket; give"
+                f" {scheme}://bucket/prefix: the lock is next to the prefix"
             )
-        return cls(f"{parts.scheme}://{parts.netloc}", "/".join(segments))
+        return cls(f"{scheme}://{bucket}", "/".join(segments))
 
     def __str__(self) -> str:
         return f"{self.bucket}/{self.prefix}"

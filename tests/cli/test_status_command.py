@@ -218,6 +218,8 @@ def test_passwords_of_addresses_are_not_shown(command: Command, monkeypatch: pyt
         ("redis://host/0?password=hunter2", "redis://host/0"),
         ("redis://host/0?password=hunt@er2", "redis://"),
         ("s3://key:hunt/er2@bucket/night", "s3://bucket/night"),
+        ("s3://key:hunter2%40bucket/night", "s3://bucket/night"),
+        ("s3://key:hunter2@\u2100bucket/night", "s3://\u2100bucket/night"),
         ("caches/desk@home?#1", "caches/desk@home?#1"),
     ],
 )

@@ -284,7 +284,7 @@ class _Tools:
             notes = [f"query would be refused: a call may send {counted(call.limit, 'request')}"]
         head = [f"{counted(requests, 'request')}; {call.spent} spent on catalogues by this call"]
         figures = {"requests": requests, "max_requests": call.limit}
-        return result(head, [], [*notes, *question.notes], "", **figures)
+        return result(head, [], [*question.unread, *notes, *question.notes], "", **figures)
 
     async def _query(
         self, call: _Call, entities: list[str] | str, series: list[str] | str, periods: str, restated: bool
@@ -300,7 +300,8 @@ class _Tools:
         parts = question.parts(panels)
         rows = [row for part in parts for row in rows_of(part)]
         about = (note for part in parts for note in notes_of(part))
-        notes = [*differing(parts), *notes, *islice(about, MAX_NOTES + 1), *question.notes]
+        # First what is missing: the last ones are cut where there are too many.
+        notes = [*question.unread, *notes, *differing(parts), *question.notes, *islice(about, MAX_NOTES + 1)]
         how = "last restated" if restated else "first reported"
         companies = [
             {
@@ -538,8 +539,8 @@ class _Question:
 
     @property
     def notes(self) -> list[str]:
-        """Notes about companies without a catalogue, and about paths that are not in `items`."""
-        notes = [*self.unread]
+        """Notes about paths that are not in `items`."""
+        notes = []
         for name, item in zip(self.names, self.items, strict=True):
             if not is_handle(name) and (more := len(_paths(name, self.catalogues)) - len(item)):
                 notes.append(f"{name}: {counted(more, 'more scope path')}: find_series gives their handles")

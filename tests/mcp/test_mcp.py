@@ -584,6 +584,20 @@ async def test_many_notes_are_cut_and_that_is_said(sandbox: Sandbox) -> None:
     assert all(len(each) <= 600 for each in notes)
 
 
+async def test_a_company_that_is_missing_is_named_however_many_notes_there_are(sandbox: Sandbox) -> None:
+    """It comes before what the notes say about the rows, of which some are omitted."""
+    async with Client(sandbox.base_url, sandbox.token) as client:
+        metrics = list((await client.catalogue(sandbox.entities[0])).by_metric)
+    async with assistant(sandbox) as call:
+        sandbox.inject(Status(status=404, operation="dataset", nth=2))
+        answer = await call(
+            "query", entities=["Apple", "NVIDIA"], series=metrics, periods="FY2012, 2025-Q1, 2026-Q1, 2026-Q2"
+        )
+    notes = answer.structured_content["notes"]
+    assert any("more notes are omitted" in each for each in notes)
+    assert any(each.startswith('company "NVIDIA') and "could not be read" in each for each in notes)
+
+
 async def test_cells_are_escaped_and_a_value_without_text_is_its_number(sandbox: Sandbox) -> None:
     """A tab in a text must not shift values to other periods, nor an empty text look like a gap."""
 

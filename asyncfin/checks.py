@@ -120,8 +120,8 @@ def refuse_url(expected: str, path: str, advice: str) -> None:
 def without_password(place: str) -> str:
     """Return a path as it is, and a URL without all that can contain a password: user, query and fragment.
 
-    The user ends at the last "@", or "%40", since a password that is not escaped can contain "@" and "/". If a
-    "?" or "#" precedes that "@", only the scheme is returned.
+    The user ends at the last "@", or "%40", since a password that is not escaped can contain "@" and "/". If
+    a "?" or "#" precedes that "@", only the scheme is returned.
     """
     if (url := re.match("(.*?:/+)(.*)", place, re.DOTALL)) is None:
         return place

@@ -188,11 +188,20 @@ class _Call:
                 f"a call may send {counted(self.limit, 'request')}, and this needs more; the catalogue pages"
                 " that were read are kept"
             )
+        allowed = 1
+
+        def may_retry() -> bool:
+            nonlocal allowed
+            if not self.may_send():
+                return False
+            allowed += 1
+            return True
+
         try:
-            yield self.may_send
-        except _NO_REQUESTS as error:
-            if error.attempts == 0:  # the bucket refused it
-                self.spent -= 1
+            yield may_retry
+        except AsyncfinError as error:
+            # An attempt that was allowed may not have been sent: the bucket refuses it, say.
+            self.spent -= allowed - (error.attempts or 0)
             raise
         await self._ctx.report_progress(self.spent, self.limit, f"{counted(self.spent, 'request')} sent")
 

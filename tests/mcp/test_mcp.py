@@ -447,6 +447,14 @@ async def test_requests_that_the_bucket_refuses_do_not_count_against_the_limit_o
     assert found.structured_content["error"] == "AllowanceExhaustedError"
 
 
+async def test_a_retry_that_the_bucket_refuses_does_not_count_as_spent(sandbox: Sandbox) -> None:
+    """The allowance ended by another request, while this one waited to be sent again."""
+    async with assistant(sandbox) as call:
+        sandbox.inject(Status(status=503, operation="query", nth=3), used_up("query", 4))
+        answer = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"])
+    assert answer.structured_content["requests"] == len(sandbox.log)
+
+
 @pytest.mark.parametrize(("tool", "operation"), [("query", "query"), ("find_series", "dataset")])
 async def test_a_refused_token_ends_a_call_with_what_was_read_before(
     sandbox: Sandbox, tool: str, operation: str

@@ -8,7 +8,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,6 +16,7 @@ from io import BufferedReader, RawIOBase
 from typing import IO, Any, Literal, TypeVar
 from urllib.parse import unquote
 
+from anyio import to_thread
 from attrs import frozen
 
 from asyncfin.checks import without_password
@@ -131,17 +132,13 @@ class Objects:
     async def keys(self) -> list[str]:
         """Return the keys below the prefix."""
 
-        async def listed() -> list[str]:
-            found = self._obstore.list(self._store, f"{self._prefix.prefix}/")
-            return [each["path"] async for chunk in found for each in chunk]
-
-        return await self._retried(listed)
+        return await self._retried(partial(self._listed, f"{self._prefix.prefix}/"))
 
     async def head(self, key: str) -> Head:
         """Return the metadata of an object."""
 
-        async def read() -> Head:
-            found = await self._obstore.get_async(self._store, key, options={"head": True})
+        def read() -> Head:
+            found = self._obstore.get(self._store, key, options={"head": True})
             return Head(found.meta["size"], found.attributes, found.meta["last_modified"])
 
         return await self._retried(read)
@@ -149,27 +146,21 @@ class Objects:
     async def get(self, key: str) -> Content:
         """Return an object with its tag."""
 
-        async def read() -> Content:
-            found = await self._obstore.get_async(self._store, key)
-            return Content(bytes(await found.bytes_async()), found.meta["e_tag"])
+        def read() -> Content:
+            found = self._obstore.get(self._store, key)
+            return Content(bytes(found.bytes()), found.meta["e_tag"])
 
         return await self._retried(read)
 
     async def read(self, key: str, start: int, end: int) -> bytes:
         """Return a part of an object."""
-
-        async def read() -> bytes:
-            return bytes(await self._obstore.get_range_async(self._store, key, start=start, end=end))
-
-        return await self._retried(read)
+        return await self._retried(partial(self._range, key, start, end))
 
     async def put(self, key: str, content: bytes, attributes: Mapping[str, str]) -> None:
         """Write an object in one request, so that there is never a part of one."""
 
-        async def write() -> None:
-            await self._obstore.put_async(
-                self._store, key, content, attributes=dict(attributes), use_multipart=False
-            )
+        def write() -> None:
+            self._obstore.put(self._store, key, content, attributes=dict(attributes), use_multipart=False)
 
         await self._retried(write)
 
@@ -182,10 +173,8 @@ class Objects:
         may have reached the store.
         """
 
-        async def write() -> str | None:
-            written = await self._obstore.put_async(
-                self._store, key, content, mode=condition, use_multipart=False
-            )
+        def write() -> str | None:
+            written = self._obstore.put(self._store, key, content, mode=condition, use_multipart=False)
             tag: str | None = written["e_tag"]
             return tag
 
@@ -202,13 +191,10 @@ class Objects:
     async def delete(self, key: str) -> None:
         """Delete an object, if it exists."""
 
-        async def delete() -> None:
-            await self._obstore.delete_async(self._store, key)
-
         with suppress(FileNotFoundError):  # a repeated attempt finds what the first has done
-            await self._retried(delete)
+            await self._retried(partial(self._obstore.delete, self._store, key))
 
-    async def _retried(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _retried(self, call: Callable[[], T]) -> T:
         """Return what a call without a condition returns; repeat it if it is refused for one (409, 412)."""
         for seconds in waits():
             try:
@@ -237,12 +223,13 @@ class Objects:
             return failure
         raise failure from None
 
-    async def _finished(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what a call returns; if this is cancelled, wait for its end first.
+    async def _finished(self, call: Callable[[], T]) -> T:
+        """Return what a call returns that blocks; if this is cancelled, wait for its end first.
 
-        A response that obstore delivers to a loop that has ended aborts the process.
+        The coroutines of obstore are not used: the thread that delivers a result into the loop can still be
+        about to leave it when the interpreter ends, which aborts the process.
         """
-        task = asyncio.ensure_future(call())
+        task = asyncio.ensure_future(to_thread.run_sync(call))
         await wait_for_all([task])
         return task.result()
 
@@ -250,21 +237,22 @@ class Objects:
 
     def keys_in(self, folder: str) -> list[str]:
         """Return the keys that begin with a folder."""
-
-        def listed() -> list[str]:
-            return [each["path"] for chunk in self._obstore.list(self._store, folder) for each in chunk]
-
-        return self._retried_here(listed)
+        return self._retried_here(partial(self._listed, folder))
 
     def open(self, key: str) -> IO[bytes]:
         """Return an object as a file that is read in ranges."""
         size = self._retried_here(lambda: self._obstore.head(self._store, key)["size"])
-        return BufferedReader(_Ranges(partial(self._range, key), size), _READ_AT_ONCE)
+
+        def read(start: int, end: int) -> bytes:
+            return self._retried_here(partial(self._range, key, start, end))
+
+        return BufferedReader(_Ranges(read, size), _READ_AT_ONCE)
+
+    def _listed(self, start: str) -> list[str]:
+        return [each["path"] for chunk in self._obstore.list(self._store, start) for each in chunk]
 
     def _range(self, key: str, start: int, end: int) -> bytes:
-        return self._retried_here(
-            lambda: bytes(self._obstore.get_range(self._store, key, start=start, end=end))
-        )
+        return bytes(self._obstore.get_range(self._store, key, start=start, end=end))
 
     def upload(self, key: str, content: IO[bytes]) -> None:
         """Write an object, which appears when it is complete."""

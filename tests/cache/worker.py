@@ -92,6 +92,7 @@ async def look(folder: str) -> None:
 async def use_on_a_full_disk(folder: str) -> None:
     """No file may grow."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    sys.dont_write_bytecode = True  # Python would keep a file of which the disk took a part
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["LIMIT"]), resource.RLIM_INFINITY))
     await use(folder)
 

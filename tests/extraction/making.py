@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def make_cramped_client() -> Client:
     """A client of a process that can write no file of more than a kilobyte, as if the disk were full."""
     import resource
 
+    sys.dont_write_bytecode = True  # Python would keep a file of which the disk took a part
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
     return Client.from_env()
 

@@ -260,6 +260,7 @@ import asyncio, errno, resource, sys
 from asyncfin import Annual, Client, Select, extract
 
 async def main(base_url, token, folder, limit, *ids):
+    sys.dont_write_bytecode = True  # Python would keep a file of which the disk took a part
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
     async with Client(base_url, token) as client:
         await extract(client, ids, Select(), Annual(), to=folder)

@@ -14,6 +14,7 @@ from collections.abc import (
     Iterable,
 )
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from copy import copy
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -96,7 +97,9 @@ class Turns:
             raise
 
     def _close(self, failure: AsyncfinError) -> None:
-        self._failure = failure
+        self._failure = failure = copy(failure)
+        # It is about another request: questions that share one which is not sent for it send that themselves.
+        failure.ended_by_turn = True
         while self._waiting:
             _, _, waiting = heappop(self._waiting)
             if not waiting.done():

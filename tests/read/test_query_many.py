@@ -511,3 +511,26 @@ async def test_the_refused_retry_of_a_question_ends_no_other_that_shares_the_req
     assert isinstance(failure, error)
     assert "no further request may be sent" in str(failure.__notes__)
     assert [len(panel) for panel in (many.panel or (), *panels)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+async def test_what_ends_a_call_for_another_entity_ends_no_question_that_shares_its_requests(
+    cached: bool,
+) -> None:
+    """The token is refused for one entity until the call ends; the others' requests were not sent yet."""
+    fault = Status(status=401, operation="dataset", nth=[1, 2])
+    async with Sandbox(*map(company, ALL[:2]), faults=[Latency(seconds=1), fault]) as sandbox:
+
+        async def token() -> str:
+            return sandbox.token
+
+        cache = MemoryCache() if cached else None
+        async with Client(sandbox.base_url, token, cache=cache, max_in_flight=1) as client:
+            ended = asyncio.create_task(collected(client, ALL[:2], ahead=2))
+            await asyncio.sleep(0.5)  # the request of the first entity is in flight
+            panels = await asyncio.gather(
+                client.query(ALL[1], SELECT, Annual()), client.query(ALL[1], SELECT, Exact(["FY2024"]))
+            )
+            with pytest.raises(AuthenticationError):
+                await ended
+    assert [len(panel) for panel in panels] == [1, 1]

@@ -28,7 +28,6 @@ from asyncfin.plan.plan import Plan, plan, without_batches
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import Known, Publication, Unfinished
 from asyncfin.read.read import Metadata, Read
-from asyncfin.read.turn import NoTurnError
 from asyncfin.table.block import Block
 from asyncfin.wire.pages import read_catalogue
 from asyncfin.wire.protocol import Request, Response
@@ -220,8 +219,9 @@ class Attempt:
         try:
             async with self.pinned_to(dataset.dataset_id):
                 catalogue = await read_catalogue(send, dataset)
-        except (NoTurnError, *_INCONCLUSIVE):
-            if read.has_turn:  # it may have ended the read by refusing a retry too
+        except AsyncfinError as error:
+            # The turn may have ended the read by refusing a retry too.
+            if read.has_turn and (error.ended_by_turn or isinstance(error, _INCONCLUSIVE)):
                 read.publications.unfinished.put(dataset.entity_id, unfinished)
             raise
         if read.cache is not None and read.fills_cache:

@@ -534,3 +534,25 @@ async def test_what_ends_a_call_for_another_entity_ends_no_question_that_shares_
             with pytest.raises(AuthenticationError):
                 await ended
     assert [len(panel) for panel in panels] == [1, 1]
+
+
+async def test_catalogue_pages_are_kept_where_a_turn_refuses_the_renewal_of_the_token() -> None:
+    """The question that shares the read requests the missing page alone."""
+
+    @asynccontextmanager
+    async def without_retries() -> AsyncIterator[Callable[[], bool]]:
+        yield lambda: False
+
+    fault = Status(status=401, operation="catalogue", nth=3)
+    async with Sandbox(company(ALL[0], metrics=250), faults=[Latency(seconds=1), fault]) as sandbox:
+
+        async def token() -> str:
+            return sandbox.token
+
+        async with Client(sandbox.base_url, token) as client:
+            limited = asyncio.create_task(collected(client, ALL[:1], turn=without_retries))
+            await asyncio.sleep(0.5)
+            assert len(await client.catalogue(ALL[0])) == 250
+            with pytest.raises(AuthenticationError):
+                await limited
+    assert [served.operation for served in sandbox.log] == ["dataset", *["catalogue"] * 4]

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from asyncfin.checks import without_password
 from asyncfin.errors import ArgumentError
 from asyncfin.tasks import closed_with_loop
 
@@ -45,21 +46,22 @@ class RedisClients:
         else:
             raise ArgumentError(f"redis must be a URL or a redis.asyncio.Redis, not {type(redis).__name__}")
         try:
-            probe = self._make()  # nothing connects before the first command
+            probe: RedisClient = self._make()  # nothing connects before the first command
+            if self._url:
+                probe.connection_pool.make_connection()
+        # The URL is not shown: it may contain a password.
         except ValueError:
-            # The URL is not shown: it may contain a password.
             raise ArgumentError(
                 "redis must be a URL that begins with redis://, rediss:// or unix://, and this one does not"
             ) from None
+        except TypeError:
+            raise ArgumentError("redis must be a URL with parameters of redis-py, or none, after ?") from None
         self.decodes = bool(probe.connection_pool.connection_kwargs.get("decode_responses"))
 
     @property
     def address(self) -> str:
         """The URL without what may be secret in it."""
-        if not self._url:
-            return "Redis(...)"
-        scheme, _, rest = self._url.partition("://")
-        return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+        return without_password(self._url) if self._url else "Redis(...)"
 
     async def get(self) -> RedisClient:
         """Return the client of the running loop, or the caller's."""

@@ -106,7 +106,9 @@ async def test_a_stopped_server_is_detected() -> None:
         await clients.aclose()
 
 
-@pytest.mark.parametrize("redis", [5, None, "user:secret@host", "http://user:secret@host"])
+@pytest.mark.parametrize(
+    "redis", [5, None, "user:secret@host", "http://user:secret@host", "redis://host/0?pasword=secret"]
+)
 def test_what_is_not_a_redis_is_refused_without_its_text(redis: object) -> None:
     """A URL may contain a password, so an error never repeats it."""
     pytest.importorskip("redis")
@@ -115,8 +117,14 @@ def test_what_is_not_a_redis_is_refused_without_its_text(redis: object) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_an_address_shows_no_password() -> None:
-    """Neither one in front of the host nor one among the parameters."""
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://user:secret@127.0.0.1:1/0?password=secret", "redis://127.0.0.1:1/0"),
+        ("redis://user:12345?secret@127.0.0.1:1/0", "redis://"),
+    ],
+)
+def test_an_address_shows_no_password(url: str, address: str) -> None:
+    """Neither one in front of the host, whatever it contains, nor one among the parameters."""
     pytest.importorskip("redis")
-    clients = RedisClients("redis://user:secret@127.0.0.1:1/0?password=secret")
-    assert clients.address == "redis://127.0.0.1:1/0"
+    assert RedisClients(url).address == address

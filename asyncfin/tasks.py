@@ -2,9 +2,9 @@
 
 anyio's pieces for the same jobs are not as strict under asyncio's own `Task.cancel` (tried with 4.16): a
 second one cuts a shielded cleanup off, a memory stream loses the item that meets one, and
-`to_thread.run_sync` does not wait for its thread, whose limiter is free before it ends. Its task groups wrap
-a single failure, and must not be open across the yield of an async generator. So these are built on asyncio
-alone.
+`to_thread.run_sync` does not wait for its thread, whose limiter is free before it ends; `in_thread` does. Its
+task groups wrap a single failure, and must not be open across the yield of an async generator. So these are
+built on asyncio, and on anyio's threads.
 """
 
 import asyncio
@@ -27,6 +27,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from attrs import define
+
+if TYPE_CHECKING:
+    from anyio import CapacityLimiter
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -75,6 +78,19 @@ async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
             future.exception()  # else the loop would log it as never retrieved
     if cancelled is not None:
         raise cancelled
+
+
+async def in_thread(call: Callable[[], T], limiter: "CapacityLimiter | None" = None) -> T:
+    """Return what a blocking call returns, which runs in a thread.
+
+    If the caller is cancelled, it waits for the end of the call first: the call may use what the caller is
+    about to close, and a thread in native code can abort a process whose interpreter ends.
+    """
+    from anyio import to_thread  # here, since it takes long to import
+
+    task = asyncio.ensure_future(to_thread.run_sync(call, limiter=limiter))
+    await wait_for_all([task])
+    return task.result()
 
 
 async def closed_with_loop(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:

@@ -9,7 +9,6 @@ from concurrent.futures import Executor
 from datetime import datetime
 from functools import partial
 
-from anyio import to_thread
 from attrs import evolve
 
 from asyncfin import checks
@@ -29,6 +28,7 @@ from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.select import Select
 from asyncfin.optional import library
+from asyncfin.tasks import in_thread
 from asyncfin.wire.protocol import check_entity_id
 
 _check_stop = checks.instance_of(asyncio.Event).optional()
@@ -76,7 +76,7 @@ async def checked_place(to: str | os.PathLike[str]) -> Folder | Prefix:
             f" {checks.short_repr(to)}"
         )
     try:
-        return await to_thread.run_sync(place_of, to)  # it looks at the disk
+        return await in_thread(partial(place_of, to))  # it looks at the disk
     except ArgumentError as error:
         raise ArgumentError(f"to: {error}") from None
 
@@ -205,11 +205,11 @@ async def _run(
     try:
         # Before a request is spent: what can't be written need not be read. The feed is first, since opening
         # with `replace` deletes files that are its record.
-        feed = await to_thread.run_sync(find_feed, place, question, options.history)
+        feed = await in_thread(partial(find_feed, place, question, options.history))
         opened = await files.open(replace=options.replace, stop=options.stop)
         writer = None
         if feed is not None and opened:
-            writer = await to_thread.run_sync(begin_run, feed, question, files.known, options.clock)
+            writer = await in_thread(partial(begin_run, feed, question, files.known, options.clock))
         if isinstance(client, Client):
             report = await Run(client, question, files, tracker, options, writer).over(ids)
         else:
@@ -221,7 +221,7 @@ async def _run(
             await _prune(files, writer, ids)
         if writer is not None:
             files.place.check()
-            await to_thread.run_sync(partial(writer.finish, files.known, begins=not report.unknown))
+            await in_thread(partial(writer.finish, files.known, begins=not report.unknown))
         return evolve(report, others=len(files.known.keys() - set(ids)))
     finally:
         await files.place.aclose()
@@ -232,6 +232,6 @@ async def _prune(files: QuestionFiles, writer: FeedWriter | None, ids: tuple[str
     listed = set(ids)
     files.place.check()
     if writer is not None:
-        await to_thread.run_sync(writer.prune, files.known, listed)
+        await in_thread(partial(writer.prune, files.known, listed))
     for entity_id in [each for each in files.known if each not in listed]:
         await files.delete(entity_id)

@@ -7,7 +7,6 @@ import json
 from contextlib import suppress
 from functools import partial
 
-from anyio import to_thread
 from attrs import evolve, frozen
 
 from asyncfin.errors import ManifestMismatchError
@@ -17,7 +16,7 @@ from asyncfin.extraction.prefix import Objects, Prefix
 from asyncfin.extraction.strict import structure
 from asyncfin.optional import library
 from asyncfin.plan.question import Missing
-from asyncfin.tasks import bounded
+from asyncfin.tasks import bounded, in_thread
 
 _ATTRIBUTE = "asyncfin"
 # S3 takes 2 kB of metadata in all.
@@ -139,5 +138,5 @@ class ObjectFiles:
             if length <= len(tail) or start == 0:
                 break
         with suppress(ValueError):
-            return await to_thread.run_sync(read_footer, tail)
+            return await in_thread(partial(read_footer, tail))
         return None

@@ -16,14 +16,13 @@ from io import BufferedReader, RawIOBase
 from typing import IO, Any, Literal, TypeVar
 from urllib.parse import unquote
 
-from anyio import to_thread
 from attrs import frozen
 
 from asyncfin.checks import without_password
 from asyncfin.errors import ArgumentError, shorten
 from asyncfin.extraction.folder import file_name
 from asyncfin.optional import library
-from asyncfin.tasks import wait_for_all
+from asyncfin.tasks import in_thread
 
 # Bytes of a range; most files of a change feed are smaller.
 _READ_AT_ONCE = 1 << 20
@@ -114,6 +113,9 @@ class Objects:
 
     Every failure is an OSError that names the prefix: FileNotFoundError where there is no such bucket or
     object, PermissionError where the credentials are wrong or insufficient.
+
+    The coroutines of obstore are not used: the thread that delivers a result into the loop can still be about
+    to leave it when the interpreter ends, which aborts the process.
     """
 
     def __init__(self, prefix: Prefix) -> None:
@@ -179,7 +181,7 @@ class Objects:
             return tag
 
         try:
-            return await self._finished(write)
+            return await in_thread(write)
         except (self._errors.NotSupportedError, NotImplementedError):
             raise NoConditionsError from None
         except (FileNotFoundError, self._errors.BaseError) as error:
@@ -198,7 +200,7 @@ class Objects:
         """Return what a call without a condition returns; repeat it if it is refused for one (409, 412)."""
         for seconds in waits():
             try:
-                return await self._finished(call)
+                return await in_thread(call)
             except (FileNotFoundError, self._errors.BaseError) as error:
                 failure = self._final_failure(error)
             await asyncio.sleep(seconds)
@@ -222,16 +224,6 @@ class Objects:
         if refused or re.search(r"status code: (409|412|429) |response body", str(error)):
             return failure
         raise failure from None
-
-    async def _finished(self, call: Callable[[], T]) -> T:
-        """Return what a call returns that blocks; if this is cancelled, wait for its end first.
-
-        The coroutines of obstore are not used: the thread that delivers a result into the loop can still be
-        about to leave it when the interpreter ends, which aborts the process.
-        """
-        task = asyncio.ensure_future(to_thread.run_sync(call))
-        await wait_for_all([task])
-        return task.result()
 
     # The same for threads and programs without an event loop; these calls block.
 

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import count
 from typing import Literal, TypeAlias
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter
 from attrs import define, field, frozen
 
 from asyncfin import checks
@@ -39,7 +39,7 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.plan.question import Missing
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import bounded
+from asyncfin.tasks import bounded, in_thread
 
 OnError: TypeAlias = Literal["continue", "raise"]
 
@@ -201,7 +201,7 @@ class Run:
 
     async def _put(self, answer: EntityAnswer) -> None:
         make = partial(self._recorded, answer, self._tracker.spent(answer.entity_id))
-        await self._files.put(await to_thread.run_sync(make, limiter=self._encoding))
+        await self._files.put(await in_thread(make, self._encoding))
         panels = panels_of(answer)
         if answer.missing:
             self._example = panels[0].catalogue

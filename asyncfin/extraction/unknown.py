@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from anyio import to_thread
 from attrs import define, field
 
 from asyncfin.extraction.progress import Tracker
@@ -15,6 +14,7 @@ from asyncfin.extraction.report import EntityReport, missing_in_all, named
 from asyncfin.model.period import Exact
 from asyncfin.model.select import Select
 from asyncfin.plan.question import Missing, has_nothing
+from asyncfin.tasks import in_thread
 
 _log = logging.getLogger("asyncfin")
 # What none of this many entities has is probably misspelt.
@@ -88,7 +88,7 @@ class FirstThree:
     async def unknown_at_end(self, entities: Sequence[EntityReport], *, has_rows: bool) -> Missing:
         """Return what no entity has, of all that the run was to read; see `unknown_to_all`."""
         judge = partial(unknown_to_all, self._question, entities, has_rows=has_rows)
-        return self.unknown or await to_thread.run_sync(judge)
+        return self.unknown or await in_thread(judge)
 
     def _judge(self, missing: Sequence[Missing]) -> None:
         if not (unknown := unknown_names(self._question.select, missing)):

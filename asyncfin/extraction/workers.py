@@ -9,7 +9,6 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from inspect import isroutine
 from typing import Any
 
-from anyio import to_thread
 from attrs import define, evolve, field, frozen
 
 from asyncfin import checks
@@ -29,7 +28,7 @@ from asyncfin.extraction.run import OnError, Options, Run, sleep_until
 from asyncfin.extraction.tree import tree_at
 from asyncfin.extraction.unknown import ENOUGH, FirstThree, unknown_names
 from asyncfin.model.select import Select
-from asyncfin.tasks import wait_for_all
+from asyncfin.tasks import in_thread, wait_for_all
 
 MakeClient = Callable[[], Client]
 MakeExecutor = Callable[[], Executor]
@@ -170,7 +169,7 @@ class Driver:
                     if broken == _MOST_BROKEN:
                         raise
                 finally:
-                    await to_thread.run_sync(made.shutdown)
+                    await in_thread(made.shutdown)
         entities = [
             self._reports.get(each) or EntityReport(each, "left", requests=self._tracker.spent(each))
             for each in ids

@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -503,6 +504,34 @@ async def test_nothing_of_the_feed_is_read_by_a_night_that_changes_nothing(night
     oldest.write_bytes(b"damaged")
     report = await night.run()
     assert [each.state for each in report.entities] == ["unchanged"]
+
+
+async def test_a_cancelled_run_ends_after_what_it_does_in_a_thread(night: Nights) -> None:
+    """Its lock would be free for another run while it still wrote to the feed."""
+    night.publish(ONE)
+    entered, free = threading.Event(), threading.Event()
+
+    def clock() -> datetime:
+        entered.set()
+        free.wait(60)
+        return night.now
+
+    running = asyncio.ensure_future(
+        extract(night.client, [entity(1)], Select(), ALL, to=night.to, history=True, clock=clock)
+    )
+    await asyncio.to_thread(entered.wait, 60)
+    for _ in range(2):
+        running.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert not running.done()
+    with pytest.raises(ManifestMismatchError, match="another run"):
+        await night.run(history=True)
+    free.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    report = await night.run(history=True)
+    assert [each.state for each in report.entities] == ["done"]
 
 
 READ = """

@@ -261,7 +261,7 @@ class Client:
 
         Raises:
             SelectionError: an argument is not as described.
-            DatasetChangedError: the publication is no longer the current one.
+            DatasetChangedError: the publication was replaced.
             MalformedAnswerError: a page breaks the spec, is of another publication, or repeats a
                 series or a cursor.
         """
@@ -285,7 +285,7 @@ class Client:
 
         Raises:
             SelectionError, NotFoundError: as for `dataset`.
-            DatasetChangedError: the publication changed too often, or is no longer the Dataset's.
+            DatasetChangedError: the publication changed too often, or is not the Dataset's.
         """
         _seconds_or_none("max_age", max_age)
         # The caller has the metadata, of this publication and no other: so a change is an error, not a
@@ -316,7 +316,7 @@ class Client:
         Raises:
             SelectionError: an argument is not as described.
             ValidationFailedError: the service does not know a metric, group or path.
-            DatasetChangedError: the query's `expected_dataset_id` is no longer the current publication.
+            DatasetChangedError: the publication of the query's `expected_dataset_id` was replaced.
             MalformedAnswerError: a page breaks the spec, is of another publication, holds series that
                 were not requested, or repeats a series or a cursor. Values are decoded, and can raise
                 it, when they are first looked at.
@@ -385,7 +385,7 @@ class Client:
         Raises:
             SelectionError: an argument is not as described, or names what the catalogue does not have;
                 no query was sent.
-            DatasetChangedError: the publication changed too often, or is no longer the Catalogue's.
+            DatasetChangedError: the publication changed too often, or is not the Catalogue's.
             IncompleteResultError: series are missing that the service had listed before.
             MalformedAnswerError: a response breaks the spec.
             ServiceError: an error response that retries did not overcome.

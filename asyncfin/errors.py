@@ -18,7 +18,7 @@
     |  `- ServerFailureError                  5xx
     |- MalformedAnswerError                   a 2xx response that violates the spec
     |- IncompleteResultError                  planned series are missing
-    |- BucketUnavailableError                 the shared bucket can't be reached, and there is no fallback
+    |- BucketUnavailableError                 the shared bucket can't be reached, and has no fallback
     `- ManifestMismatchError                  the extraction's folder belongs to another question
 
 Every error can be pickled, and none contains the access token.
@@ -389,7 +389,7 @@ class NotFoundError(ServiceError):
 
 
 class DatasetChangedError(ServiceError):
-    """409 dataset_changed: the pinned publication is no longer the current one."""
+    """409 dataset_changed: the pinned publication was replaced."""
 
 
 class RateLimitedError(ServiceError):
@@ -466,7 +466,7 @@ class IncompleteResultError(AsyncfinError):
 
 
 class BucketUnavailableError(AsyncfinError):
-    """The shared bucket can't be reached, and there is no fallback: nothing was sent."""
+    """The shared bucket can't be reached, and has no fallback: nothing was sent."""
 
 
 class ManifestMismatchError(AsyncfinError):

@@ -338,7 +338,7 @@ class BucketStats:
     def left_today(self) -> float | None:
         """How many requests are left today: 0 until `exhausted_until`, otherwise the rest of `daily_budget`.
 
-        None: there is no budget, or `spent_today` is unknown.
+        None: without a budget, or if `spent_today` is unknown.
         """
         # Not only a spent budget: the service's allowance can be smaller.
         if self.exhausted_until is not None:

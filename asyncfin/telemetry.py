@@ -130,7 +130,7 @@ class OpenTelemetryObserver:
 
     Args:
         bucket: the bucket whose state is exported. None: there are no gauges of it.
-        cache: the cache whose size is exported. None: there is no gauge of it.
+        cache: the cache whose size is exported. None: its size is not exported.
         tracer_provider: makes the spans. None: the global one.
         meter_provider: makes the instruments. None: the global one.
 

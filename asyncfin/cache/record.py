@@ -43,7 +43,7 @@ class EntityRecord:
 
     pointer: Pointer | None = None  # the publication that was last confirmed as the current one
     replaced: datetime | None = None  # when a response arrived that refused `pointer` as no longer current
-    # When a 403 or 404 arrived that no later request has lifted; then there is no pointer.
+    # When a 403 or 404 arrived that no later request has lifted; then the pointer is None.
     refused: datetime | None = None
 
     @property

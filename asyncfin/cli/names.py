@@ -75,7 +75,7 @@ async def names(
 
 
 def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the columns and rows of a file of names; those of an empty one if there is no file."""
+    """Return the columns and rows of a file of names; those of an empty one if it does not exist."""
     if not file.exists():
         if not file.parent.is_dir():
             raise UsageError(f"--into {file} can't be written: {file.parent} is not a folder")

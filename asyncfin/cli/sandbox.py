@@ -69,7 +69,7 @@ async def sandbox(
       drop      the connection is reset: after (a share of the body)
       truncate  the connection is closed within the body: after
       slow      the body is sent in pieces: seconds
-      hang      there is no response
+      hang      no response is sent
       switch    a publication becomes current: publication (a dataset file)
 
     All take operation (dataset, catalogue, query, usage, limits), nth (only

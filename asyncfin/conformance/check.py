@@ -26,7 +26,7 @@ async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> Ch
     Raises:
         ArgumentError, SelectionError: an argument is not as described.
         ServiceError, TransportError, MalformedAnswerError: the metadata cannot be read: the token is refused
-            (401), the account has no access (403), there is no dataset (404), or no such service.
+            (401), the account has no access (403), the dataset does not exist (404), or the service does not.
         AuthenticationError, BucketUnavailableError: later on, too.
 
     Example:

@@ -57,7 +57,7 @@ def read_changes(to: str | os.PathLike[str], *, since: Moment | None = None) -> 
 
     Raises:
         ArgumentError: an argument is not as described, or the feed has no run `since`.
-        ManifestMismatchError: there is no feed, or a file of it is missing or damaged; the message names it.
+        ManifestMismatchError: the feed, or a file of it, is missing or damaged; the message names it.
         OSError: it can't be read.
         ImportError: pyarrow, or obstore for a URL, is not installed.
     """
@@ -89,7 +89,7 @@ def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | 
 
     Raises:
         ArgumentError: an argument is not as described.
-        SelectionError: there is no such column.
+        SelectionError: a column is unknown.
         ManifestMismatchError, OSError, ImportError: as for `read_changes`.
     """
     moment = _moment("when", when)
@@ -119,7 +119,7 @@ def folded(pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[st
         pieces: the changes, in their order, with the columns of cells.
         ambiguous: the entities with several series of one metric, reporting group and scope path, whose
             cells are distinguished by their series' ids.
-        columns: the columns of the result if there is no piece.
+        columns: the columns of the result if no piece has rows.
     """
     apart = pa.array(sorted(ambiguous), pa.string())
     waiting, slow, merged = [], [], 0

@@ -78,7 +78,7 @@ class ExtractCost:
 
     @property
     def fits(self) -> bool | None:
-        """Whether `requests` fit into `budget`. None: there is no budget."""
+        """Whether `requests` fit into `budget`. None: without a budget."""
         return None if self.budget is None else self.requests <= self.budget
 
     def __str__(self) -> str:

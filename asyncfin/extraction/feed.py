@@ -278,7 +278,7 @@ class Feed:
         self.tree.sweep(self._pending)
 
     def question(self) -> str | None:
-        """Return the text of the feed's question; None if there is no feed."""
+        """Return the text of the feed's question; None without a feed."""
         runs = self.runs()
         names = [] if runs else sorted(self.pending_names())
         if not runs and not names:
@@ -290,7 +290,7 @@ class Feed:
             return canonical(question)
 
     def describe_file(self, path: str) -> dict[str, Any] | None:
-        """Return the metadata of an entity's file; None if there is no such file, or it can't be read."""
+        """Return the metadata of an entity's file; None if it does not exist or can't be read."""
 
         def described(stream: IO[bytes]) -> dict[str, Any]:
             metadata = parquet.read_metadata(stream).metadata or {}

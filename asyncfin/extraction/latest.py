@@ -48,7 +48,7 @@ def latest_changes(feed: Feed, wanted: Mapping[str, Collection[str]]) -> dict[st
         wanted: the metrics of which rows are wanted, by entity.
 
     Raises:
-        ManifestMismatchError: there is no feed, or a file of it is missing or damaged.
+        ManifestMismatchError: the feed, or a file of it, is missing or damaged.
         OSError: it can't be read.
         ImportError: pyarrow, or obstore for a URL, is not installed.
     """

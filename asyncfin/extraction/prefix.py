@@ -111,8 +111,8 @@ class NoConditionsError(Exception):
 class Objects:
     """The objects of a bucket; ArgumentError: the environment does not say how to reach it.
 
-    Every failure is an OSError that names the prefix: FileNotFoundError where there is no such bucket or
-    object, PermissionError where the credentials are wrong or insufficient.
+    Every failure is an OSError that names the prefix: FileNotFoundError where the bucket or object does
+    not exist, PermissionError where the credentials are wrong or insufficient.
 
     The coroutines of obstore are not used: the thread that delivers a result into the loop can still be about
     to leave it when the interpreter ends, which aborts the process.

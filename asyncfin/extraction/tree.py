@@ -36,7 +36,7 @@ class Tree(Protocol):
         """Open a file for reading.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: it does not exist.
             OSError: it can't be read; it has an `errno`, unlike pyarrow's errors of damaged files.
         """
 

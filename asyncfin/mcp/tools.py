@@ -446,7 +446,7 @@ class _Tools:
                 + (", or call again: the catalogues are kept" if call.spent else "")
             )
         _, notes = _affordable(needed, both, room)
-        versions = _versions(restated)[: 1 if notes else 2]  # a note: there is no room for both
+        versions = _versions(restated)[: 1 if notes else 2]  # a note: both versions do not fit
         ids = [catalogue.entity_id for catalogue in question.catalogues]
         answers: list[dict[str, EntityAnswer]] = []
         for version in versions:

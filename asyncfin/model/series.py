@@ -65,7 +65,7 @@ class Series:
         number_format: a display pattern, not a scale.
         period_meaning: how the period of a value is to be read; an open set of words.
         periods: the periods that `values` is aligned with.
-        values: one entry a period: a Value, or None where there is no observation (a reported zero is
+        values: one entry a period: a Value, or None without an observation (a reported zero is
             a Value). They are decoded on first access, and kept as long as this object.
             MalformedAnswerError is raised then if the response broke the spec.
 

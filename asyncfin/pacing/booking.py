@@ -75,7 +75,7 @@ class SharedLedger(ABC):
 
     @abstractmethod
     async def learn(self, known: bytes, learned: bytes, rate: float | None, pause: float) -> State | None:
-        """Replace the learned state and rate, and pause; None if the learned state is no longer `known`."""
+        """Replace the learned state and rate, and pause; None if the learned state differs from `known`."""
 
     @abstractmethod
     async def aclose(self) -> None: ...
@@ -269,7 +269,7 @@ class SharedBucket(Bucket):
                     self._seen = await self._ledger.give_back(*self._surplus.popleft())
                 queue = self._lanes.next()
                 if queue is None and booking is None:
-                    # There is no await from here to the end: the next waiter finds no driver, and starts one.
+                    # Nothing is awaited from here on: the next waiter finds no driver, and starts one.
                     return
                 # A moment is booked for one weight, and the head may have changed.
                 if booking is not None and (queue is None or weight != queue[0].weight):

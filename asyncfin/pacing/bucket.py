@@ -81,7 +81,7 @@ class Bucket(Protocol):
             ArgumentError: the lane is unknown, or the weight could never be granted.
             AllowanceExhaustedError: the allowance or the budget is used up, also if that happens during
                 the wait.
-            BucketUnavailableError: the state is shared and can't be reached, and there is no fallback.
+            BucketUnavailableError: the state is shared and can't be reached, and has no fallback.
             RuntimeError: the bucket is closed, or in use by another event loop, which is not closed.
         """
         ...

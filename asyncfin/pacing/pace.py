@@ -87,7 +87,7 @@ class GCRA:
         at = max(now, self.paused_until)
         # What is held stays the same number of requests, which at another rate is another time.
         held = self.held(at)
-        # Without a rate there is no pace, but a restart after a pause goes on gradually.
+        # Without a rate nothing is paced, but a restart after a pause is gradual.
         if rate is None and (self._restarting or at > now):
             rate = self.rate if self._restarting else _RESTART_RATE
             self._restarting = True
@@ -155,7 +155,7 @@ TUNING = Tuning()
 
 
 class Measure:
-    """What was granted in the running second and in the one before, while there is no rate."""
+    """What was granted in the running second and in the one before, without a rate."""
 
     def __init__(self) -> None:
         self.began = -inf  # of the seconds that are counted

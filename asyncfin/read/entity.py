@@ -20,7 +20,7 @@ class EntityAnswer:
         restated: the same with the restated values, where both versions were requested; otherwise None.
         missing: the ids, words and periods of the question that the entity does not have, by field; paths in
             their text form.
-        error: why there is no panel. None: there is one.
+        error: why `panel` is None. None: it is not.
     """
 
     entity_id: str

@@ -35,7 +35,7 @@ class QuestionSpan:
     cached: int = 0  # how many of the result's series were cached
     series: int = 0  # how many series its result contains
     periods: set[Period] = field(factory=set)
-    dataset_id: str | None = None  # the publication of its result; None: there is no result yet
+    dataset_id: str | None = None  # the publication of its result; None: not known yet
     _serial: int = field(init=False, factory=lambda: next(_serials))
     _began_at: float = field(init=False, factory=lambda: running_loop().time())
     _outer: QuestionSpan | None = field(init=False, default=None)

@@ -30,7 +30,7 @@ class EncodedSeries:
     populated_latest: bytes | None  # likewise for the latest restated values; None where that is the same
     catalogue: bytes
     head: bytes
-    original: bytes  # a cell for every period, null where there is no value
+    original: bytes  # a cell for every period, null without a value
     latest: bytes | None  # likewise with the restated values in their places; None when nothing was restated
 
 

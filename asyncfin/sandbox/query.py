@@ -141,7 +141,7 @@ def selected_columns(
     """Return the selected periods, oldest first (spec 4.3), each with its index in the dataset or None.
 
     `populated` has a bit for each period in which a matching series has a value of the requested version. A
-    trailing window ends at the latest of them; without one there is no window.
+    trailing window ends at the latest of them; without one the window is empty.
     """
     if isinstance(choice, Exact):
         places = {period: index for index, period in enumerate(periods)}
@@ -210,7 +210,7 @@ def _joined(
     periods = encode([period_object(period) for period, _ in columns])
     parts = [current.head, b',"periods":', periods, b',"series":[']
     for at, stored in enumerate(series):
-        # At place -1, of a period that the dataset does not have, there is no value.
+        # At place -1, of a period that the dataset does not have, nothing is found.
         values = stored.cells if as_stored else b",".join(pick([*stored.cells.split(BETWEEN), NULL]))
         values = labelled(values, value_version, dialect)
         parts += (b"," if at else b"", stored.head, b',"values":[', values, b"]}")

@@ -174,7 +174,7 @@ def chosen(names: Collection[str] | None, labels: Mapping[str, str] | None = Non
         labels: a name for each series, by its id: the column `series`, and then None means those for people.
 
     Raises:
-        SelectionError: there is no such column.
+        SelectionError: a column is unknown.
     """
     by_name = _BY_NAME
     if labels is not None:

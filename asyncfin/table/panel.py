@@ -65,7 +65,7 @@ class Periods(tuple[Period, ...]):
         """Return the index of a period, given as a `Period` or its label.
 
         Raises:
-            SelectionError: there is no such period; it is a ValueError too.
+            SelectionError: the period is unknown; it is a ValueError too.
         """
         try:
             return super().index(_period(period), *bounds)
@@ -94,7 +94,7 @@ class Panel:
         unlisted: the ids of the selected series that the service left out of its responses. They are in
             the panel, without values.
         anchor: the latest period with a value, at which the window of a `Trailing` question ends.
-            None for other questions, and if there is no value. Parts of a panel keep it.
+            None for other questions, and without a value. Parts of a panel keep it.
         requests: the number of requests spent, including retries, metadata and catalogue. 0: everything was
             cached, or shared with an equal question that was pending.
         confirmed_at: when its publication was last known to be the current one, aware UTC. None: never,
@@ -237,7 +237,7 @@ class Panel:
         )
 
     def covers(self, period: Period | str) -> bool:
-        """Return whether an empty cell at a period means that there is no value.
+        """Return whether an empty cell at a period means that no value exists.
 
         True if the question includes the period (`periods_asked`), or the catalogue does not have it.
         False: nothing is known of the period, and there may be values.
@@ -354,8 +354,8 @@ class Panel:
                 name), number, text, description.
 
         Raises:
-            ArgumentError: there is no such layout.
-            SelectionError: there is no such column.
+            ArgumentError: the layout is unknown.
+            SelectionError: a column is unknown.
             MalformedAnswerError: the values that a wanted column is read from break the spec.
             ImportError: pyarrow is not installed.
         """
@@ -440,7 +440,7 @@ class Panel:
             ``panel.plot().figure.savefig("panel.png")`` writes the picture.
 
         Raises:
-            SelectionError: there is no value to draw, there are more than 10 lines in all, or several
+            SelectionError: no value can be drawn, there are more than 10 lines in all, or several
                 number formats would share Axes that are not a subplot.
             ImportError: matplotlib is not installed.
         """

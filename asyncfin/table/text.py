@@ -13,7 +13,7 @@ from asyncfin.table.notes import sign
 
 _COLUMN_GAP = "  "
 _CUT = "…"
-# A whole page of figures is no longer an overview.
+# A whole page of figures would not be an overview.
 MOST_PERIODS = 12
 
 Text = Callable[[Value], str]

@@ -84,7 +84,7 @@ def wide_table(
         wanted: the names of the wanted columns, in their order; None: all.
 
     Raises:
-        SelectionError: there is no such column, or a series has the name of a period's column.
+        SelectionError: a column is unknown, or a series has the name of a period's column.
     """
     leading = [*PERIOD_FIELDS, *([PERIOD] if labels else ())]
     # A frame with two columns of one name can be read by neither.
@@ -158,7 +158,7 @@ def rows_together(grids: Sequence[Grid]) -> list[Period]:
 
     Raises:
         SelectionError: one of them was not requested for a panel whose catalogue has it. A null would not
-            mean that there is no value.
+            mean that no value exists.
     """
     periods = sorted({period for grid in grids for period in grid.rows_of_wide})
     for grid in grids:

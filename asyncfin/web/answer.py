@@ -132,7 +132,7 @@ def _charts(rows: Sequence[Row]) -> tuple[list[dict[str, object]], int]:
     """Return a chart for each number format, and how many lines are not drawn.
 
     A chart has a line for each series and duration, by fiscal end. Amounts and ratios do not share a scale. A
-    gap is None. A fiscal end at which there is no period of a line's duration is "", which is not a gap.
+    gap is None. A fiscal end without a period of a line's duration is "", which is not a gap.
     """
     # By panel, as companies may share a name.
     periods = {panel: _with_gaps(panel) for panel in dict.fromkeys(row.panel for row in rows)}

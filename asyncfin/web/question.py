@@ -145,7 +145,7 @@ class Question:
         """The rule for the periods.
 
         Raises:
-            SelectionError: a number is missing or wrong, or there is no such rule.
+            SelectionError: a number is missing or wrong, or the rule is unknown.
         """
         match self.rule:
             case "annual":

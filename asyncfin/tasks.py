@@ -2,9 +2,9 @@
 
 anyio's pieces for the same jobs are not as strict under asyncio's own `Task.cancel` (tried with 4.16): a
 second one cuts a shielded cleanup off, a memory stream loses the item that meets one, and
-`to_thread.run_sync` does not wait for its thread, whose limiter is free before it ends; `in_thread` does. Its
-task groups wrap a single failure, and must not be open across the yield of an async generator. So these are
-built on asyncio, and on anyio's threads.
+`to_thread.run_sync` does not wait for its thread, whose limiter is free before it ends. Its task groups wrap
+a single failure, and must not be open across the yield of an async generator. So these are built on asyncio
+alone.
 """
 
 import asyncio
@@ -20,16 +20,14 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from contextvars import Context
+from contextvars import Context, copy_context
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from attrs import define
-
-if TYPE_CHECKING:
-    from anyio import CapacityLimiter
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -80,17 +78,19 @@ async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
         raise cancelled
 
 
-async def in_thread(call: Callable[[], T], limiter: "CapacityLimiter | None" = None) -> T:
-    """Return what a blocking call returns, which runs in a thread.
+async def in_thread(call: Callable[[], T]) -> T:
+    """Return what a blocking call returns, which runs in a thread of its own.
 
     If the caller is cancelled, it waits for the end of the call first: the call may use what the caller is
     about to close, and a thread in native code can abort a process whose interpreter ends.
     """
-    from anyio import to_thread  # here, since it takes long to import
-
-    task = asyncio.ensure_future(to_thread.run_sync(call, limiter=limiter))
-    await wait_for_all([task])
-    return task.result()
+    # One for each call: no other call delays the renewal of a lock.
+    thread = ThreadPoolExecutor(1, "asyncfin")
+    # A future, not a task: when `asyncio.run` ends, it cancels all tasks, and would not wait for the call.
+    called = asyncio.get_running_loop().run_in_executor(thread, partial(copy_context().run, call))
+    thread.shutdown(wait=False)  # it ends with the call
+    await wait_for_all([called])
+    return called.result()
 
 
 async def closed_with_loop(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:

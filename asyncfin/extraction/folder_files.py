@@ -76,7 +76,9 @@ class FolderFiles:
 
     async def aclose(self) -> None:
         try:
-            await wait_for_all([asyncio.ensure_future(self._run(self._resources.close))])
+            # A future, not a task, which would be cancelled when `asyncio.run` ends.
+            closed = asyncio.get_running_loop().run_in_executor(self._thread, self._resources.close)
+            await wait_for_all([closed])
         finally:
             self._thread.shutdown(wait=False)
 

@@ -10,7 +10,6 @@ from functools import partial
 from itertools import count
 from typing import Literal, TypeAlias
 
-from anyio import CapacityLimiter
 from attrs import define, field, frozen
 
 from asyncfin import checks
@@ -84,7 +83,7 @@ class Run:
     _options: Options
     _writer: FeedWriter | None = None
     # One at a time: encoding takes memory, and the interpreter's lock.
-    _encoding: CapacityLimiter = field(factory=partial(CapacityLimiter, 1))
+    _encoding: asyncio.Lock = field(factory=asyncio.Lock)
     _reading: asyncio.Semaphore = field(factory=partial(asyncio.Semaphore, _READ_AT_FIRST))
     _done: int = 0  # since the allowance was last used up
     stopped: Stopped | None = None
@@ -201,7 +200,9 @@ class Run:
 
     async def _put(self, answer: EntityAnswer) -> None:
         make = partial(self._recorded, answer, self._tracker.spent(answer.entity_id))
-        await self._files.put(await in_thread(make, self._encoding))
+        async with self._encoding:
+            file = await in_thread(make)
+        await self._files.put(file)
         panels = panels_of(answer)
         if answer.missing:
             self._example = panels[0].catalogue

@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import sys
+import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext, suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -15,7 +17,7 @@ from hypothesis import given, strategies as st
 from asyncfin.client import Client
 from asyncfin.model.period import Annual
 from asyncfin.model.select import Select
-from asyncfin.tasks import PerLoop, SingleFlight, bounded, merged, resumable, wait_for_all
+from asyncfin.tasks import PerLoop, SingleFlight, bounded, in_thread, merged, resumable, wait_for_all
 from tests.conftest import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual
@@ -625,3 +627,48 @@ async def test_waiting_for_all_raises_none_of_their_errors() -> None:
     await wait_for_all(tasks)
     assert isinstance(tasks[0].exception(), ValueError)
     assert tasks[1].cancelled()
+
+
+# Calls in threads
+
+
+def test_a_call_in_a_thread_has_ended_when_its_caller_has() -> None:
+    """The caller may be cancelled by `asyncio.run`, which at its end cancels all tasks."""
+    entered, free = threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def call() -> None:
+        entered.set()
+        free.wait(60)
+
+    async def caller() -> None:
+        try:
+            await in_thread(call)
+        finally:
+            ended.append(free.is_set())
+
+    async def main() -> "asyncio.Task[None]":
+        task = asyncio.create_task(caller())
+        await asyncio.to_thread(entered.wait, 60)
+        asyncio.get_running_loop().call_later(0.1, free.set)
+        return task
+
+    assert asyncio.run(main()).cancelled()
+    assert ended == [True]
+
+
+async def test_no_call_in_a_thread_waits_for_another() -> None:
+    """However many block: the renewal of a lock must not wait for what a slow store does."""
+    all_are_in = threading.Barrier(50)
+    await asyncio.gather(*(in_thread(partial(all_are_in.wait, 10)) for _ in range(50)))
+
+
+async def test_a_call_in_a_thread_has_the_context_of_its_caller() -> None:
+    variable = ContextVar("variable", default=0)
+    variable.set(7)
+    assert await in_thread(variable.get) == 7
+
+
+async def test_the_error_of_a_call_in_a_thread_reaches_its_caller() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        await in_thread(partial(int, "x"))

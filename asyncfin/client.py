@@ -271,14 +271,14 @@ class Client:
         check_page_size(page_size)
         return catalogue_pages(send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size)
 
-    async def catalogue(self, source: str | Dataset, *, max_age: float | None = None) -> Catalogue:
+    async def catalogue(self, entity_id: str | Dataset, *, max_age: float | None = None) -> Catalogue:
         """Return the whole catalogue of an entity's current publication (spec 4.2).
 
         Spends one request for the metadata, and one for each 100 series unless the client still has the
         catalogue. If the publication changes during the read, it starts over, at most three times.
 
         Args:
-            source: an entity id, or a Dataset: that publication, with no request for the
+            entity_id: the entity, or a Dataset: that publication, with no request for the
                 metadata. What is read for it is not kept, and a change is an error at once.
             max_age: how many seconds a publication is taken for the current one after it was confirmed.
                 None: the client's `max_age`.
@@ -290,13 +290,15 @@ class Client:
         _seconds_or_none("max_age", max_age)
         # The caller has the metadata, of this publication and no other: so a change is an error, not a
         # restart.
-        if isinstance(source, Dataset):
-            if (known := await self._publications.catalogue_of(source)) is not None:
+        if isinstance(entity_id, Dataset):
+            if (known := await self._publications.catalogue_of(entity_id)) is not None:
                 pinned = Question(known, Select(), FiscalRange())
                 await Attempt(self._read(pinned, "catalogue")).confirm(known)
                 return known
-            return await read_catalogue(self._read(_everything(source.entity_id), "catalogue").send, source)
-        async for attempt in Attempts(self._read(_everything(source, max_age), "catalogue")):
+            return await read_catalogue(
+                self._read(_everything(entity_id.entity_id), "catalogue").send, entity_id
+            )
+        async for attempt in Attempts(self._read(_everything(entity_id, max_age), "catalogue")):
             async with attempt:
                 catalogue = await attempt.catalogue()
         return catalogue

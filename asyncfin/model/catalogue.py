@@ -230,7 +230,9 @@ class Catalogue(Dataset, Tabular):
         return series_id in self.places
 
     def __getitem__(self, series_id: str) -> CatalogueSeries:
-        if (place := self.places.get(series_id)) is None:
+        # A list has no hash, so that it can't be looked up.
+        place = self.places.get(series_id) if isinstance(series_id, str) else None
+        if place is None:
             raise suggest.no_series(series_id, self.series)
         return self.series[place]
 
@@ -240,7 +242,11 @@ class Catalogue(Dataset, Tabular):
         The texts of a series are its label, description, metric id, series id and reporting group id, and
         the names and aliases of its scopes. Case does not matter, and a part of a word is enough. Without
         words, all series are returned. No request.
+
+        Raises:
+            ArgumentError: `text` is not a str.
         """
+        checks.instance_of(str)("text", text)
         words = set(text.casefold().split())
         found = []
         for series in self.series:

@@ -550,7 +550,9 @@ def check_period_selection(selection: object) -> None:
 
 
 def _exact_hint(selection: object) -> str:
-    """Return how to select periods that are given without `Exact`; "" for anything else."""
+    """Return how to select periods that are given without `Exact`, or by a class; "" for anything else."""
+    if isinstance(selection, type) and selection in (Annual, Quarterly, FiscalRange):
+        return f"; write {selection.__name__}()"
     given = selection if isinstance(selection, (list, tuple, set, frozenset)) else (selection,)
     labels = [period.label for each in given if (period := intended_period(each))]
     if not labels or len(labels) < len(given):

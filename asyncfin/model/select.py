@@ -302,7 +302,9 @@ def _wanted(rows: Any, _: object) -> tuple[Wanted, ...] | None:
 
 
 def _select_hint(value: object) -> str:
-    """Return ``; write Select('Revenue')`` for what is probably a metric id, or several."""
+    """Return ``; write Select('Revenue')`` for what is probably a metric id, or several, or is the class."""
+    if value is Select:
+        return "; write Select()"
     if isinstance(value, str):
         return f"; write Select({checks.short_repr(value)})"
     return "; write Select(metric_ids)" if isinstance(value, (list, tuple, set, frozenset)) else ""

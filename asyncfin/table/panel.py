@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 
 from asyncfin import checks
 from asyncfin.clock import utc_text
-from asyncfin.errors import SelectionError, printable
+from asyncfin.errors import ArgumentError, SelectionError, printable
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.deviation import Deviation, merged
@@ -205,10 +205,10 @@ class Panel:
         return self._series(self._head(series_id))
 
     def _head(self, series_id: str) -> CatalogueSeries:
-        if head := self._grid.by_id.get(series_id):
+        # A list has no hash, so that it can't be looked up.
+        if isinstance(series_id, str) and (head := self._grid.by_id.get(series_id)):
             return head
-        if isinstance(series_id, Period) or (isinstance(series_id, str) and period_hint(series_id)):
-            hint = period_hint(series_id).removeprefix("; write ")
+        if hint := period_hint(series_id).removeprefix("; write "):
             raise KeyError(f"no series {series_id!r}: a period is the second key, panel[series_id][{hint}]")
         raise suggest.no_series(series_id, self._grid.series)
 
@@ -583,6 +583,8 @@ def concat(
     panels = tuple(panels)
     for panel in panels:
         checks.instance_of(Panel)("each of panels", panel)
+    if isinstance(layout, Panel):
+        raise ArgumentError("panels must be one collection; write concat([first, second])")
     abouts = [panel.about() for panel in panels]
     return frames.concat([panel._grid for panel in panels], layout, columns, abouts, labels)
 

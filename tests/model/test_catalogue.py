@@ -11,7 +11,7 @@ from attrs import evolve
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from asyncfin.errors import SelectionError
+from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import Catalogue, Dataset, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, PeriodSelection, Quarterly, Trailing
 from asyncfin.model.scope import ScopeRef
@@ -376,6 +376,7 @@ def test_missing_is_why_a_select_is_refused(select: Select, missing: dict[str, s
         ("Revenue", "not 'Revenue'; write Select('Revenue')"),
         (["Revenue", "Cash"], "not ['Revenue', 'Cash']; write Select(metric_ids)"),
         (5, "not 5"),
+        (Select, "not <class 'asyncfin.model.select.Select'>; write Select()"),
     ],
 )
 def test_what_is_no_select_is_refused_by_name(wrong: Any, said: str) -> None:
@@ -445,9 +446,9 @@ def test_a_key_that_is_not_a_series_id_is_refused_with_what_is() -> None:
     many = catalogue(*(series(number, "m", "g", TOTAL) for number in range(9)))
     with pytest.raises(KeyError, match="there are s0, s1, s2, s3, s4 and 4 more"):
         many["m"]
-    wrong: Any = 0
-    with pytest.raises(KeyError, match="no series 0: the key is a series_id"):
-        EXAMPLE[wrong]
+    for wrong in (0, ["s1"]):
+        with pytest.raises(KeyError, match=re.escape(f"no series {wrong!r}: the key is a series_id")):
+            EXAMPLE[wrong]  # type: ignore[index]
 
 
 def test_scopes_are_named_along_a_path() -> None:
@@ -509,6 +510,8 @@ def test_a_search_finds_the_series_in_whose_texts_every_word_occurs() -> None:
     assert [each.metric_id for each in sold.search("income s")] == ["Revenue", "Shares"]
     assert sold.search("sales shares") == ()
     assert sold.search(" ") == sold.series
+    with pytest.raises(ArgumentError, match=r"^text must be a str, not \['income'\]$"):
+        sold.search(["income"])  # type: ignore[arg-type]
 
 
 def test_a_search_finds_the_aliases_of_scopes() -> None:

@@ -143,6 +143,8 @@ def test_the_repr_of_a_period_is_short_and_can_be_pasted() -> None:
         (Period(2024, 3, 3), r"; write Exact\('2024-Q1'\)$"),
         (["FY2023", Period(2024, 12, 12)], r"; write Exact\(\['FY2023', 'FY2024'\]\)$"),
         (2024, r"; write Exact\('FY2024'\)$"),
+        (Annual, r"; write Annual\(\)$"),
+        (Trailing, r"Trailing'>$"),
         ("annual", "not 'annual'$"),
         (None, "not None$"),
         ([], r"not \[\]$"),

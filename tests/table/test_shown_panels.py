@@ -254,6 +254,8 @@ def test_concat_takes_a_single_panel_and_names_what_is_none(panel: Panel) -> Non
         concat(wrong)
     with pytest.raises(SelectionError, match="each of panels must be a Panel, not 5"):
         concat(cast("Any", 5))
+    with pytest.raises(ArgumentError, match=r"write concat\(\[first, second\]\)"):
+        concat(panel, cast("Any", panel))
 
 
 async def test_a_series_and_a_value_are_a_line_each(panel: Panel) -> None:

@@ -149,8 +149,11 @@ async def test_a_mistaken_key_names_what_to_write() -> None:
     panel = await panel_with()
     with pytest.raises(KeyError, match=r'a period is the second key, panel\[series_id\]\["FY2024"\]'):
         panel["FY2024"]
-    with pytest.raises(KeyError, match=r'panel\[series_id\]\["FY2024"\]'):
-        panel["fy2024"]
+    for mistaken in ("fy2024", 2024):
+        with pytest.raises(KeyError, match=r'panel\[series_id\]\["FY2024"\]'):
+            panel[mistaken]  # type: ignore[index]
+    with pytest.raises(KeyError, match=r"no series \['costs.annual'\]: the key is a series_id"):
+        panel[["costs.annual"]]  # type: ignore[index]
     with pytest.raises(KeyError, match=r"no series 'NetIncome'; it has: costs\.annual, empty\.annual, "):
         panel["NetIncome"]
     wrong: Any = 2023

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.deviation import Deviation, merged
-from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Resolved, Trailing, describe
+from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Resolved, Trailing, describe, resolve
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.read.publications import Publication
@@ -292,7 +292,9 @@ class Stitch:
 
 def _asked(plan: Plan, anchor: Period | None) -> tuple[Period, ...]:
     """Return the periods of a question, oldest first: of a range or window, those that the catalogue has."""
-    match plan.periods or plan.question.periods:
+    # A plan without series has no periods; its question has.
+    asked = plan.question.periods
+    match plan.periods or resolve(asked, plan.catalogue.periods) or asked:
         case Exact(periods=periods):
             return tuple(sorted(periods))
         case FiscalRange(start=Period() as start, end=Period() as end):

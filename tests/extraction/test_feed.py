@@ -404,6 +404,24 @@ async def test_a_missing_or_foreign_file_is_not_what_changes_are_measured_by(nig
     assert rows(as_of(night.to, night.now)) == in_files(night.to)
 
 
+@pytest.mark.parametrize("periods", [FiscalRange(), FiscalRange((2020, 1)), Annual(), Annual(2020)])
+async def test_what_a_company_had_vanishes_with_its_last_series(
+    night: Nights, periods: PeriodSelection
+) -> None:
+    """Also of the periods that its catalogue still lists: the question covers them."""
+    night.publish(ONE)
+    ids = [entity(1), entity(2)]
+    await night.run(ids, periods, history=True)
+    night.publish({}, periods=("FY2020", "FY2022"))
+    await night.run(ids, periods)
+    found = changes_in(read_changes(night.to))
+    assert [(change, period) for change, _, period, _, _ in found if change == "vanished"] == [
+        ("vanished", "FY2020"),
+        ("vanished", "FY2021"),
+    ]
+    assert rows(as_of(night.to, "2999-01-01")) == in_files(night.to)
+
+
 async def test_a_company_that_loses_all_rows_has_them_vanished(night: Nights) -> None:
     """Its file has no row then."""
     night.publish(ONE)

@@ -176,6 +176,24 @@ def _joined(tables: list[Any], about: dict[str, Any]) -> Any:
     return table.unify_dictionaries().combine_chunks().replace_schema_metadata(metadata)
 
 
+def feed_at(name: str, place: str | os.PathLike[str]) -> Feed:
+    """Return the feed of an extraction, which may be empty; `name` is that of the argument.
+
+    Raises:
+        ArgumentError: it is not the place of an extraction.
+        ImportError: pyarrow is not installed.
+    """
+    library("pyarrow.parquet", "arrow")
+    if not isinstance(place, (str, os.PathLike)) or not os.fspath(place):
+        raise ArgumentError(
+            f"{name} must be the folder or URL of an extraction, not {checks.short_repr(place)}"
+        )
+    try:
+        return Feed(tree_at(place_of(place)))
+    except ArgumentError as error:
+        raise ArgumentError(f"{name}: {str(error).removeprefix('to: ')}") from None
+
+
 def _feed_at(to: str | os.PathLike[str]) -> Feed:
     """Return the feed of an extraction.
 
@@ -183,13 +201,7 @@ def _feed_at(to: str | os.PathLike[str]) -> Feed:
         ArgumentError: `to` is not the place of an extraction.
         ManifestMismatchError: it has no feed.
     """
-    library("pyarrow.parquet", "arrow")
-    if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
-        raise ArgumentError(f"to must be the folder or URL of an extraction, not {checks.short_repr(to)}")
-    try:
-        feed = Feed(tree_at(place_of(to)))
-    except ArgumentError as error:
-        raise ArgumentError(f"to: {str(error).removeprefix('to: ')}") from None
+    feed = feed_at("to", to)
     feed.check_head()
     if not feed.runs():
         raise ManifestMismatchError(

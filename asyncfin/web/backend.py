@@ -108,9 +108,11 @@ async def unless_gone(request: AsgiRequest | Awaitable[object], work: Awaitable[
     Raises:
         ClientGoneError: the visitor has left.
         TimeoutError: time is up.
-        TypeError: `request` is neither.
+        TypeError: `request` is neither, or `work` is not awaitable.
         Exception: whatever `work` raises, as itself.
     """
+    if not inspect.isawaitable(work):
+        raise TypeError(f"work must be awaitable, such as client.query(...), not {type(work).__name__}")
     try:
         leaving = asyncio.ensure_future(_end_of_visit(request))
     except BaseException:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from asyncfin import checks
 from asyncfin.client import Client
-from asyncfin.errors import AsyncfinError, SelectionError, printable
+from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import ValueVersion
@@ -27,6 +28,7 @@ from asyncfin.web.answer import shown
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.history import History, Marks
 from asyncfin.web.question import RULES, SCALES, VERSIONS, VIEWS, Question, row_text
+from asyncfin.wire.protocol import check_entity_id
 
 library("starlette", "web")
 library("jinja2", "web")
@@ -102,10 +104,27 @@ def explorer(
             at each visit, in a thread. Where it can't be read, the page says so.
 
     Raises:
-        ArgumentError: `history` is not the place of an extraction.
+        ArgumentError: an argument is not as described; a single id or host name has to be in a list.
+        SelectionError: one of `entities` is not an entity id.
         ImportError: the extra `web` is not installed, or for `history` the extra ``arrow``.
     """
+    if not isinstance(client, Client) and not callable(client):
+        raise ArgumentError(
+            f"client must be a Client, or a function that returns it, not {checks.short_repr(client)}"
+        )
+    _check_several("entities", entities)
     names = dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
+    for each in names:
+        check_entity_id(each)
+    _check_several("hosts", hosts)
+    hosts = tuple(hosts)
+    for host in hosts:
+        # An IPv6 address has colons too, but several.
+        if not isinstance(host, str) or not host or "/" in host or host.count(":") == 1:
+            raise ArgumentError(
+                "hosts must be host names such as figures.example, without scheme and port,"
+                f" not {checks.short_repr(host)}"
+            )
     # Called at each request: a host makes its client when it starts, which is after this.
     pages = _Pages(
         client if callable(client) else lambda: client,
@@ -136,6 +155,13 @@ def explorer(
             ClientGoneError: _gone,
         },
     )
+
+
+def _check_several(name: str, values: object) -> None:
+    """Refuse a text, whose characters would be taken for the values, and what is no collection."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        write = f"; write [{values!r}]" if isinstance(values, str) else ""
+        raise ArgumentError(f"{name} must be a collection, not {checks.short_repr(values)}{write}")
 
 
 class _Pages:

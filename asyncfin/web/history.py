@@ -11,15 +11,12 @@ import anyio.to_thread
 from attrs import field, frozen
 
 from asyncfin.errors import AsyncfinError, printable
-from asyncfin.extraction.feed import Feed
-from asyncfin.extraction.files import place_of
+from asyncfin.extraction.as_of import feed_at
 from asyncfin.extraction.latest import LatestChanges, latest_changes
-from asyncfin.extraction.tree import tree_at
 from asyncfin.model.catalogue import is_same_publication, written_triple
 from asyncfin.model.period import Period
 from asyncfin.model.series import Series
 from asyncfin.model.words import counted, number_text
-from asyncfin.optional import library
 from asyncfin.table.panel import Panel
 
 _log = logging.getLogger("asyncfin")
@@ -63,8 +60,7 @@ class History:
     """
 
     def __init__(self, place: str | os.PathLike[str]) -> None:
-        library("pyarrow.parquet", "arrow")
-        self._feed = Feed(tree_at(place_of(place)))
+        self._feed = feed_at("history", place)
         self._threads: anyio.CapacityLimiter | None = None
 
     async def marks(self, panels: Iterable[Panel], wanted: Iterable[Triple]) -> Marks:

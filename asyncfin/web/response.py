@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from inspect import isawaitable
 from math import floor
 from typing import NamedTuple
 
 import anyio.to_thread
+from attrs import evolve
 
 from asyncfin import checks
 from asyncfin.cache.codec import checksum
@@ -23,6 +25,8 @@ _FORMAT = 1
 _BUILT_INLINE = 256 * 1024
 # Bytes of a value in each format, generously.
 _VALUE_BYTES = {JSON: 400, CSV: 24, ARROW: 200}
+_panel = evolve(checks.instance_of(Panel), hint=lambda value: "; await it" * isawaitable(value))
+_text_or_none = checks.instance_of(str).optional()
 _seconds_or_none = checks.seconds.optional()
 
 
@@ -57,9 +61,12 @@ async def reply(
             it asks each time, and gets a 304 as long as nothing has changed.
 
     Raises:
-        ArgumentError: `max_age` is not a number of seconds.
+        ArgumentError: an argument is not as described; a coroutine is not a panel before it is awaited.
         MalformedAnswerError: a value violates the spec; values are decoded here.
     """
+    _panel("panel", panel)
+    _text_or_none("accept", accept)
+    _text_or_none("if_none_match", if_none_match)
     _seconds_or_none("max_age", max_age)
     media_type = chosen(accept)
     if media_type is None:

@@ -148,3 +148,14 @@ async def test_the_works_own_error_comes_out_as_itself(make: Callable[[], Except
     with pytest.raises(type(error)) as raised:
         await unless_gone(Visitor(), fail(), 10)
     assert raised.value is error
+
+
+@pytest.mark.virtual
+async def test_what_is_no_work_is_named_and_leaves_no_listener() -> None:
+    """A function that was not called is the usual mistake."""
+    visitor: Any = Visitor()
+    work: Any = Work(5)
+    with pytest.raises(TypeError, match=r"^work must be awaitable, .*, not Work$"):
+        await unless_gone(visitor, work, 10)
+    assert visitor.listening == 0
+    assert len(asyncio.all_tasks()) == 1

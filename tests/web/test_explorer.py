@@ -17,7 +17,7 @@ import pytest
 from attrs import evolve
 
 import asyncfin
-from asyncfin import Annual, Client, MemoryCache, Select
+from asyncfin import Annual, Client, MemoryCache, Select, SelectionError
 from asyncfin.model.period import Period
 from asyncfin.sandbox import Sandbox, Status
 from asyncfin.sandbox.demo import demo_datasets
@@ -425,6 +425,30 @@ async def test_the_own_page_is_served_over_http_under_a_host_name_too(
     named = Page(explorer(page.client, page.entities, hosts=hosts), page.client, page.entities)
     answer = await named.post("cost", series="Revenue/annual", headers=headers)
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"client": "http://host"}, "client must be a Client, or a function that returns it, not 'http"),
+        ({"entities": "O-1"}, r"entities must be a collection, not 'O-1'; write \['O-1'\]"),
+        ({"entities": 5}, "entities must be a collection, not 5$"),
+        ({"entities": [None]}, "entity_id must be an id such as .* not None"),
+        ({"hosts": "figures.example"}, r"hosts must be .*; write \['figures.example'\]"),
+        ({"hosts": ["http://figures.example"]}, "hosts must be host names .*, not 'http://figures.example'"),
+        ({"hosts": ["figures.example:8000"]}, "without scheme and port, not 'figures.example:8000'"),
+        ({"history": 5}, "history must be the folder or URL of an extraction, not 5"),
+        ({"history": "ftp://host/night"}, "^history: "),
+    ],
+    ids=str,
+)
+async def test_wrong_arguments_are_refused_when_the_page_is_made(
+    page: Page, wrong: dict[str, Any], said: str
+) -> None:
+    """Not at the first visit, as a 500, a 400 or an empty list."""
+    arguments = {"client": page.client, "entities": page.entities, **wrong}
+    with pytest.raises(SelectionError, match=said):
+        explorer(arguments.pop("client"), arguments.pop("entities"), **arguments)
 
 
 @pytest.mark.virtual

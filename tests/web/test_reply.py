@@ -158,6 +158,20 @@ async def test_a_browser_may_show_it_for_what_remains_of_max_age(panel: Panel) -
         await reply(panel, accept=JSON, max_age=-1)
 
 
+async def test_what_is_no_panel_and_no_header_is_named(panel: Panel) -> None:
+    """A query that was not awaited, and headers as a server has them."""
+    question = panels(Annual())
+    wrong: Any = question
+    with pytest.raises(ArgumentError, match=r"^panel must be a Panel, not <coroutine .*; await it$"):
+        await reply(wrong, accept=JSON)
+    question.close()
+    wrong = b"text/csv"
+    with pytest.raises(ArgumentError, match=r"^accept must be a str or None, not b'text/csv'$"):
+        await reply(panel, accept=wrong)
+    with pytest.raises(ArgumentError, match=r"^if_none_match must be a str or None"):
+        await reply(panel, accept=JSON, if_none_match=wrong)
+
+
 async def test_large_bodies_are_built_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop serves other visitors in between; small ones do not pay for a thread."""
     built: list[bool] = []

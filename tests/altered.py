@@ -1,4 +1,4 @@
-"""A service that breaks its promises: it passes requests on to the sandbox, and alters the answers."""
+"""Services that pass requests on to the sandbox, and alter its answers or refuse what it accepts."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -45,5 +45,36 @@ async def altered(sandbox: Sandbox, alter: Alter) -> AsyncIterator[str]:
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
             yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+
+@asynccontextmanager
+async def capped(sandbox: Sandbox, most: int, *, ranges: bool = True) -> AsyncIterator[tuple[str, list[Any]]]:
+    """Give the base URL of a service that refuses more exact periods than a cap, and what it receives."""
+    received: list[tuple[str, str | None, int]] = []
+
+    async def pass_on(request: web.BaseRequest) -> web.StreamResponse:
+        sent = await request.json() if request.method == "POST" else {}
+        selection = sent.get("periods", {})
+        exact = len(selection.get("exact", []))
+        operation = request.path.rsplit("/", 1)[-1]
+        received.append((operation, request.headers.get("Cache-Control"), exact))
+        if exact > most or (selection.get("mode") == "fiscal_range" and not ranges):
+            error = {"code": "validation_failed", "message": f"{exact} periods", "request_id": "r"}
+            return web.json_response({"error": error}, status=400)
+        headers = {"Authorization": request.headers["Authorization"]}
+        url = f"{sandbox.base_url}{request.path_qs}"
+        async with session.request(request.method, url, json=sent or None, headers=headers) as response:
+            body = await response.read()
+            return web.Response(status=response.status, body=body, content_type="application/json")
+
+    async with aiohttp.ClientSession() as session:
+        runner = web.ServerRunner(web.Server(pass_on))
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}", received
         finally:
             await runner.cleanup()

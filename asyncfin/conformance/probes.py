@@ -58,6 +58,8 @@ _MAX_FINDINGS = 200
 _DESCRIPTIVE = ("label", "basis", "number_format", "period_meaning")
 # Shorter than a year, so that a window of whole periods differs from one of fiscal ends.
 _TRAILING_MONTHS = 6
+# Exact periods that a service with a cap probably accepts.
+_FEW_PERIODS = 24
 
 
 class _IncompleteError(Exception):
@@ -304,18 +306,27 @@ class Probe:
         whole = await self._read(self._query(), "fiscal_range over the whole catalogue")
         if whole is None:
             return
-        chosen = self._periods[-24:]
-        await self._read(self._query(Exact(chosen)), "exact")
+        await self._check_exact()
         await self._read(self._query(version="latest_restated"), "latest_restated")
-        exact = self._query(Exact(self._periods))
-        found = await self._response(self._request(exact))
-        if isinstance(found, ValidationFailedError):
-            what = f"exact refuses {len(self._periods)} periods, and accepts {len(chosen)}"
-            self._find("limit", "4.3", what, shown_by=found)
         unknown = Period(self._periods[-1].year + 50, 12, 12)
         what = "a period that the catalogue does not list"
         request = self._request(self._query(Exact((unknown,))))
         await self._describe(request, "4.3", what, f"exact accepts {what}", f"exact refuses {what}")
+
+    async def _check_exact(self) -> None:
+        """Read all periods as exact ones, or fewer if so many are refused: the spec states no cap."""
+        refusal: ValidationFailedError | None = None
+        refused = 0
+        for count in sorted({len(self._periods), min(len(self._periods), _FEW_PERIODS), 1}, reverse=True):
+            query = self._query(Exact(self._periods[-count:]))
+            found = await self._response(self._request(query))
+            if count > 1 and isinstance(found, ValidationFailedError):
+                refused, refusal = count, found
+                continue
+            if self._rows(found, query, "exact") is not None and refusal is not None:
+                what = f"exact refuses {refused} periods, and accepts {count}"
+                self._find("limit", "4.3", what, shown_by=refusal)
+            return
 
     async def _check_pages(self) -> None:
         query = self._query()
@@ -471,6 +482,12 @@ class Probe:
             The numbers by series and period, and the cursor. None: it was refused, or is malformed.
         """
         found = await self._response(self._request(query, limit=limit, cursor=cursor))
+        return self._rows(found, query, what)
+
+    def _rows(
+        self, found: Response | ServiceError, query: Query, what: str
+    ) -> tuple[dict[str, dict[Period, Any]], str | None] | None:
+        """Return what `_read` returns, from the response."""
         if not isinstance(found, Response):
             if isinstance(found, ValidationFailedError):
                 self._find("break", "4.3", f"a valid query is refused: {what}", shown_by=found)

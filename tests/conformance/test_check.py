@@ -22,8 +22,9 @@ from asyncfin import (
     check,
 )
 from asyncfin.sandbox import Dialect, Drop, Sandbox, Status
-from tests.altered import altered
+from tests.altered import altered, capped
 from tests.generate import generate, generate_table
+from tests.handmade import ENTITY_ID, dataset
 from tests.wire.test_tolerance import HARMLESS, REFUSED, REPAIRED, At
 
 pytestmark = pytest.mark.virtual
@@ -315,6 +316,22 @@ async def test_a_report_is_ordered_pickles_and_is_written_as_json() -> None:
     assert kinds == sorted(kinds)
     assert re.match(rf"{WIDE.entity_id}: \d+ requests, no break of the spec", str(report))
     assert evolve(report, complete=False).breaks == ()
+
+
+@pytest.mark.parametrize(
+    ("most", "refused", "accepted"), [(29, 30, 24), (24, 30, 24), (5, 24, 1), (1, 24, 1)]
+)
+async def test_a_cap_on_exact_periods_is_a_limit_and_no_break(most: int, refused: int, accepted: int) -> None:
+    """The spec states none; and what is said to be accepted is."""
+    thirty_years = dataset({("Sales", "all"): {f"FY{year}": year for year in range(1990, 2020)}})
+    async with (
+        Sandbox(thirty_years) as sandbox,
+        capped(sandbox, most) as (url, _),
+        Client(url, sandbox.token) as client,
+    ):
+        report = await check(client, ENTITY_ID)
+    assert (report.breaks, report.complete) == ((), True)
+    assert words(report, "limit") == [f"exact refuses {refused} periods, and accepts {accepted}"]
 
 
 async def test_a_failure_is_not_a_refusal() -> None:

@@ -3,16 +3,12 @@
 import asyncio
 import gc
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 
 from asyncfin import (
     Client,
@@ -35,6 +31,7 @@ from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.table.block import Block
 from asyncfin.wire.protocol import Response
 from asyncfin.wire.values import PlannedPage
+from tests.altered import capped
 from tests.answers import catalogue_of
 from tests.generate import generate
 from tests.handmade import ENTITY_ID, FIRST, SECOND, dataset
@@ -298,37 +295,6 @@ async def test_a_stream_whose_reader_sleeps_asks_for_no_more_than_it_may_hold() 
             blocks_now, *as_bytes_now = alive(Block, PlannedPage, Response)
             assert blocks_now - blocks <= 1 + 3, "a page is kept as its blocks"
             assert as_bytes_now == as_bytes, "and not as the bytes that came"
-
-
-@asynccontextmanager
-async def capped(sandbox: Sandbox, most: int, *, ranges: bool = True) -> AsyncIterator[tuple[str, list[Any]]]:
-    """Give the base URL of a service that refuses more exact periods than a cap, and what it receives."""
-    received: list[tuple[str, str | None, int]] = []
-
-    async def pass_on(request: web.BaseRequest) -> web.StreamResponse:
-        sent = await request.json() if request.method == "POST" else {}
-        selection = sent.get("periods", {})
-        exact = len(selection.get("exact", []))
-        operation = request.path.rsplit("/", 1)[-1]
-        received.append((operation, request.headers.get("Cache-Control"), exact))
-        if exact > most or (selection.get("mode") == "fiscal_range" and not ranges):
-            error = {"code": "validation_failed", "message": f"{exact} periods", "request_id": "r"}
-            return web.json_response({"error": error}, status=400)
-        headers = {"Authorization": request.headers["Authorization"]}
-        url = f"{sandbox.base_url}{request.path_qs}"
-        async with session.request(request.method, url, json=sent or None, headers=headers) as response:
-            body = await response.read()
-            return web.Response(status=response.status, body=body, content_type="application/json")
-
-    async with aiohttp.ClientSession() as session:
-        runner = web.ServerRunner(web.Server(pass_on))
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}", received
-        finally:
-            await runner.cleanup()
 
 
 @pytest.mark.parametrize("source", ["entity", "catalogue"])

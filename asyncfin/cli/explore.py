@@ -1,6 +1,7 @@
 """`asyncfin explore`: the explorer as a page of this machine."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -56,6 +57,9 @@ async def explore(
         require(package, "web", "asyncfin explore")
     if history is not None:
         require_feed(history)
+    # It precedes the path of every link of the page.
+    if root_path and not re.fullmatch("(/[^/]+)+", root_path):
+        raise UsageError(f"--root-path must be a path such as /explore, not {root_path!r}")
     import uvicorn
 
     from asyncfin.web import explorer

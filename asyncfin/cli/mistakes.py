@@ -29,6 +29,7 @@ _COMMANDS = {
 }
 _OPTIONS = {
     "--explain": ("--dry-run", "--plan", "--dryrun", "-n", "--estimate", "--cost"),
+    "--dry-run": ("--explain", "--plan", "--dryrun", "-n", "--estimate", "--cost"),
     "--into": ("-o", "--output", "--out", "--folder", "--to-folder", "--dir"),
     "--metric": ("--metrics", "-m", "--item", "--concept", "--field", "--tag"),
     "--exact": ("--year", "--years", "--period", "--periods", "--quarter", "--fy"),
@@ -43,6 +44,8 @@ _OPTIONS = {
     "--token-file": ("--token", "--api-key", "--key", "--bearer"),
     "--base-url": ("--url", "--host", "--endpoint", "--server", "--api-url"),
     "--unit": ("--scale", "--units", "--in-millions"),
+    "--replace": ("--overwrite", "--force"),
+    "--label": ("--search", "--find", "--grep"),
     "--ids": ("--file", "--input", "-f", "-i", "--from-file"),
     "--csv": ("--format", "--tsv", "--excel", "--fmt"),
     "--json": ("--jsonl", "--ndjson"),
@@ -58,6 +61,7 @@ _ENTITY = (
     "--ticker",
     "--symbol",
     "--id",
+    "--ids",
 )
 _NUMBERS = {
     "one": 1,

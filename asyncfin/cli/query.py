@@ -115,10 +115,10 @@ def _entity_ids(texts: Sequence[str], names: Names) -> Iterator[str]:
         # After an entity, something else is often meant.
         if place and text.isalpha() and not names.is_close(text):
             complaint = f"{text!r} is not an entity; a metric is given as --metric {text}"
-        elif text.isdigit():
-            complaint = f"{text!r} is not an entity; give years as --annual --last {text} or --exact FY{text}"
         elif intended_period(text):
             complaint = f"{text!r} is not an entity; a period is given as --exact {intended_period(text)}"
+        elif text.isdigit():
+            complaint = f"{text!r} is not an entity; give the latest years as --annual --last {text}"
         raise UsageError(complaint)
 
 

@@ -52,6 +52,8 @@ async def record(
     if into is None and sys.stdout.isatty():
         raise UsageError("the file is compressed, not text: write > FILE.json.gz, or --into FOLDER")
     if into is not None:
+        if into.exists() and not into.is_dir():
+            raise UsageError(f"--into {into} is not a folder: give a folder or a new path")
         into.mkdir(parents=True, exist_ok=True)
     async with connected(service, "Recording", names) as client:
         for entity_id in entities:

@@ -35,7 +35,8 @@ MISTAKES = [
     ("query E --trailing 1.5", "--trailing must be a whole number"),
     ("query E --trailing TTM", "a whole number, such as 5, not 'TTM': write --trailing 12"),
     ("query E --ttm", "write --trailing 12"),
-    ("query E --annual 5", "--annual --last 5"),
+    ("query E --annual 5", "'5' is not an entity; give the latest years as --annual --last 5"),
+    ("query E --annual 2024", "'2024' is not an entity; a period is given as --exact FY2024"),
     ("query E --annual=5", "--annual has no value: write --annual --last 5"),
     ("query E FY2024", "a period is given as --exact FY2024"),
     ("query E --year 2024", "write --exact FY2024, or --annual --last 5"),
@@ -51,6 +52,7 @@ MISTAKES = [
     ("query E Revenue", "a metric is given as --metric Revenue"),
     ("query --entity E", "entities are written without an option, such as asyncfin query ENTITY_ID"),
     ("query --ticker AAPL", "entities are written without an option"),
+    ("query --ids ids.txt", "entities are written without an option"),
     ("dataset", "ENTITY_ID is missing"),
     ("dataset E another", "more arguments than the command takes: 'another'"),
     ("dataset id:", "entity_id must be an id"),
@@ -78,6 +80,13 @@ MISTAKES = [
     ("query E --output out.csv", "write > FILE"),
     ("extract E -o night", "write --into FOLDER"),
     ("extract E", "--into is missing"),
+    ("extract E --into night --overwrite", "write --replace"),
+    ("extract E --into night --explain", "write --dry-run"),
+    ("catalogue E --search cloud", "write --label"),
+    ("record E --into ids.txt", "--into ids.txt is not a folder: give a folder or a new path"),
+    ("explore E --root-path explore", "--root-path must be a path such as /explore, not 'explore'"),
+    ("explore E --root-path /explore/", "not '/explore/'"),
+    ("explore E --host http://figures.example", "hosts must be host names such as figures.example"),
     ("query E --limit 5", "write --last N, with --annual or --quarterly"),
     ("query E --format csv", "write --csv or --json"),
     ("query E --json --csv", "--json and --csv exclude each other: choose one"),
@@ -115,6 +124,7 @@ def test_a_mistake_is_one_line_that_says_what_to_write(
 ) -> None:
     """Exit code 2, nothing on standard output, and no request."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "ids.txt").write_text(ENTITY)
     before = len(service.log)
     result = command(*(ENTITY if word == "E" else word for word in line.split()))
     assert (result.code, result.out, len(service.log)) == (2, "", before)

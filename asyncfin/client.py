@@ -22,7 +22,7 @@ from attrs import evolve
 from asyncfin import checks
 from asyncfin.cache.store import Cache
 from asyncfin.cache.strict import strict_partition
-from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError
+from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
 from asyncfin.model.period import FiscalRange, PeriodSelection, check_period_selection
@@ -46,7 +46,7 @@ from asyncfin.read.publications import Publications
 from asyncfin.read.read import Read
 from asyncfin.read.run import answer, cached_answer, pieces
 from asyncfin.read.span import QuestionSpan
-from asyncfin.read.turn import Turn
+from asyncfin.read.turn import Turn, is_ended_by_turn
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import Block, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
@@ -442,19 +442,11 @@ class Client:
             leads = True
             return await answer(read, plan)
 
-        while True:
-            try:
-                panel = await self._publications.panels.share(question.key, lead)
-            except SelectionError:
-                # Of an equal question that does not ignore what the catalogue does not have.
-                if leads or not question.known_only:
-                    raise
-            except AsyncfinError as error:
-                # The turn of an equal question ended that one alone.
-                if leads or not error.ended_by_turn:
-                    raise
-            else:
-                break
+        def is_others(error: Exception) -> bool:
+            # An equal question may not ignore what the catalogue does not have, and has a separate turn.
+            return is_ended_by_turn(error) or (question.known_only and isinstance(error, SelectionError))
+
+        panel = await self._publications.panels.share(question.key, lead, is_others=is_others)
         if not leads and not question.known_only:
             question.wanted(panel.catalogue)  # raises the SelectionError that a separate read would raise
         span.add(panel, cached=read.stats.cached)

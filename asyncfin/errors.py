@@ -107,9 +107,6 @@ class AsyncfinError(Exception):
     """
 
     attempts: int | None = None
-    # Whether its question may send no further request (read/turn.py). Other questions that share the request
-    # then send it themselves.
-    ended_by_turn = False
 
     def __init__(
         self,

@@ -183,23 +183,38 @@ class SingleFlight(Generic[K, T]):
     def __init__(self) -> None:
         self._calls: dict[K, _Call[T]] = {}
 
-    async def share(self, key: K, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of the pending call for `key`; start `function` if there is none."""
-        call, loop = self._calls.get(key), running_loop()
-        # The call of a loop that has ended would never be done.
-        if call is None or call.task.get_loop() is not loop:
-            call = self._calls[key] = _Call(loop.create_task(function()))
-        call.waiting += 1
-        try:
-            # Cancelling one caller must not cancel the task for the others.
-            return await asyncio.shield(call.task)
-        finally:
-            call.waiting -= 1
-            # A failure is dropped too: the next caller makes a new call.
-            if (call.task.done() or not call.waiting) and self._calls.get(key) is call:
-                del self._calls[key]
-            if not call.task.done() and not call.waiting:
-                await cancel_and_wait([call.task])
+    async def share(
+        self,
+        key: K,
+        function: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        is_others: Callable[[Exception], bool] = lambda error: False,
+    ) -> T:
+        """Return the result of the pending call for `key`; start `function` if there is none.
+
+        An error of another caller's call that `is_others`, and so concerns that caller alone, is not raised:
+        the next call is shared instead.
+        """
+        while True:
+            call, loop = self._calls.get(key), running_loop()
+            # The call of a loop that has ended would never be done.
+            leads = call is None or call.task.get_loop() is not loop
+            if call is None or leads:
+                call = self._calls[key] = _Call(loop.create_task(function()))
+            call.waiting += 1
+            try:
+                # Cancelling one caller must not cancel the task for the others.
+                return await asyncio.shield(call.task)
+            except Exception as error:
+                if leads or not is_others(error):
+                    raise
+            finally:
+                call.waiting -= 1
+                # A failure is dropped too: the next caller makes a new call.
+                if (call.task.done() or not call.waiting) and self._calls.get(key) is call:
+                    del self._calls[key]
+                if not call.task.done() and not call.waiting:
+                    await cancel_and_wait([call.task])
 
 
 @define(eq=False)

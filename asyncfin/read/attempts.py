@@ -28,6 +28,7 @@ from asyncfin.plan.plan import Plan, plan, without_batches
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import Known, Publication, Unfinished
 from asyncfin.read.read import Metadata, Read
+from asyncfin.read.turn import is_ended_by_turn
 from asyncfin.table.block import Block
 from asyncfin.wire.pages import read_catalogue
 from asyncfin.wire.protocol import Request, Response
@@ -152,23 +153,11 @@ class Attempt:
 
     async def current(self) -> Publication:
         """Return the current publication; its catalogue is read unless it is kept or cached."""
-        reads = self._read.publications.catalogue_reads
-        leads = False
-
-        async def lead() -> Known:
-            nonlocal leads
-            leads = True
-            return await self._read_current()
-
-        while True:
-            try:
-                known = await reads.share(self._read.entity_id, lead)
-                break
-            except AsyncfinError as error:
-                # The turn of another read ended the shared request: its pages are kept, and this read
-                # requests the rest.
-                if leads or not error.ended_by_turn:
-                    raise
+        # Where the turn of another read has ended the shared one, its pages are kept, and this read requests
+        # the rest.
+        known = await self._read.publications.catalogue_reads.share(
+            self._read.entity_id, self._read_current, is_others=is_ended_by_turn
+        )
         if known.confirmed is not None:
             self.record_confirmation(known.confirmed)
         return known.publication
@@ -221,7 +210,7 @@ class Attempt:
                 catalogue = await read_catalogue(send, dataset)
         except AsyncfinError as error:
             # The turn may have ended the read by refusing a retry too.
-            if read.has_turn and (error.ended_by_turn or isinstance(error, _INCONCLUSIVE)):
+            if read.has_turn and (is_ended_by_turn(error) or isinstance(error, _INCONCLUSIVE)):
                 read.publications.unfinished.put(dataset.entity_id, unfinished)
             raise
         if read.cache is not None and read.fills_cache:

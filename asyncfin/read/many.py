@@ -27,7 +27,7 @@ from asyncfin.errors import (
     BucketUnavailableError,
 )
 from asyncfin.read.entity import EntityAnswer
-from asyncfin.read.turn import Turn
+from asyncfin.read.turn import Turn, mark_ended
 from asyncfin.tasks import cancel_and_wait
 
 EntityIds = Iterable[str] | AsyncIterable[str]
@@ -99,7 +99,7 @@ class Turns:
     def _close(self, failure: AsyncfinError) -> None:
         self._failure = failure = copy(failure)
         # It is about another request: questions that share one which is not sent for it send that themselves.
-        failure.ended_by_turn = True
+        mark_ended(failure)
         while self._waiting:
             _, _, waiting = heappop(self._waiting)
             if not waiting.done():

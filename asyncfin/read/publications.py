@@ -21,6 +21,7 @@ from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.read.cap import ExactCap
+from asyncfin.read.turn import is_ended_by_turn
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import SingleFlight, bounded
@@ -150,7 +151,7 @@ class PendingSeries:
             try:
                 return [await self._calls.share(call, call.request)]
             except AsyncfinError as error:
-                if wanted == others or not error.ended_by_turn:  # `others`: requested by this question
+                if wanted == others or not is_ended_by_turn(error):  # `others`: requested by this question
                     raise
             return await self.gather(publication, wanted, request)
 

@@ -13,7 +13,7 @@ from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import Publications
 from asyncfin.read.span import QuestionSpan, current_span
-from asyncfin.read.turn import Turn
+from asyncfin.read.turn import Turn, taken
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
 
@@ -91,7 +91,7 @@ class Read:
     async def send(self, request: Request) -> Response:
         """Send a request as a part of this read, and record it if the service refuses the entity."""
         try:
-            async with self._turn() as may_retry:
+            async with taken(self._turn) as may_retry:
                 return await self._sender.send(request, on_attempt=self.stats.count, may_retry=may_retry)
         except (NotFoundError, PermissionDeniedError) as refusal:
             # Without an error object it is not the service's refusal, but that of something in front of it.

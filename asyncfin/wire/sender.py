@@ -120,14 +120,13 @@ class Sender:
         request: Request,
         *,
         on_attempt: Callable[[], None] = lambda: None,
-        may_retry: Callable[[], bool] | None = None,
+        may_retry: Callable[[], bool] = lambda: True,
     ) -> Response:
         """Return the 2xx response to `request`; `on_attempt` is called at each attempt.
 
-        If `may_retry` returns False before a further attempt, the last error is raised, and its
-        `ended_by_turn` is set. A ServiceError is not retryable, or retries did not overcome it.
-        RuntimeError: the client is closed, at once also if that happens while the request waits; or it
-        belongs to another event loop that is not closed.
+        If `may_retry` returns False before a further attempt, the last error is raised. A ServiceError is not
+        retryable, or retries did not overcome it. RuntimeError: the client is closed, at once also if that
+        happens while the request waits; or it belongs to another event loop that is not closed.
         """
         progress = _Sending(self._transport.clock)
         # Completes an error raised within: of which request it is, at which attempt, and when.
@@ -155,7 +154,7 @@ class Sender:
                 #    callable has failed, and nothing was sent.
                 unauthorized = isinstance(error, AuthenticationError) and error.answered
                 renewing = unauthorized and self.tokens.renewable and not progress.renewed
-                if renewing and _is_allowed(may_retry, error):
+                if renewing and may_retry():
                     progress.renewed = True
                     self._announce_retry(request, progress, error, 0.0)
                     continue
@@ -168,11 +167,12 @@ class Sender:
                     await self._report_failure(request, progress, error, wait)
 
                 # 3. It is not retryable, or `Retry` or the caller does not allow another attempt.
-                if wait is None or self._retry.gives_up(
-                    error, attempt=progress.counted_attempts, elapsed=progress.elapsed, wait=wait
+                attempt, elapsed = progress.counted_attempts, progress.elapsed
+                if (
+                    wait is None
+                    or self._retry.gives_up(error, attempt=attempt, elapsed=elapsed, wait=wait)
+                    or not may_retry()
                 ):
-                    raise error
-                if not _is_allowed(may_retry, error):
                     raise error
 
                 # 4. Otherwise it is sent again after a wait.
@@ -330,12 +330,3 @@ class Sender:
                 request_id=error.request_id,
             )
         )
-
-
-def _is_allowed(may_retry: Callable[[], bool] | None, error: ServiceError | TransportError) -> bool:
-    """Return whether the caller allows a further attempt; if not, set the error's `ended_by_turn`."""
-    if may_retry is None or may_retry():
-        return True
-    error.ended_by_turn = True
-    error.add_note("not retried: no further request may be sent")
-    return False

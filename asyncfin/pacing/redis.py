@@ -415,11 +415,8 @@ class RedisLedger(SharedLedger):
     async def _or_fallback(
         self, op: str, weight: float, counts: bool, *arguments: str
     ) -> tuple[Booking, State]:
-        if await self._reachable():
-            try:
-                return await self._run(op, repr(float(weight)), "1" if counts else "0", *arguments)
-            except BucketUnavailableError as error:
-                self._begin_outage(error)
+        if (outcome := await self._tried(op, weight, counts, *arguments)) is not None:
+            return outcome
         assert self._fallback is not None
         booking = Booking(granted=1, moment=0.0, end=0.0, epoch=-1, resume_at=None)
         try:
@@ -437,15 +434,13 @@ class RedisLedger(SharedLedger):
         self, op: str, weight: float = 1, counts: bool = True, *arguments: str, now: bool = False
     ) -> State:
         """Run one operation on the server; if it is away, and there is a fallback, return a stale state."""
-        if await self._reachable(now=now):
-            try:
-                return (await self._run(op, repr(float(weight)), "1" if counts else "0", *arguments))[1]
-            except BucketUnavailableError as error:
-                self._begin_outage(error)
-        return self._stale()
+        outcome = await self._tried(op, weight, counts, *arguments, now=now)
+        return self._stale() if outcome is None else outcome[1]
 
-    async def _reachable(self, *, now: bool = False) -> bool:
-        """Return whether to send an operation to the server; without a fallback raise BucketUnavailableError.
+    async def _tried(
+        self, op: str, weight: float, counts: bool, *arguments: str, now: bool = False
+    ) -> tuple[Booking, State] | None:
+        """Run one operation on the server; None: it is away, and there is a fallback.
 
         With `now` it is retried if it was away, for what the other processes have to know.
         """
@@ -453,15 +448,16 @@ class RedisLedger(SharedLedger):
         if self._away_since is not None and not now:
             # Retried in the background: no request waits for it.
             if loop.time() >= self._retry_at and (self._retrying is None or self._retrying.done()):
-                self._retrying = loop.create_task(self._retry())
-            return False
+                self._retrying = loop.create_task(self._contact())
+            return None
         if not self._started or self._owed or self._away_since is not None:
+            await self._contact()
+        if self._away_since is None:
             try:
-                await self._catching_up.share(None, self._catch_up)
+                return await self._run(op, repr(float(weight)), "1" if counts else "0", *arguments)
             except BucketUnavailableError as error:
                 self._begin_outage(error)
-                return False
-        return True
+        return None
 
     def _begin_outage(self, error: BucketUnavailableError) -> None:
         """Let the fallback pace from now on, or raise the error."""
@@ -473,7 +469,8 @@ class RedisLedger(SharedLedger):
             _log.warning("%s: the fallback paces for now", error)
             self._away_since = now
 
-    async def _retry(self) -> None:
+    async def _contact(self) -> None:
+        """Catch up with the server, or begin an outage."""
         try:
             await self._catching_up.share(None, self._catch_up)
         except BucketUnavailableError as error:

@@ -157,7 +157,7 @@ async def test_the_server_s_script_equals_the_ledger_in_random_sequences(
     clients = RedisClients(server.url)
     for number in range(SEQUENCES):
         sequence = Sequence(number, clients)
-        await sequence.store._reachable()  # the parameters, before the first operation
+        await sequence.store._contact()  # the parameters, before the first operation
         for step in range(STEPS):
             await sequence.step(step)
     await clients.aclose()

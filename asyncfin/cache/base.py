@@ -52,6 +52,9 @@ class _Kept:
     unstored: set[str] = Factory(set)
 
 
+_NOTHING_KEPT = _Kept()
+
+
 class LeastRecentlyUsed(Generic[K, V]):
     """Values by key; the least recently used are dropped while all together are larger than a bound.
 
@@ -119,33 +122,31 @@ class Memory:
 
     def catalogue(self, key: Key) -> Catalogue | None:
         with self._lock:
-            kept = self._used(key)
-            return kept.catalogue if kept else None
+            return self._used(key).catalogue
 
     def blocks(self, key: Key) -> tuple[Block, ...]:
         with self._lock:
-            kept = self._used(key)
-            return kept.blocks if kept else ()
+            return self._used(key).blocks
 
     def series_ids(self, key: Key) -> set[str]:
         """Return the series of a key's blocks."""
         with self._lock:
-            return set(self._kept[key].series_ids) if key in self._kept else set()
+            return set(self._known(key).series_ids)
 
     def has(self, key: Key, series_ids: Iterable[str]) -> bool:
         """Return whether all of these series are among the blocks of a key."""
         with self._lock:
-            return key in self._kept and self._kept[key].series_ids.issuperset(series_ids)
+            return self._known(key).series_ids.issuperset(series_ids)
 
     def parts(self, key: Key) -> frozenset[Hashable]:
         """Return which parts of a file the blocks of a key are from."""
         with self._lock:
-            return frozenset(self._kept[key].parts) if key in self._kept else frozenset()
+            return frozenset(self._known(key).parts)
 
     def has_unstored(self, key: Key) -> bool:
         """Return whether something of a key could not be stored."""
         with self._lock:
-            return key in self._kept and bool(self._kept[key].unstored)
+            return bool(self._known(key).unstored)
 
     def add_unstored(self, key: Key, unstored: Iterable[str]) -> None:
         """Record what of a key could not be stored, if the key is still kept."""
@@ -156,9 +157,8 @@ class Memory:
     def take_unstored(self, key: Key) -> set[str]:
         """Return what of a key could not be stored; it counts as stored from now on."""
         with self._lock:
-            if key not in self._kept:
-                return set()
-            unstored, self._kept[key].unstored = self._kept[key].unstored, set()
+            kept = self._known(key)
+            unstored, kept.unstored = kept.unstored, set()
             return unstored
 
     def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
@@ -198,10 +198,13 @@ class Memory:
         with self._lock:
             return sum(len(kept.series_ids) for kept in self._kept.values()), self._bytes
 
-    def _used(self, key: Key) -> _Kept | None:
+    def _known(self, key: Key) -> _Kept:
+        return self._kept.get(key, _NOTHING_KEPT)
+
+    def _used(self, key: Key) -> _Kept:
         if key in self._kept:
             self._kept.move_to_end(key)
-        return self._kept.get(key)
+        return self._known(key)
 
     def _drop(self, key: Key) -> None:
         if kept := self._kept.pop(key, None):

@@ -28,14 +28,6 @@ class Pointer:
         """Return whether it names this publication."""
         return is_same_publication(self.dataset_id, dataset_id)
 
-    def age(self, now: datetime) -> float:
-        """Return the seconds since it was confirmed; infinity if that is in the future.
-
-        After the clock was set back, the age is unknown.
-        """
-        age = (now - self.confirmed).total_seconds()
-        return age if age >= 0 else float("inf")
-
 
 @frozen
 class EntityRecord:

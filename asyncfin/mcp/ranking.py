@@ -12,7 +12,7 @@ from typing import TypeAlias
 from attrs import frozen
 
 from asyncfin.model.catalogue import Catalogue, Scope
-from asyncfin.model.scope import ScopePath, ScopeRef
+from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries
 
 
@@ -216,13 +216,8 @@ class _Candidate:
 
 def _candidates(catalogues: Sequence[Catalogue]) -> Iterator[_Candidate]:
     for place, catalogue in enumerate(catalogues):
-        known = {
-            ScopeRef(group.scope_group_id, scope.scope_id): scope
-            for group in catalogue.scope_groups
-            for scope in group.scopes
-        }
         for series in catalogue:
-            scopes = [known[ref] for ref in series.scopes if ref in known]
+            scopes = catalogue.listed_scopes(series.scopes)
             texts = _texts(catalogue, series, scopes)
             yield _Candidate(place, series, texts, _has_ended(catalogue, scopes))
 

@@ -220,6 +220,10 @@ class Catalogue(Dataset, Tabular):
         """Return the names of the scopes on a path, in order; the id of an unlisted scope."""
         return tuple(self._scopes[ref].name if ref in self._scopes else ref.scope_id for ref in path)
 
+    def listed_scopes(self, path: ScopePath) -> list[Scope]:
+        """Return the scopes on a path, in order, without unlisted ones."""
+        return [self._scopes[ref] for ref in path if ref in self._scopes]
+
     def __len__(self) -> int:
         return len(self.series)
 
@@ -251,9 +255,7 @@ class Catalogue(Dataset, Tabular):
         found = []
         for series in self.series:
             ids = series.series_id, series.metric_id, series.reporting_group_id
-            aliases = [
-                alias for ref in series.scopes if ref in self._scopes for alias in self._scopes[ref].aliases
-            ]
+            aliases = [alias for scope in self.listed_scopes(series.scopes) for alias in scope.aliases]
             texts = [series.label, series.description, *ids, *self.scope_names(series.scopes), *aliases]
             searched = "\n".join(texts).casefold()
             if all(word in searched for word in words):

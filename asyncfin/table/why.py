@@ -65,17 +65,12 @@ def _reasons(
 def _inactive(catalogue: Catalogue, path: ScopePath, period: Period) -> Iterator[str]:
     """Yield the scopes of a path that were active in no month of a period, and when they were active."""
     first = period.fiscal_end - max(1, period.duration_months) + 1
-    active = {
-        (group.scope_group_id, scope.scope_id): (scope.name, scope.active_start, scope.active_end)
-        for group in catalogue.scope_groups
-        for scope in group.scopes
-    }
-    for ref in path:
-        name, start, end = active.get((ref.scope_group_id, ref.scope_id), ("", None, None))
+    for scope in catalogue.listed_scopes(path):
+        start, end = scope.active_start, scope.active_end
         if (start and period.fiscal_end < start.fiscal_end) or (end and end.fiscal_end < first):
             bounds = [
                 f"{word} {month.year:04d}-{month.end_month:02d}"
                 for word, month in (("from", start), ("until", end))
                 if month
             ]
-            yield f"{name or ref.scope_id} was active {' '.join(bounds)}"
+            yield f"{scope.name or scope.scope_id} was active {' '.join(bounds)}"

@@ -240,13 +240,6 @@ async def test_a_confirmation_of_the_future_is_replaced(make_cache: MakeCache, c
     assert await pointer(part, ENTITY) == Pointer(NEXT, clock())
 
 
-def test_the_age_of_a_confirmation_that_lies_in_the_future_is_unknown() -> None:
-    """A confirmation of the future has no known age, so no question believes it."""
-    known = Pointer(DATASET, AT)
-    assert known.age(AT + timedelta(seconds=90)) == 90
-    assert known.age(AT - timedelta(seconds=1)) == float("inf")
-
-
 @no_redis
 async def test_clearing_deletes_one_entity_or_all(make_cache: MakeCache) -> None:
     """Clearing deletes one entity or everything, of every account."""

@@ -131,8 +131,8 @@ class Client:
         token: TokenSource,
         *,
         bucket: Bucket | None = None,
-        retry: Retry = Retry(),  # noqa: B008  a frozen value
-        timeouts: Timeouts = Timeouts(),  # noqa: B008  a frozen value
+        retry: Retry = Retry(),
+        timeouts: Timeouts = Timeouts(),
         max_in_flight: int = 8,
         lane: Lane = "interactive",
         cache: Cache | None = None,

@@ -24,7 +24,7 @@ async def usage(
     first: Annotated[date | None, Parameter(name="--from")] = None,
     final: Annotated[date | None, Parameter(name="--to")] = None,
     json: _AsJson = False,
-    service: Service = Service(),  # noqa: B008  a frozen value
+    service: Service = Service(),
 ) -> None:
     """Print the account's daily usage as JSON, as the service returns it.
 
@@ -46,7 +46,7 @@ async def usage(
     print_json(windows)
 
 
-async def limits(*, json: _AsJson = False, service: Service = Service()) -> None:  # noqa: B008
+async def limits(*, json: _AsJson = False, service: Service = Service()) -> None:
     """Print the account's credits and limits as JSON, as the service returns them.
 
     It costs one request.

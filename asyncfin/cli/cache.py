@@ -24,7 +24,7 @@ async def cache(
     ] = None,
     clear: Annotated[bool, Parameter(help="Clear it, for all accounts of the folder.")] = False,
     json: AsJson = False,
-    names: Names = Names(),  # noqa: B008  a frozen value
+    names: Names = Names(),
 ) -> None:
     """Show the size of the cache in a folder, or clear it.
 

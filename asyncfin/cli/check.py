@@ -13,8 +13,8 @@ async def check(
     *,
     max_requests: int = 60,
     json: AsJson = False,
-    names: Names = Names(),  # noqa: B008  a frozen value
-    service: Service = Service(),  # noqa: B008  a frozen value
+    names: Names = Names(),
+    service: Service = Service(),
 ) -> None:
     """Compare the service with its description, by one entity, and say what differs.
 

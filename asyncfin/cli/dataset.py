@@ -19,8 +19,8 @@ async def dataset(
     /,
     *,
     json: AsJson = False,
-    names: Names = Names(),  # noqa: B008  a frozen value
-    service: Service = Service(),  # noqa: B008  a frozen value
+    names: Names = Names(),
+    service: Service = Service(),
 ) -> None:
     """Show the current publication of an entity's dataset.
 
@@ -46,13 +46,13 @@ async def catalogue(
     entity_id: str,
     /,
     *,
-    selection: Selection = Selection(),  # noqa: B008  a frozen value
+    selection: Selection = Selection(),
     descriptions: bool = False,
     json: AsJson = False,
     csv: AsCsv = False,
     csv_raw: AsRawCsv = False,
-    names: Names = Names(),  # noqa: B008  a frozen value
-    service: Service = Service(),  # noqa: B008  a frozen value
+    names: Names = Names(),
+    service: Service = Service(),
 ) -> None:
     """List the series of an entity: all, or those selected.
 

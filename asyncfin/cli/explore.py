@@ -32,8 +32,8 @@ async def explore(
     host: Several = (),
     root_path: str = "",
     history: str | None = None,
-    names: Names = Names(),  # noqa: B008  a frozen value
-    service: Service = Service(),  # noqa: B008  a frozen value
+    names: Names = Names(),
+    service: Service = Service(),
 ) -> None:
     """Show companies, their series and values on a page of this machine, until Ctrl-C.
 

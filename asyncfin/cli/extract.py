@@ -95,10 +95,10 @@ def extract(
     both: bool = False,
     quiet: bool = False,
     json: AsJson = False,
-    selection: Selection = Selection(),  # noqa: B008  a frozen value
-    periods: Periods = Periods(),  # noqa: B008  a frozen value
-    names: Names = Names(),  # noqa: B008  a frozen value
-    service: Service = Service(),  # noqa: B008  a frozen value
+    selection: Selection = Selection(),
+    periods: Periods = Periods(),
+    names: Names = Names(),
+    service: Service = Service(),
     pace: Pace = Pace(),
 ) -> None:
     """Request one question of many entities, and write the results to Parquet files.

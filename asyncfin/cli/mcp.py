@@ -26,8 +26,8 @@ async def mcp(
     max_age: _Seconds = 60.0,
     stale_if_error: _Seconds = 0.0,
     http: str | None = None,
-    names: Names = Names(),  # noqa: B008  a frozen value
-    service: Service = Service(),  # noqa: B008  a frozen value
+    names: Names = Names(),
+    service: Service = Service(),
 ) -> None:
     """Serve tools for an assistant (MCP) on standard input and output, until it closes them.
 

@@ -23,8 +23,8 @@ async def names(
     ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)] = None,
     into: Path | None = None,
     from_cache: bool = False,
-    names: OptionalNames = OptionalNames(),  # noqa: B008  a frozen value
-    service: Service = Service(),  # noqa: B008  a frozen value
+    names: OptionalNames = OptionalNames(),
+    service: Service = Service(),
 ) -> None:
     """Write a file of names for entity ids, as the service names them.
 

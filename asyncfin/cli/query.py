@@ -33,8 +33,8 @@ _BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "req
 
 async def query(
     *entity_ids: str,
-    selection: Selection = Selection(),  # noqa: B008  a frozen value
-    periods: Periods = Periods(),  # noqa: B008  a frozen value
+    selection: Selection = Selection(),
+    periods: Periods = Periods(),
     restated: bool = False,
     all: bool = False,
     unit: Unit | None = None,
@@ -45,8 +45,8 @@ async def query(
     plot: Annotated[
         Path | None, Parameter(help="Draw the series into this file instead: .png, .pdf, .svg")
     ] = None,
-    names: Names = Names(),  # noqa: B008  a frozen value
-    service: Service = Service(),  # noqa: B008  a frozen value
+    names: Names = Names(),
+    service: Service = Service(),
 ) -> None:
     """Query series and print their values as a table, a row for each series.
 

@@ -27,8 +27,8 @@ from asyncfin.table.panel import Panel
 async def record(
     *entity_ids: str,
     into: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
-    names: Names = Names(),  # noqa: B008  a frozen value
-    service: Service = Service(),  # noqa: B008  a frozen value
+    names: Names = Names(),
+    service: Service = Service(),
 ) -> None:
     """Write an entity's dataset to a file that the sandbox serves, for tests.
 

@@ -49,7 +49,7 @@ async def sandbox(
     rate: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
     burst: Annotated[int, Parameter(validator=Number(gte=1))] = 1,
     fault: tuple[str, ...] = (),
-    dialect: Annotated[Dialect, Parameter(group=_DIALECT, negative_bool="no-")] = Dialect(),  # noqa: B008
+    dialect: Annotated[Dialect, Parameter(group=_DIALECT, negative_bool="no-")] = Dialect(),
 ) -> None:
     """Run the local service until Ctrl-C.
 

@@ -65,7 +65,7 @@ class Stitch:
         self,
         plan: Plan,
         publication: Publication,
-        tolerance: Tolerance = Tolerance(),  # noqa: B008  a frozen value
+        tolerance: Tolerance = Tolerance(),
     ) -> None:
         self._tolerance = tolerance.of("query", plan.catalogue.entity_id)
         self.plan = plan

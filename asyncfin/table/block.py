@@ -249,7 +249,7 @@ class Store:
     def __init__(
         self,
         blocks: Iterable[Block],
-        tolerance: Tolerance = Tolerance(),  # noqa: B008  a frozen value
+        tolerance: Tolerance = Tolerance(),
         repaired: dict[str, Counts] | None = None,
     ) -> None:
         self.blocks = tuple(blocks)

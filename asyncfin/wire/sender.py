@@ -89,7 +89,7 @@ class Sender:
         token: TokenSource,
         *,
         bucket: Bucket,
-        retry: Retry = Retry(),  # noqa: B008  a frozen value
+        retry: Retry = Retry(),
         lane: Lane = "interactive",
         strict: bool = False,
         observers: Iterable[Observer] = (),

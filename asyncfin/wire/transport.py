@@ -63,7 +63,7 @@ class Transport:
         self,
         base_url: str,
         *,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008  a frozen value
+        timeouts: Timeouts = Timeouts(),
         max_in_flight: int = 8,
         ssl: tls.SSLContext | None = None,
         trust_env: bool = False,

@@ -446,43 +446,40 @@ class _Tools:
                 + (", or call again: the catalogues are kept" if call.spent else "")
             )
         _, notes = _affordable(needed, both, room)
-        versions = _versions(restated)[: 1 if notes else 2]  # a note: both versions do not fit
-        ids = [catalogue.entity_id for catalogue in question.catalogues]
-        answers: list[dict[str, EntityAnswer]] = []
-        for version in versions:
-            read = dict[str, EntityAnswer]()
-            answers.append(read)
-            try:
-                async with self._client.query_many(
-                    ids, question.select, question.range, value_version=version, turn=call.turn
-                ) as several:
-                    async for answer in several:
-                        read[answer.entity_id] = answer
-            except _NO_REQUESTS as ended:
-                if all(answer.panel is None for answer in answers[0].values()):
-                    raise
-                for entity_id in ids:
-                    read.setdefault(entity_id, EntityAnswer(entity_id, None, error=ended))
+        shown, compared = _versions(restated)
+        answers, ended = await self._answers(call, question, shown)
+        if ended is not None and all(answer.panel is None for answer in answers.values()):
+            raise ended
+        # A note: both versions do not fit.
+        others = {} if notes else (await self._answers(call, question, compared))[0]
         pairs = list[tuple[Panel, Panel | None]]()
-        for entity_id in ids:
-            panel, error = answers[0][entity_id].panel, answers[0][entity_id].error
-            if panel is None:
-                if error is not None and (len(ids) == 1 or isinstance(error, NoTurnError)):
-                    raise error
-                notes.append(self._unread(entity_id, error))
+        for entity_id, answer in answers.items():
+            if (panel := answer.panel) is None:
+                if answer.error is not None and (len(answers) == 1 or isinstance(answer.error, NoTurnError)):
+                    raise answer.error
+                notes.append(self._unread(entity_id, answer.error))
                 continue
-            other = None
-            for each in answers[1:]:
-                other, error = each[entity_id].panel, each[entity_id].error
-                if other is not None and not is_same_publication(
-                    other.dataset.dataset_id, panel.dataset.dataset_id
-                ):
-                    other = None
-                if other is None:
-                    why = "the publication was replaced between them" if error is None else str(error)
-                    notes.append(f"{self._named(entity_id)}: {_NOT_COMPARED}: {why}")
+            other, why = _comparable(panel, others[entity_id]) if others else (None, "")
+            if why:
+                notes.append(f"{self._named(entity_id)}: {_NOT_COMPARED}: {why}")
             pairs.append((panel, other))
         return pairs, notes
+
+    async def _answers(
+        self, call: _Call, question: _Question, version: ValueVersion
+    ) -> tuple[dict[str, EntityAnswer], AsyncfinError | None]:
+        """Return the answer of each company, and why some could not be read, which is their error too."""
+        ids = [catalogue.entity_id for catalogue in question.catalogues]
+        read, ended = dict[str, EntityAnswer](), None
+        try:
+            async with self._client.query_many(
+                ids, question.select, question.range, value_version=version, turn=call.turn
+            ) as answers:
+                async for answer in answers:
+                    read[answer.entity_id] = answer
+        except _NO_REQUESTS as error:
+            ended = error
+        return {each: read.get(each) or EntityAnswer(each, None, error=ended) for each in ids}, ended
 
     def _offered(self, entities: list[str] | str) -> list[str]:
         """Return the ids of companies that are given by id or name.
@@ -603,6 +600,15 @@ def _several(given: list[str] | str) -> list[str]:
 def _versions(restated: bool) -> tuple[ValueVersion, ValueVersion]:
     """Return the value versions, the one to be shown first."""
     return ("latest_restated", "original") if restated else ("original", "latest_restated")
+
+
+def _comparable(panel: Panel, other: EntityAnswer) -> tuple[Panel | None, str]:
+    """Return a company's panel of the other version, or why it is not compared."""
+    if other.panel is None:
+        return None, str(other.error)
+    if not is_same_publication(other.panel.dataset.dataset_id, panel.dataset.dataset_id):
+        return None, "the publication was replaced between them"
+    return other.panel, ""
 
 
 def _affordable(needed: int, both: int, room: int) -> tuple[int, list[str]]:

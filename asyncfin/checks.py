@@ -9,6 +9,7 @@ field of an attrs class:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -111,10 +112,18 @@ def short_repr(value: object) -> str:
     return shorten(repr(value), 200)
 
 
-def refuse_url(expected: str, path: str, advice: str) -> None:
-    """Raise ArgumentError if a path is a URL. Its text is not shown, since it can contain a password."""
-    if ":/" in path:
-        raise ArgumentError(f"{expected} on this machine, not a URL; {advice}")
+def local_path(name: str, kind: str, path: object, advice: str) -> str:
+    """Return the path of a file or folder of this machine as text; ArgumentError: it is something else.
+
+    The text of a URL is not shown, since it can contain a password; `advice` says what takes one.
+    """
+    wanted = f"{name} must be the path of a {kind} on this machine, not"
+    given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise ArgumentError(f"{wanted} {short_repr(path)}")
+    if ":/" in given:
+        raise ArgumentError(f"{wanted} a URL; {advice}")
+    return given
 
 
 def without_password(place: str) -> str:

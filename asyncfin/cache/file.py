@@ -71,7 +71,8 @@ class FileCache(TieredCache):
     ) -> None:
         if not folders.SUPPORTED:
             raise ArgumentError("FileCache needs file locks that this system does not have: use MemoryCache")
-        self._folder = _checked_folder(folder)
+        given = checks.local_path("folder", "folder", folder, "a Redis server is for a RedisCache")
+        self._folder = Path(os.path.abspath(os.path.expanduser(given)))
         self._account = checks.text().optional()("account", account)
         self._max_bytes = checks.positive_int("max_bytes", max_bytes)
         super().__init__(max_bytes, clock)
@@ -390,14 +391,3 @@ class _FileRows:
             yield
         finally:
             claim.release()
-
-
-def _checked_folder(folder: object) -> Path:
-    if not isinstance(folder, (str, os.PathLike)) or not (text := os.fspath(folder)):
-        raise ArgumentError(f"folder must be the path of a folder, not {checks.short_repr(folder)}")
-    if not isinstance(text, str) or "\0" in text:
-        raise ArgumentError(
-            f"folder must be the path of a folder on this machine, not {checks.short_repr(folder)}"
-        )
-    checks.refuse_url("folder must be the path of a folder", text, "a Redis server is for a RedisCache")
-    return Path(os.path.abspath(os.path.expanduser(text)))

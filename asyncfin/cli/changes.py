@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from attrs import frozen
 from cyclopts import Parameter
 
-from asyncfin.checks import refuse_url
+from asyncfin.checks import local_path
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, choose_one, require
 from asyncfin.cli.output import print_csv, print_json, print_table, replace_file, screen
@@ -47,7 +47,7 @@ class Output:
         if self.to is not None and self.to.suffix != ".parquet":
             raise UsageError(f"--to must be the path of a .parquet file, not {self.to}")
         if self.to is not None:
-            refuse_url("--to must be the path of a file", str(self.to), "copy it there from here")
+            local_path("--to", "file", self.to, "copy it there from here")
 
     def write(self, table: "pyarrow.Table") -> bool:
         """Write the rows, if one of the forms is wanted; return whether that is so."""

@@ -92,17 +92,9 @@ class FileBucket(SharedBucket):
             raise ArgumentError(
                 "a FileBucket needs a POSIX system, not Windows: use a TokenBucket or a RedisBucket"
             )
-        if (
-            not isinstance(path, (str, os.PathLike))
-            or not isinstance(os.fspath(path), str)
-            or not os.fspath(path)
-        ):
-            raise ArgumentError(f"path must be the path of a file, not {path!r}")
-        checks.refuse_url(
-            "path must be the path of a file", os.fspath(path), "a Redis server is for a RedisBucket"
-        )
+        given = checks.local_path("path", "file", path, "a Redis server is for a RedisBucket")
         parameters = Parameters.checked(rate, burst, daily_budget)
-        self._path = os.path.abspath(path)
+        self._path = os.path.abspath(given)
         super().__init__(FileLedger(self._path, parameters, clock, monotonic, boot_id), parameters)
 
     def __repr__(self) -> str:

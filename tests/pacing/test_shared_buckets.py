@@ -429,7 +429,7 @@ async def test_a_file_that_cannot_be_used_is_one_clear_error(tmp_path: Path) -> 
     for path in (tmp_path / "no" / "bucket", tmp_path, tmp_path / "link", open_to_all):
         with pytest.raises(BucketUnavailableError, match="can't be used"):
             await FileBucket(path, 5).acquire()
-    for wrong in ("", 5, b"bytes"):
+    for wrong in ("", 5, b"bytes", "a\0b"):
         with pytest.raises(ArgumentError, match="path must be"):
             FileBucket(wrong)  # type: ignore[arg-type]
 

@@ -1,6 +1,7 @@
 """Bytes <-> model: nothing is coerced, unknown fields and unknown words pass."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from asyncfin.model.deviation import Counts, deviations_of
 from asyncfin.model.period import Exact, FiscalRange, Period, Trailing
 from asyncfin.model.query import Query
 from asyncfin.wire.strict import JsonBytes, decode, json_text
-from asyncfin.wire.tolerance import STRICT, Tolerance, TolerantDecoder, is_repairable
+from asyncfin.wire.tolerance import STRICT, Tolerance, TolerantDecoder
 
 
 def is_truncated(body: bytes) -> bool:
@@ -97,12 +98,11 @@ async def read_catalogue_page(body: bytes, tolerance: Tolerance = STRICT) -> Cat
     response = await _catalogue_decoder.decode_in_slices(body, counts)
     refuse_repeated("periods", response.periods)
     raw = bytes(response.scope_groups)
-    try:
+    scope_groups = None
+    with suppress(MalformedAnswerError):
         scope_groups = _scope_groups(raw)
-    except MalformedAnswerError as error:
-        if counts is None or not is_repairable(error):
-            raise
-        scope_groups = await _scope_groups_decoder.repair(raw, "$.scope_groups", counts)
+    if scope_groups is None:  # decoded again, with repairs
+        scope_groups = await _scope_groups_decoder.decode_in_slices(raw, counts, "$.scope_groups")
     page = CataloguePage(
         response.entity_id,
         response.name,

@@ -102,13 +102,12 @@ class Timeouts:
 class Quota:
     """The retries that all requests of a client may spend, so that an outage does not multiply traffic.
 
-    A retry costs 1, and a success earns `gain`: in the long run one retry for two successes, so that a third
+    A retry costs 1, and a success earns a half: in the long run one retry for two successes, so that a third
     of all attempts may fail indefinitely. When nothing succeeds, `capacity` retries are left.
     """
 
-    def __init__(self, capacity: float = 200.0, gain: float = 0.5) -> None:
+    def __init__(self, capacity: float = 200.0) -> None:
         self._capacity = self._held = capacity
-        self._gain = gain
 
     def spend(self) -> bool:
         """Spend one retry; return whether one was left."""
@@ -119,4 +118,4 @@ class Quota:
 
     def earn(self) -> None:
         """Record that a request succeeded."""
-        self._held = min(self._capacity, self._held + self._gain)
+        self._held = min(self._capacity, self._held + 0.5)

@@ -97,7 +97,7 @@ class TolerantDecoder(Generic[T]):
         try:
             return decode(body, self._strict, at)
         except MalformedAnswerError as error:
-            if counts is None or not is_repairable(error):
+            if counts is None or not _is_repairable(error):
                 raise
         steps = self._repaired(body, at, counts, path)
         try:
@@ -106,23 +106,18 @@ class TolerantDecoder(Generic[T]):
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    async def decode_in_slices(self, body: JsonBytes, counts: Counts | None) -> T:
+    async def decode_in_slices(self, body: JsonBytes, counts: Counts | None, at: str = "$") -> T:
         """Return what `decode` returns, without stopping the loop for longer than strict decoding does."""
         try:
-            return decode(body, self._strict)
+            return decode(body, self._strict, at)
         except MalformedAnswerError as error:
-            if counts is None or not is_repairable(error):
+            if counts is None or not _is_repairable(error):
                 raise
-        return await self.repair(body, "$", counts)
-
-    async def repair(self, body: JsonBytes, at: str, counts: Counts) -> T:
-        """Return what JSON contains that strict decoding has refused."""
-        await asyncio.sleep(0)
         steps = self._repaired(body, at, counts, at)
         try:
             while True:
-                next(steps)
                 await asyncio.sleep(0)
+                next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
@@ -132,7 +127,7 @@ class TolerantDecoder(Generic[T]):
         return (yield from _repaired(found, path, counts))
 
 
-def is_repairable(error: MalformedAnswerError) -> bool:
+def _is_repairable(error: MalformedAnswerError) -> bool:
     """Return whether a strict decoder's problem is in a field that may be repaired."""
     field = _FIELD.search(error.problems[0])
     return field is not None and field[1] in REPAIRS

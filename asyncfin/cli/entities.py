@@ -14,6 +14,7 @@ from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import entity_group, opened
 from asyncfin.errors import AsyncfinError, printable
 from asyncfin.model.suggest import quoted, suggest
+from asyncfin.model.words import listed
 from asyncfin.wire.protocol import check_entity_id, has_spec_form
 
 COLUMNS = ("id", "name", "aliases")
@@ -108,9 +109,7 @@ class Names:
             )
         known = quoted(text, self._ids)
         if known == repr(text):
-            names = [printable(name) for name in self._by_id.values()]
-            more = f" and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
-            known += f"; it has {', '.join(names[:_FEW])}{more}"
+            known += f"; it has {listed([*map(printable, self._by_id.values())], _FEW)}"
         return f"{self.names} does not have the name {known}; {text!r} is not an entity id"
 
     def is_close(self, text: str) -> bool:
@@ -132,7 +131,7 @@ class Names:
         raise UsageError("no entity is given: give entity ids, or a file of them as --ids FILE")
 
     def _asked(self, texts: Iterable[str], ids: Path | None) -> list[str]:
-        return [self.entity_id(each) for each in texts] + (listed(ids, self) if ids else [])
+        return [self.entity_id(each) for each in texts] + (ids_of_file(ids, self) if ids else [])
 
     def add_names(self, text: str) -> str:
         """Return a text with names added to the entity ids in it."""
@@ -215,7 +214,7 @@ def read_table(path: Path, what: str) -> tuple[list[str], list[dict[str, str]]]:
         return heads, rows
 
 
-def listed(path: Path, names: Names) -> list[str]:
+def ids_of_file(path: Path, names: Names) -> list[str]:
     """Return the entity ids of a file: ids or names, one per line, or a file of names; # begins a comment."""
     what = f"--ids {path}"
     with opened(path, what, "give a file of entity ids, one per line") as file:

@@ -13,7 +13,7 @@ from attrs import frozen
 
 from asyncfin.model.catalogue import Catalogue, Scope
 from asyncfin.model.scope import ScopePath
-from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.series import CatalogueSeries, is_consolidated
 
 
 class Match(IntEnum):
@@ -163,10 +163,6 @@ def _texts(catalogue: Catalogue, series: CatalogueSeries, scopes: Sequence[Scope
     )
 
 
-def _is_part(series: CatalogueSeries) -> bool:
-    return series.basis.casefold() != "consolidated"
-
-
 def _has_ended(catalogue: Catalogue, scopes: Iterable[Scope]) -> bool:
     """Return whether one of the scopes ends a year or more before the catalogue does."""
     if not catalogue.periods:
@@ -239,7 +235,7 @@ def _scored(candidates: Iterable[_Candidate], asked: Sequence[str]) -> Iterator[
 def _order(candidate: _Candidate, asked: Sequence[str]) -> tuple[int, int, int]:
     label = set(_canonical(words_of(candidate.series.label)))
     others = len(label.difference(_canonical(asked)))
-    return _is_part(candidate.series), candidate.has_ended, others
+    return not is_consolidated(candidate.series), candidate.has_ended, others
 
 
 def _nearest(word: str, vocabulary: Collection[str]) -> str:

@@ -53,7 +53,7 @@ from asyncfin.model.period import (
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.select import Select
-from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.series import CatalogueSeries, further_description, is_consolidated
 from asyncfin.model.words import counted, listed
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.turn import NoTurnError
@@ -664,8 +664,7 @@ def _paths(metric_id: str, catalogues: Sequence[Catalogue]) -> dict[ScopePath, b
     paths: dict[ScopePath, bool] = {}
     for catalogue in catalogues:
         for series in catalogue.by_metric.get(metric_id, ()):
-            is_whole = series.basis.casefold() == "consolidated"
-            paths[series.scopes] = is_whole or paths.get(series.scopes, False)
+            paths[series.scopes] = is_consolidated(series) or paths.get(series.scopes, False)
     return paths
 
 
@@ -682,7 +681,6 @@ def _found_row(handles: Handles, found: Found, catalogues: Sequence[Catalogue]) 
         for at, several in found.places.items()
         for series in several
     )
-    description = "" if first.description == first.label else first.description
     only = [catalogues[at].name for at in found.places] if len(found.places) < len(catalogues) else []
     fields = {
         "series": handles.of(Meaning(found.metric_id, found.scopes)),
@@ -690,7 +688,7 @@ def _found_row(handles: Handles, found: Found, catalogues: Sequence[Catalogue]) 
         "label": first.label,
         "scopes": scopes,
         "cadence": ", ".join(cadences),
-        "description": shortened(description),
+        "description": shortened(further_description(first)),
     }
     cells = list(fields.values())
     if only:
@@ -708,10 +706,9 @@ def _overview(catalogue: Catalogue) -> Iterator[Row]:
         head = ()
     head = ("scopes (group: names)",)
     for scopes in catalogue.scope_groups:
-        names = [scope.name for scope in islice(scopes.scopes, _MAX_PATHS)]
-        more = len(scopes.scopes) - len(names)
-        text = f"{scopes.name}: {', '.join(names)}" + (f" and {more} more" if more else "")
-        yield Row((text,), {"scope_group": scopes.name, "scopes": names}, head)
+        names = [scope.name for scope in scopes.scopes]
+        text = f"{scopes.name}: {listed(names, _MAX_PATHS)}"
+        yield Row((text,), {"scope_group": scopes.name, "scopes": names[:_MAX_PATHS]}, head)
         head = ()
     most = sorted(catalogue.by_metric.items(), key=lambda each: -len(each[1]))
     head = ("metrics (id, label, series), the most used first",)

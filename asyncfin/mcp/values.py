@@ -11,7 +11,7 @@ from asyncfin.mcp.handles import Handles, Meaning
 from asyncfin.mcp.results import Row, quoted
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Exact, Period, Trailing
-from asyncfin.model.series import Series
+from asyncfin.model.series import Series, further_description
 from asyncfin.model.value import Value
 from asyncfin.model.words import listed, spanned
 from asyncfin.table import comparison
@@ -152,9 +152,8 @@ def _described(catalogue: Catalogue, line: Line) -> tuple[str, str]:
     """Return the label of a row, and its description where that says more."""
     if not line.series:
         return line.meaning.metric_id, MISSING
-    label = line.series[0].label
-    description = catalogue[line.series[0].series_id].description
-    return label, "" if description == label else shortened(description)
+    series = catalogue[line.series[0].series_id]
+    return series.label, shortened(further_description(series))
 
 
 def notes_of(part: Part) -> Iterator[str]:
@@ -213,8 +212,7 @@ def _restated(part: Part, handle: str, line: Line) -> Iterator[str]:
         if (first and first.number) != (last and last.number):
             differences.append(f"{period} {text_of(first) or 'none'} -> {text_of(last) or 'none'}")
     if differences:
-        more = len(differences) - _MAX_DIFFERENCES
-        named = "; ".join(differences[:_MAX_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
+        named = listed(differences, _MAX_DIFFERENCES, between="; ")
         yield f"{part.name}: {handle} was restated (first reported -> last restated): {named}"
 
 

@@ -48,6 +48,16 @@ class CatalogueSeries(Struct, frozen=True, gc=False):
         )
 
 
+def is_consolidated(series: CatalogueSeries) -> bool:
+    """Return whether a series is of the whole company, by its basis."""
+    return series.basis.casefold() == "consolidated"
+
+
+def further_description(series: CatalogueSeries) -> str:
+    """Return the description of a series; "" if it is only the label again."""
+    return "" if series.description == series.label else series.description
+
+
 # Not slotted: `values` are kept in the dictionary of an object that is otherwise frozen.
 @frozen(slots=False)
 class Series:

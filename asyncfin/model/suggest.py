@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from asyncfin.errors import printable
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.words import listed
 
 _FEW = 12
 # Below this share of common letters two names only look alike: "Sales" and "Shares" have 0.73.
@@ -63,8 +64,7 @@ def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
     if not isinstance(key, str):
         return KeyError(f"no series {key!r}: the key is a series_id")
     if of_metric := [each.series_id for each in series if each.metric_id == key]:
-        more = f" and {len(of_metric) - 5} more" if len(of_metric) > 5 else ""
-        return KeyError(f"no series {key!r}; of that metric there are {', '.join(of_metric[:5])}{more}")
+        return KeyError(f"no series {key!r}; of that metric there are {listed(of_metric, 5)}")
     ids = [each.series_id for each in series]
     named = quoted(key, ids)
     return KeyError(f"no series {named}{all_of(ids) if named == repr(key) else ''}")

@@ -15,14 +15,11 @@ def number_text(number: float) -> str:
     return f"{number:,.0f}" if number.is_integer() else f"{number:,}"
 
 
-# How many names an error contains.
-_MOST_NAMES = 20
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names as a list for an error: at most 20 of them ``and 59,980 more``."""
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+def listed(names: Sequence[str], most: int = 20, *, between: str = ", ") -> str:
+    """Return names as a list: at most so many of them ``and 59,980 more``."""
+    more = len(names) - most
+    end = f"{' ' if between == ', ' else between}and {more:,} more" if more > 0 else ""
+    return between.join(names[:most]) + end
 
 
 def spanned(ordered: Sequence[object]) -> str:

@@ -12,6 +12,7 @@ from attrs import evolve
 from asyncfin.errors import IncompleteResultError, error_context
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import FiscalRange, Trailing, resolve
+from asyncfin.model.words import listed
 from asyncfin.plan.plan import Batch, Plan, batches_of, without_batches
 from asyncfin.read.attempts import Attempt, Attempts
 from asyncfin.read.publications import Received
@@ -254,9 +255,8 @@ async def _retry_missing(read: Read, attempt: Attempt, stitch: Stitch) -> list[A
         arrivals = [arrival async for arrival in arriving]
     lost = [series.series_id for series in stitch.missing if stitch.listing.has_listed(series)]
     if lost:
-        named = ", ".join(lost[:20]) + (", ..." if len(lost) > 20 else "")
         raise IncompleteResultError(
-            f"{len(lost)} of the {len(plan.series)} planned series are missing: {named}",
+            f"{len(lost)} of the {len(plan.series)} planned series are missing: {listed(lost)}",
             series_ids=lost,
             operation="query",
             entity_id=read.entity_id,

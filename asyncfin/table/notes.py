@@ -7,7 +7,7 @@ from itertools import combinations, groupby
 from asyncfin.errors import printable
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef, format_path
-from asyncfin.model.words import counted, spanned
+from asyncfin.model.words import counted, listed, spanned
 from asyncfin.table.grid import Grid, Row
 
 GAP = "·"
@@ -34,7 +34,7 @@ def notes(grids: Sequence[Grid], periods: Sequence[Period]) -> Iterator[str]:
         if missing
     ]
     if named:
-        yield printable(f"{NOT_REQUESTED} was not requested, so there may be a value: {_few(named)}")
+        yield printable(f"{NOT_REQUESTED} was not requested, so there may be a value: {listed(named, _MOST)}")
     if len(grids) > 1 and periods:
         for grid in grids:
             if not set(periods).intersection(grid.catalogue.periods):
@@ -66,12 +66,15 @@ def descriptions(rows: Mapping[Row, str]) -> Iterator[str]:
     differing, equal = [], dict[str, list[str]]()
     for name, texts in by_metric.values():
         if len(texts) > 1:
-            of = [(_few(list(dict.fromkeys(who))), shortened(text) or "none") for text, who in texts.items()]
+            of = [
+                (listed(list(dict.fromkeys(who)), _MOST), shortened(text) or "none")
+                for text, who in texts.items()
+            ]
             differing.append(f"{name}, different descriptions: {'; '.join(map(': '.join, of))}")
         elif (text := next(iter(texts))) and text != name:
             equal.setdefault(text, []).append(name)
     # Differences first: figures with different units look alike.
-    lines = [*differing, *(f"{_few(names)}: {shortened(text)}" for text, names in equal.items())]
+    lines = [*differing, *(f"{listed(names, _MOST)}: {shortened(text)}" for text, names in equal.items())]
     yield from map(printable, lines[:_MOST])
     if len(lines) > _MOST:
         yield f"{counted(len(lines) - _MOST, 'more description')} not shown"
@@ -115,8 +118,3 @@ def _subsets(
     # Paths are short: to compare each with all others takes a tenth of a second for 800 paths.
     for size in range(len(scopes)):
         yield from (each for each in map(frozenset, combinations(scopes, size)) if each in known)
-
-
-def _few(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _MOST} more" if len(texts) > _MOST else ""
-    return ", ".join(texts[:_MOST]) + more

@@ -227,13 +227,13 @@ class Panel:
         """
         if len(self) == 1:
             return next(iter(self))
-        named = "; ".join(
+        named = [
             f"{head.series_id} ({head.label}, {self._grid.path_names(head)}, {head.reporting_group_id})"
-            for head in self._grid.series[:5]
-        )
-        more = f"; and {len(self) - 5} more" if len(self) > 5 else ""
+            for head in self._grid.series
+        ]
         raise SelectionError(
-            f"one series was expected, the panel has {len(self)}{': ' if named else ''}{named}{more}"
+            f"one series was expected, the panel has {len(self)}{': ' if named else ''}"
+            + listed(named, 5, between="; ")
         )
 
     def covers(self, period: Period | str) -> bool:
@@ -520,9 +520,8 @@ class Panel:
             count = len(self.unlisted)
             lines.append(f"{count:,} series were left out by the service: {_some(self.unlisted)}")
         if deviations := self.deviations:
-            named = "; ".join(map(str, deviations[:_TEXT_DEVIATIONS]))
-            more = f"; and {len(deviations) - _TEXT_DEVIATIONS} more" if deviations[_TEXT_DEVIATIONS:] else ""
-            lines.append(f"repaired deviations from the spec: {named}{more}")
+            named = listed([*map(str, deviations)], _TEXT_DEVIATIONS, between="; ")
+            lines.append(f"repaired deviations from the spec: {named}")
         return [printable(line) for line in lines if line]
 
     def why_empty(self) -> str | None:

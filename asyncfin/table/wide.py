@@ -9,7 +9,7 @@ from asyncfin.errors import SelectionError, printable
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
-from asyncfin.model.words import counted, spanned
+from asyncfin.model.words import counted, listed, spanned
 from asyncfin.optional import pa
 from asyncfin.table.arrow import schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
@@ -142,10 +142,9 @@ def check_once(grids: Iterable[Grid], *, layout: str) -> None:
         ):
             continue
         if twice := [each.series_id for each in one.series if each.series_id in other.by_id]:
-            more = f" and {len(twice) - 1:,} more" if len(twice) > 1 else ""
+            named = listed([*map(repr, twice)], 1)
             raise SelectionError(
-                f"the same series twice: {printable(one.catalogue.name)} has {twice[0]!r}{more}"
-                " in two of the panels"
+                f"the same series twice: {printable(one.catalogue.name)} has {named} in two of the panels"
             )
 
 

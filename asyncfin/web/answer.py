@@ -6,7 +6,7 @@ from attrs import field, frozen
 
 from asyncfin.errors import printable
 from asyncfin.model.period import Period
-from asyncfin.model.series import Series
+from asyncfin.model.series import Series, further_description
 from asyncfin.model.value import Value
 from asyncfin.table import comparison
 from asyncfin.table.notes import NOT_REQUESTED
@@ -116,13 +116,12 @@ def _gaps(panel: Panel) -> str:
 
 def _row(panel: Panel, series: Series, marks: Marks) -> Row:
     catalogue = panel.catalogue
-    listed = catalogue[series.series_id]
     texts = (
         catalogue.name,
         series.label,
         " / ".join(catalogue.scope_names(series.scopes)),
         VERSIONS[panel.value_version],
-        "" if listed.description == series.label else listed.description,
+        further_description(catalogue[series.series_id]),
         series.number_format,
     )
     return Row(panel, series, marks, *map(printable, texts))

@@ -19,7 +19,7 @@ from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printa
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import ValueVersion
-from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.series import CatalogueSeries, is_consolidated
 from asyncfin.model.words import listed
 from asyncfin.optional import library
 from asyncfin.plan.question import Question as Wanted
@@ -480,7 +480,7 @@ def _rank(catalogue: Catalogue, series: CatalogueSeries) -> tuple[bool, int, int
     # Those are the ones that people mean. How many values a series has is not in the catalogue, and what is
     # cached of a publication is seldom all of it.
     return (
-        series.basis != "consolidated",
+        not is_consolidated(series),
         len(series.scopes),
         -len(catalogue.by_metric[series.metric_id]),
         catalogue.places[series.series_id],

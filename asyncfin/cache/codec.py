@@ -1,6 +1,6 @@
 """Catalogues and blocks <-> bytes: msgpack of their declared fields, arrays as the bytes they are.
 
-Reading it runs no code, as a pickle could. What is read from a store is verified first: see `verified`.
+Reading it runs no code, as a pickle could. What is read from a store is verified first: see `checksum`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from hashlib import blake2b
 from itertools import chain, starmap
 from typing import Any
 from zlib import crc32
@@ -18,6 +17,7 @@ from zlib import crc32
 import msgspec
 from attrs import astuple, fields
 
+from asyncfin.cache.checksum import verified
 from asyncfin.cache.record import EntityRecord, Pointer
 from asyncfin.clock import EPOCH
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
@@ -133,15 +133,6 @@ def decode_record(body: bytes, ahead: timedelta = timedelta()) -> EntityRecord:
     return EntityRecord(pointer, read(replaced), read(refused))
 
 
-def verified(stored: object, body: object, *key: str | bytes) -> bytes | None:
-    """Return the body of a row; None if it is corrupt: its checksum is not that of this key and body.
-
-    This is where entries of a cache are refused that are damaged, or were stored under another key.
-    """
-    # SQLite returns a corrupt blob as the type that its corrupt header names.
-    return body if isinstance(body, bytes) and stored == checksum(*key, body) else None
-
-
 def verified_record(
     stored: object, body: object, *key: str | bytes, ahead: timedelta = timedelta()
 ) -> EntityRecord | None:
@@ -150,15 +141,6 @@ def verified_record(
         with suppress(msgspec.DecodeError, OverflowError):
             return decode_record(content, ahead)
     return None
-
-
-def checksum(*content: str | bytes) -> bytes:
-    """Return a checksum of 16 bytes over texts and bytes, each preceded by its length."""
-    digest = blake2b(digest_size=16)
-    for each in content:
-        part = each if isinstance(each, bytes) else repr(each).encode("utf-8", "surrogatepass")
-        digest.update(len(part).to_bytes(8, "big") + part)
-    return digest.digest()
 
 
 def _extended(value: Any) -> msgspec.msgpack.Ext:

@@ -20,7 +20,8 @@ from typing import TypeAlias
 
 from asyncfin.cache import folder as folders
 from asyncfin.cache.base import Key
-from asyncfin.cache.codec import FORMAT, checksum, encode_record, verified, verified_record
+from asyncfin.cache.checksum import checksum, verified
+from asyncfin.cache.codec import FORMAT, encode_record, verified_record
 from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.tiered import Stored
 from asyncfin.model.catalogue import publication_id

@@ -22,7 +22,8 @@ from attrs import evolve
 
 from asyncfin import checks
 from asyncfin.cache.base import check_entity_id_or_none
-from asyncfin.cache.codec import CLOCK_STEP, FORMAT, checksum, encode_record, verified, verified_record
+from asyncfin.cache.checksum import checksum, verified
+from asyncfin.cache.codec import CLOCK_STEP, FORMAT, encode_record, verified_record
 from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.cache.tiered import Stored, TieredCache

@@ -14,7 +14,7 @@ import anyio.to_thread
 from attrs import evolve
 
 from asyncfin import checks
-from asyncfin.cache.codec import checksum
+from asyncfin.cache.checksum import checksum
 from asyncfin.table.arrow import stream_of
 from asyncfin.table.csv import to_csv
 from asyncfin.table.panel import Panel

@@ -23,9 +23,6 @@ class UnencryptedAddressError(ArgumentError):
         super().__init__(f"base_url must be https, unless the host is this machine or allow_http=True{given}")
         self.given = given
 
-    def __reduce__(self) -> tuple[type[UnencryptedAddressError], tuple[str]]:
-        return type(self), (self.given,)
-
 
 def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
     """Return `base_url` without its trailing slash, or raise ArgumentError.

@@ -71,8 +71,7 @@ class Transport:
         max_body_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        checks.instance_of(bool)("allow_http", allow_http)
-        self.base_url = checked_base_url(base_url, allow_http=allow_http)
+        self.base_url = checked_base_url(base_url, allow_http=checks.flag("allow_http", allow_http))
         self.max_in_flight = checks.positive_int("max_in_flight", max_in_flight)
         self.clock = clock
         self.timeouts = checks.instance_of(Timeouts)("timeouts", timeouts)
@@ -81,9 +80,6 @@ class Transport:
         self._trust_env = checks.flag("trust_env", trust_env)
         self._open: _LoopState | None = None
         self._closed = False
-
-    def __repr__(self) -> str:
-        return f"Transport({self.base_url!r})"
 
     def url(self, request: Request) -> str:
         """Return the whole URL of a request."""

@@ -137,7 +137,7 @@ class AsyncfinError(Exception):
         The lines are the error, operation, entity, time, HTTP status and code, request id, attempts and
         versions, and the message if it is not the service's own. Unknown facts are left out.
         """
-        import platform  # slow to import, seldom needed
+        import platform  # slow to import, rarely needed
 
         answered = getattr(self, "answered", False)
         facts: dict[str, object] = {
@@ -179,7 +179,7 @@ class SelectionError(AsyncfinError, ValueError):
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows in place of a traceback: the caller's line and the message."""
-        from traceback import extract_tb  # seldom needed
+        from traceback import extract_tb  # rarely needed
 
         frames = extract_tb(self.__traceback__)
         package = os.path.join(os.path.dirname(__file__), "")
@@ -196,7 +196,7 @@ class ArgumentError(SelectionError):
 @cache
 def own_version() -> str:
     """Return the installed version of this library; "unknown" if it is not installed."""
-    from importlib.metadata import PackageNotFoundError, version  # slow to import, seldom needed
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, rarely needed
 
     try:
         return version("asyncfin")

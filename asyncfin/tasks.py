@@ -151,7 +151,7 @@ class _Merged(Generic[T]):
             self._places.release()
         # A generator that cancelled itself is not at its end, and must not count as complete.
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  the consumer raises it
-            # Only the first: the others mostly raise their cancellation.
+            # Only the first: the others usually raise their cancellation.
             if self._failure is None:
                 self._failure = error
                 self._generators = iter(())
@@ -178,7 +178,7 @@ class _Merged(Generic[T]):
 
 
 class SingleFlight(Generic[K, T]):
-    """Shares one call for each key; if a caller is cancelled it goes on for the others, if there are any."""
+    """Shares one call for each key. If a caller is cancelled, it continues for the others, if any."""
 
     def __init__(self) -> None:
         self._calls: dict[K, _Call[T]] = {}

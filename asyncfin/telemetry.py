@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("asyncfin")
 Attributes: TypeAlias = dict[str, str | int | float]
 S = TypeVar("S")
-# Of a gauge: a number, or one for each lane; None: unknown.
+# What a gauge shows: a number, or one for each lane; None: unknown.
 _Reading: TypeAlias = float | Mapping[str, int] | None
 
 _OUTCOME = ("http.response.status_code", "error.type")

@@ -25,13 +25,13 @@ _log = logging.getLogger("asyncfin.cache")
 MiB = 1024 * 1024
 # Blocks are kept as received until this share of the memory is used, and compressed from then on.
 _UNCOMPRESSED_SHARE = 0.25
-# Of entities: a program may look at any number of them.
+# Records are dropped beyond this: a program may read any number of entities.
 MAX_RECORDS = 100_000
 
-# Of an entity of an account: its publication, and what of it (the catalogue, or a value version).
+# Account, entity, publication, and which part of it: the catalogue, or a value version.
 Key: TypeAlias = tuple[bytes, str, str, str]
 CATALOGUE = "catalogue"
-# Of an account: an entity.
+# Account and entity.
 EntityKey: TypeAlias = tuple[bytes, str]
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

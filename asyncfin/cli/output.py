@@ -76,7 +76,7 @@ class _Lossy:
 
 
 def progress_console() -> Console:
-    """Return standard error for progress; a command goes on if writing there fails."""
+    """Return standard error for progress; a command continues if writing there fails."""
     return _Screen(file=cast(TextIO, _Lossy(sys.stderr)))
 
 

@@ -97,7 +97,7 @@ def in_unit(unit: Unit | None) -> Callable[[Value], str]:
         return attrgetter("text")
 
     def scaled(value: Value) -> str:
-        # A reported zero stays 0, and rates and earnings per share are no amounts of money.
+        # A reported zero stays 0, and rates and earnings per share are not amounts of money.
         if not value.number or set(".%") & set(value.number_format):
             return value.text
         # Decimal: a whole number beyond 2**53 keeps its digits.

@@ -270,7 +270,7 @@ class _Tools:
         if not words.strip():
             rows = [row for catalogue in catalogues for row in _overview(catalogue)]
             return result(_title(catalogues), rows, notes, "call find_series with words", rows_as="series")
-        # Of ten large companies it takes a moment.
+        # For ten large companies it takes a moment.
         ranking = await asyncio.to_thread(rank, catalogues, words)
         shown = ranking.found[:_MAX_FOUND]
         rows = [_found_row(call.handles, each, catalogues) for each in shown]
@@ -389,7 +389,7 @@ class _Tools:
         try:
             return await self._resolved(call, entity_ids, _several(series), selection, _ANY_AGE)
         except SelectionError:
-            # Of a catalogue that may be old. Read again only if it is older than the client allows.
+            # The catalogue may be old. It is read again only if it is older than the client allows.
             return await self._resolved(call, entity_ids, _several(series), selection, None)
 
     async def _resolved(

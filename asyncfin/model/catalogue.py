@@ -32,7 +32,7 @@ Fits: TypeAlias = Callable[[CatalogueSeries], object]
 _EXPLAINED = 3
 # How many metrics a notebook shows.
 _SHOWN_METRICS = 200
-# Of how many values a message says that there are no others.
+# A message lists all known values if there are at most this many.
 _FEW = 12
 
 # What a client keeps of a series in order to query it (spec 4.2 rule 4). Ids belong to one publication.
@@ -200,7 +200,7 @@ class Catalogue(Dataset, Tabular):
 
     @cached_property
     def by_triple(self) -> Mapping[tuple[str, str, ScopePath], tuple[CatalogueSeries, ...]]:
-        """The series of each metric, reporting group and scope path; seldom more than one."""
+        """The series of each metric, reporting group and scope path; rarely more than one."""
         return _grouped(self.series, triple)
 
     @cached_property

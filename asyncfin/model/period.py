@@ -44,7 +44,7 @@ class _Checked(StructMeta):
                 if (error := checks.misuse(self, args, kwargs, _as_label)) is None:
                     raise
             else:
-                # Nearly always all is well, so first in one expression.
+                # One expression first: arguments are nearly always valid.
                 year, end_month, duration = made.year, made.end_month, made.duration_months
                 if not (
                     type(year) is type(end_month) is type(duration) is int

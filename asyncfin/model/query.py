@@ -20,7 +20,7 @@ MAX_REPORTING_GROUP_IDS = 50
 MAX_PAGE_SIZE = 100
 ValueVersion: TypeAlias = Literal["original", "latest_restated"]
 VALUE_VERSIONS: tuple[ValueVersion, ...] = ("original", "latest_restated")
-# Of a bucket: who goes first when several wait.
+# Which requests a bucket grants first when several wait.
 Lane: TypeAlias = Literal["interactive", "bulk"]
 LANES: tuple[Lane, ...] = ("interactive", "bulk")
 

@@ -72,7 +72,7 @@ class Wanted:
 
 def _field(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
     """Return the field that a keyword argument probably means, with its value."""
-    from difflib import get_close_matches  # seldom needed
+    from difflib import get_close_matches  # rarely needed
 
     known = [each.name for each in fields(Select) if each.init and not each.name.startswith("_")]
     for word, value in kwargs.items():
@@ -245,7 +245,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 @cache
 def _converter() -> Converter:
     """Return a converter that writes only the given fields, and reads with the checks of Select."""
-    from cattrs import Converter  # slow to import, and seldom needed
+    from cattrs import Converter  # slow to import, and rarely needed
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
     converter = Converter(detailed_validation=False)

@@ -22,14 +22,14 @@ def suggest(name: str, known: Iterable[str], described: Mapping[str, str] | None
     In the texts `described` the name is looked for as a word: "Sales" means the metric whose label says so,
     not one that is spelt like it.
     """
-    from difflib import get_close_matches  # seldom needed
+    from difflib import get_close_matches  # rarely needed
 
     wanted = name.casefold().strip()
     if not wanted:
         return []
     by_folded = {each.casefold(): each for each in known}
     same = [each for folded, each in by_folded.items() if folded == wanted]
-    # Of a qualified name the last part counts: "Revenue" means "us-gaap:Revenues".
+    # Only the last part of a qualified name counts: "Revenue" means "us-gaap:Revenues".
     by_last: dict[str, list[str]] = {}
     for folded, each in by_folded.items():
         by_last.setdefault(re.split(r"[:/]", folded)[-1], []).append(each)

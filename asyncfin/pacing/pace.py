@@ -213,7 +213,7 @@ class AdaptiveRate:
         self._deviation = 0.0  # and their mean distance from it
         self._starts = 0
         self._longest = 1.0  # of the service's waits, in seconds
-        # Of the first refusal: how long its grants took, the wait included, and how many got through.
+        # At the first refusal: how long the grants took, including the wait, and how many got through.
         self._span: float | None = None
         self._served = 0.0
 

@@ -189,7 +189,7 @@ class Cells:
         return {cell: series for cell, series in named if series}
 
     def _apart(self, cells: SeriesByCell) -> list[SeriesByCell]:
-        """Return the cells of each set of groups by itself."""
+        """Return the cells of each set of groups separately."""
         set_of = {group: at for at, groups in enumerate(self._groups_apart) for group in groups}
         apart: list[SeriesByCell] = [{} for _ in self._groups_apart]
         for cell, several in cells.items():

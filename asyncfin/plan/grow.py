@@ -35,7 +35,7 @@ def grow(
     A batch with `enough` home series is not grown in further views. None: more than `limit` batches would be
     needed, if the next ones are like the last two. No cell of the wanted series is larger than a page.
     """
-    # A copy, from which assigned series are removed: the caller goes on with the original.
+    # A copy, from which assigned series are removed: the caller continues with the original.
     unassigned = dict(wanted)
     left = sum(map(len, unassigned.values()))
     views = map(_Growth, cells.views(unassigned))
@@ -43,7 +43,7 @@ def grow(
     homes: list[Sequence[CatalogueSeries]] = []
     most = MAX_PAGE_SIZE
     while 0 < left <= most * (limit - len(homes)):
-        # The first view, of all groups, is mostly the best; the others are made only if it leaves room.
+        # The first view, of all groups, is usually the best; the others are made only if it leaves room.
         best, batch = growths[0].series(), growths[0].batch()
         if len(best) < enough:
             growths += views
@@ -59,7 +59,7 @@ def grow(
             growth.assign(batch, assigned)
         left -= len(best)
         homes.append(best)
-        # Batches seldom become larger, so the rest needs at least about as many of this size.
+        # Batches rarely become larger, so the rest needs at least about as many of this size.
         most = max(map(len, homes[-2:]))
     return None if left else homes
 

@@ -108,7 +108,7 @@ def _excludes_all(select: Select, name: str, names: Collection[str]) -> bool:
     if name == PICKED:
         return len(names) == len(select.picked or ())
     given = [format_path(each) if isinstance(each, tuple) else each for each in getattr(select, name)]
-    # Of scope groups a series must have exactly those given; of other fields any one.
+    # A series must have exactly the given scope groups, but any one of the values of other fields.
     return (any if name == "scope_group_ids" else all)(each in names for each in given)
 
 

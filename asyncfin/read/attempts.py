@@ -230,7 +230,7 @@ class Attempt:
         """Return the publication that the pointer names, however old that is. No request."""
         record = await self._record()
         if record is None:
-            # It cannot be read, so what memory has is unconfirmed.
+            # The record cannot be read, so the publication in memory is unconfirmed.
             kept = self._read.publications.kept.get(self._read.entity_id)
             return None if kept is None else Known(kept, None)
         if (pointer := record.current) is None:

@@ -97,7 +97,7 @@ class Known:
 
 @frozen
 class Unfinished:
-    """A catalogue whose read was ended by its turn or a failure; the next read goes on with it."""
+    """A catalogue whose read was ended by its turn or a failure; the next read continues it."""
 
     dataset: Dataset
     sent: datetime  # when the request for its metadata was sent, aware UTC
@@ -195,8 +195,8 @@ class Publications:
         self.catalogue_reads: SingleFlight[str, Known] = SingleFlight()
         # The questions in progress, for all that are equal.
         self.panels: SingleFlight[Hashable, Panel] = SingleFlight()
-        # Of one client, also where several share a cache: their event loops and lifetimes differ. So all that
-        # wait for pending series are in one lane, the client's.
+        # Not shared by the clients of a cache, whose event loops and lifetimes differ. So all that wait for
+        # pending series are in one lane, the client's.
         self.pending = PendingSeries()
         self.exact_cap = ExactCap()
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(

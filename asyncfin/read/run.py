@@ -162,7 +162,7 @@ async def _request(read: Read, attempt: Attempt, asking: Stitch, series_ids: Col
     assert read.cache is not None
     catalogue = asking.plan.catalogue
     wanted = tuple([catalogue.series[catalogue.places[each]] for each in series_ids])
-    # Within the claim, so that who waits for it learns that the publication is replaced.
+    # Within the claim, so that the next holder learns that the publication was replaced.
     async with read.cache.claim(read.entity_id), attempt.pinned_to(catalogue.dataset_id):
         # Another process may have requested them during the wait, or found that the publication is replaced.
         stitch = Stitch(evolve(asking.plan, series=wanted), asking.publication, read.tolerance)

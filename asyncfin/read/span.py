@@ -15,7 +15,7 @@ from asyncfin.table.panel import Panel
 from asyncfin.tasks import running_loop
 from asyncfin.wire.observers import Announcer
 
-# Of the whole process, so that one observer may watch several clients.
+# Unique in the process, so that one observer may watch several clients.
 _serials = count(1)
 # The question that the reads of this context are a part of.
 current_span: ContextVar[QuestionSpan | None] = ContextVar("asyncfin_question", default=None)

@@ -33,7 +33,7 @@ from asyncfin.wire.zstd import zstd
 _NAMES = SeriesHead.__struct_fields__[1:]
 _fields = attrgetter(*_NAMES)
 _series_id = attrgetter("series_id")
-# Of these, what makes it the same series; the others only describe it.
+# Those that identify it; the others only describe it.
 _IDENTITY = ("reporting_group_id", "metric_id", "scopes")
 # How much of the pages' texts a result holds as received; what is more is compressed.
 _WHOLE_BYTES = 4 * 1024 * 1024
@@ -91,7 +91,7 @@ class Stitch:
         return self._not_received_of(self.plan.series)
 
     def _not_received_of(self, series: tuple[CatalogueSeries, ...]) -> tuple[CatalogueSeries, ...]:
-        # Nearly always it is all of them or none, and a look at each of 3,000 takes a millisecond.
+        # Usually all or none are, and looking at each of 3,000 takes a millisecond.
         if self._left in (0, len(self.plan.series)):
             return series if self._left else ()
         received, places = self._received, self.plan.catalogue.places
@@ -207,7 +207,7 @@ class Stitch:
         catalogue = self.plan.catalogue
         places = list(map(catalogue.places.__getitem__, map(_series_id, page.heads)))
         listed = list(map(catalogue.series.__getitem__, places))
-        # Nearly always all is well. One by one: texts of the catalogue are seldom in the processor's cache.
+        # Usually all are equal. One by one: texts of the catalogue are rarely in the processor's cache.
         if all(map(eq, map(_fields, page.heads), map(_fields, listed))):
             return places, ()
         refused = _IDENTITY if not self._tolerance.strict else _NAMES

@@ -1,4 +1,4 @@
-"""The turn of a request: who asks a question may bound the requests that it sends."""
+"""The turn of a request: the caller that asks a question may limit the requests sent for it."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

@@ -41,8 +41,8 @@ PIECE_BYTES = 128 * 1024
 LEVEL = 1
 # Pieces that are kept decompressed while a panel is read: 8 MiB.
 _KEPT_PIECES = 64
-# Of a page of few values, all are decoded at the first access to one: finding its array alone takes nearly as
-# long. So many decoded values are kept: 4 MB.
+# A page of few values is decoded as a whole at the first access to one, since finding its array alone takes
+# nearly as long. `_KEPT_VALUES` decoded values are kept: 4 MB.
 _FEW_VALUES = 2_000
 _KEPT_VALUES = 16_384
 # How much of an array is searched for before all of it is compared; it is nearly always found at once.
@@ -254,7 +254,7 @@ class Store:
     ) -> None:
         self.blocks = tuple(blocks)
         self.tolerance = tolerance
-        # Of the values decoded so far, by series.
+        # What was repaired in the values decoded so far, by series.
         self.repaired = repaired or {}
         # Rows are counted over all blocks: a pair of block and row for each series would take the garbage
         # collector's time.

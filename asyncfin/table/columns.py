@@ -155,7 +155,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("report_duration_months", "int32", _report_period("duration_months")),
     Column("sources", "sources", _value("sources", tuple[_Source, ...])),
 )
-# Of the long table with labels: what people read, and by what they sort.
+# The columns of the long table with labels: what people read and sort by.
 LABELLED = (*PERIOD_FIELDS, "period_label", "entity_name", "series", "number", "text", "description")
 _BY_NAME = {column.name: column for column in COLUMNS}
 

@@ -14,7 +14,7 @@ from asyncfin.model.value import Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
 
-# Of a series, before its values (spec 2.4).
+# The fields of a series before its values (spec 2.4).
 _SERIES_FIELDS = (
     "series_id",
     "reporting_group_id",

@@ -198,7 +198,7 @@ class Excerpt:
 
     def names(self) -> SeriesNames:
         """Return the names of all series that are shown, in the same columns for every section."""
-        # Of several entities, each row names its own, even if one entity has all rows.
+        # With several entities each row names its entity, even if one entity has all rows.
         several = len({grid.catalogue.entity_id for grid in self.grids}) > 1
         rows = list(dict.fromkeys(row for section in self.sections for row in section.rows))
         return names_of(rows, always=("entity",) if several else ())

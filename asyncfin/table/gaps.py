@@ -9,7 +9,7 @@ from asyncfin.model.words import counted, spanned
 
 # A longer run is only named: rows for it would be most of a table.
 MOST_ROWS = 40
-# Of how many runs a line of text names the periods.
+# How many runs a line of text names.
 _NAMED = 6
 
 Run = tuple[Period, ...]

@@ -183,7 +183,7 @@ class Grid:
         return count
 
 
-# Of each panel and axis, the positions of the wanted periods.
+# The positions of the wanted periods, by panel and axis.
 Wanted: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
 
 

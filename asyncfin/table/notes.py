@@ -12,7 +12,7 @@ from asyncfin.table.grid import Grid, Row
 
 GAP = "·"
 NOT_REQUESTED = "?"
-# Of one description. Units are at the end of many of them, so the middle is cut.
+# The length of a description. Many end with the unit, so the middle is cut.
 _LONGEST = 160
 _CUT = " … "
 _LONG_PATH = 8

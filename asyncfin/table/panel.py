@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     import polars
     import pyarrow
 
-# Of `str(panel)`: what fits a terminal, and an overview rather than the whole.
+# Limits of `str(panel)`: it fits a terminal, and is an overview.
 _TEXT_WIDTH = 100
 _TEXT_SECTIONS = 4
 _TEXT_SERIES = 10

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # More lines cannot be distinguished.
 MOST_LINES = 10
-# Of a figure in inches: of one axes, and of each of several.
+# The size of a figure in inches: with one axes, and the height of each of several.
 _WIDTH = 9.0
 _HEIGHT = 5.5
 _STACKED_HEIGHT = 4.0
@@ -37,7 +37,7 @@ _STACKED_HEIGHT = 4.0
 _STACKED_GAP = 0.8
 # From the axes down to the legend, for the labels of the ticks.
 _LEGEND_GAP = 0.35
-# Of the label of the y axis: descriptions, characters of each, and characters of a line.
+# The label of the y axis: how many descriptions, characters of each, and characters of a line.
 _MOST_LABELS = 3
 _LONGEST_LABEL = 180
 _LABEL_WIDTH = 60

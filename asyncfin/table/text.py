@@ -140,7 +140,7 @@ def _folded(text: str, width: int) -> list[str]:
     """Return a text in lines of at most a width."""
     if cells(text) <= width:
         return [text]
-    # textwrap counts characters: where some are two cells wide, half as many fit for certain.
+    # textwrap counts characters: where some are two cells wide, half as many always fit.
     return wrap(text, width if cells(text) == len(text) else max(1, width // 2)) or [""]
 
 

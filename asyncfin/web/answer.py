@@ -137,7 +137,7 @@ def _charts(rows: Sequence[Row]) -> tuple[list[dict[str, object]], int]:
     periods = {panel: _with_gaps(panel) for panel in dict.fromkeys(row.panel for row in rows)}
     every = set().union(*periods.values())
     ends = sorted({period.fiscal_end for period in every})
-    # Of periods with the same end the longest gives its label: FY2021, not 2021-Q4.
+    # Where periods have the same end, the longest one gives the label: FY2021, not 2021-Q4.
     labels = {period.fiscal_end: period.label for period in sorted(every, key=lambda p: p.duration_months)}
     lines: list[tuple[Row, int, list[object]]] = []
     for row in rows:

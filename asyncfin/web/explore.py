@@ -47,7 +47,7 @@ from starlette.staticfiles import StaticFiles  # noqa: E402
 MAX_SERIES_SHOWN = 400
 
 _SECONDS = 300.0
-# Of a catalogue that is known the age does not matter where the question is read with its entity id.
+# The age of a known catalogue does not matter if the question is read with its entity id.
 _ANY_AGE = 1e9
 _FORM_SECONDS = 10
 _MAX_FORM_BYTES = 1_000_000
@@ -229,7 +229,7 @@ class _Pages:
     async def answer(self, request: Request) -> Response:
         """Return the table, the charts, what was spent, and the Python for the same."""
         question = await self._received(request)
-        # Of visitors who request values of one company at the same time all see the progress of the last.
+        # Visitors who request values of one company at the same time all see the progress of the last one.
         progress = self._progress[question.companies[0]] = _Progress(question.companies)
         with self._client().observed(progress):
             context = await unless_gone(request, self._answer(question), _SECONDS)
@@ -478,7 +478,7 @@ async def _body(request: Request) -> bytes:
 def _rank(catalogue: Catalogue, series: CatalogueSeries) -> tuple[bool, int, int, int]:
     """Return a key that sorts consolidated series first, then metrics that have many series."""
     # Those are the ones that people mean. How many values a series has is not in the catalogue, and what is
-    # cached of a publication is seldom all of it.
+    # cached of a publication is rarely all of it.
     return (
         not is_consolidated(series),
         len(series.scopes),

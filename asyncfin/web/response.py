@@ -20,7 +20,7 @@ from asyncfin.table.csv import to_csv
 from asyncfin.table.panel import Panel
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
-# Of what the bodies look like. It changes with them, so that no visitor keeps an old one.
+# The version of the bodies' format. A new one invalidates what visitors keep.
 _FORMAT = 1
 _BUILT_INLINE = 256 * 1024
 # Bytes of a value in each format, generously.

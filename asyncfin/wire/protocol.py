@@ -57,7 +57,7 @@ class Response:
         return self.headers.get("x-request-id")
 
 
-# Of any 32 characters but half a surrogate pair, which no URL can contain.
+# Any 32 characters, except half a surrogate pair, which no URL can contain.
 _SPEC_ENTITY_ID = r"O-[^\ud800-\udfff]{32}"
 # Control characters, and half a surrogate pair.
 _NOT_IN_ENTITY_ID = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
@@ -221,7 +221,7 @@ def _without_error_object(response: Response) -> str:
     return not_from_service("the response has no error object", response.body)
 
 
-# Seconds; a longer Retry-After is as good as this.
+# Seconds; a longer Retry-After is treated as this.
 _FOREVER = 1e12
 
 

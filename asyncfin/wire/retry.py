@@ -76,7 +76,7 @@ def _is_retryable(error: Exception) -> bool:
             return error.retryable
         case ServerFailureError():
             return error.status not in _LASTING_STATUSES
-    # Of exactly this class: a known code decides before the status (spec 7).
+    # Exactly this class: a known code decides before the status (spec 7).
     return type(error) is ServiceError and error.status == 408
 
 

@@ -44,7 +44,7 @@ from asyncfin.wire.token import Secret, Tokens, TokenSource
 from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.transport import CLOSED, Transport
 
-# Of the whole process, so that one observer may watch several clients.
+# Unique in the process, so that one observer may watch several clients.
 _serials = count(1)
 
 
@@ -102,7 +102,7 @@ class Sender:
         self._bucket = bucket
         self._retry = retry
         self.lane = lane
-        self._source = source or random.Random()  # noqa: S311  it spreads waits, it guards nothing
+        self._source = source or random.Random()  # noqa: S311  it only spreads waits
         self._quota = Quota()
         self._shared = PerLoop(partial(_Shared, transport.max_in_flight))
         self._tally = Tally()

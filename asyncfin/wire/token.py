@@ -127,8 +127,8 @@ class Tokens:
 
     def redact(self, response: Response) -> Response:
         """Return a response without this client's tokens, before anything else is made of it."""
-        # A search for escaped tokens takes longer than everything else that is done with a large response. So
-        # they are first searched for in the texts without escapes.
+        # Searching for escaped tokens takes longer than all other work on a large response. So the texts are
+        # searched without their escapes first.
         texts = (response.body, "\n".join(response.headers.values()).encode())
         plain = (*texts, *(bare for text in texts if (bare := _unescaped(text)) is not text))
         echoed = [each for each in self._remembered if each.occurs_in(*plain)]
@@ -166,7 +166,7 @@ class Tokens:
         return self.held
 
 
-# Of printable ASCII characters only: a token contains no others.
+# Only printable ASCII characters: a token contains no others.
 _IN_URLS = re.compile(rb"%(?:25)*([2-7][0-9A-Fa-f])")
 _IN_JSON = re.compile(rb"\\u00([2-7][0-9A-Fa-f])")
 

@@ -93,7 +93,7 @@ class QueryPage(Dataset):
     attempts: int | None = None
     _tolerance: Tolerance = field(default=STRICT, repr=False, eq=False)
     _head_deviations: tuple[Deviation, ...] = field(default=(), repr=False)
-    # Of the values decoded so far, by the index of their series.
+    # What was repaired in the values decoded so far, by the index of their series.
     _value_counts: dict[int, Counts] = field(init=False, factory=dict, repr=False, eq=False)
 
     @property
@@ -362,7 +362,7 @@ async def _scanned(
         # A number too large for a float, or an array of another length: the slower way says which.
         if numbers is None or foreign is None:
             return None
-        # The heads are kept while the page is compressed, which other pages wait for: not the objects too.
+        # The heads are kept while the page waits to be compressed; the objects need not be.
         for each in found.series:
             each.values.clear()
         return PlannedPage(

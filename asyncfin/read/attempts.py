@@ -82,7 +82,7 @@ class Attempt:
     """
 
     def __init__(self, read: Read, successor: Metadata | None = None) -> None:
-        self._read = read
+        self.read = read
         self._records = read.publications.records
         self._committed = False
         self._checked: ValidationFailedError | None = None  # a refusal that is not about the publication
@@ -97,7 +97,7 @@ class Attempt:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        final = self._committed or self._read.pinned or self._read.stats.restarts == MAX_RESTARTS
+        final = self._committed or self.read.pinned or self.read.stats.restarts == MAX_RESTARTS
         self.has_changed = isinstance(error, DatasetChangedError) and not final
         return self.has_changed
 
@@ -117,7 +117,7 @@ class Attempt:
         stale request with 400. So one request for the metadata checks a 400, and raises DatasetChangedError.
         After either refusal the publication no longer counts as the current one.
         """
-        entity_id, publications = self._read.entity_id, self._read.publications
+        entity_id, publications = self.read.entity_id, self.read.publications
         try:
             yield
         except DatasetChangedError as change:
@@ -126,7 +126,7 @@ class Attempt:
                 await self._records.mark_replaced(entity_id, dataset_id)
             raise
         except ValidationFailedError as refusal:
-            if self._read.pinned:
+            if self.read.pinned:
                 raise  # another publication would not do
             # Whatever the metadata show: what the catalogue lists was refused.
             publications.drop(entity_id, dataset_id)
@@ -140,11 +140,11 @@ class Attempt:
 
         Then it is a DatasetChangedError, or with a Catalogue as the source the refusal itself.
         """
-        current = await self._read.metadata(fresh=True)
+        current = await self.read.metadata(fresh=True)
         self._checked = refusal
         if is_same_publication(current.dataset.dataset_id, dataset_id):
             return
-        if self._read.pinned:
+        if self.read.pinned:
             raise refusal
         self.successor = current
         facts = refusal.facts()
@@ -155,17 +155,17 @@ class Attempt:
         """Return the current publication; its catalogue is read unless it is kept or cached."""
         # Where the turn of another read has ended the shared one, its pages are kept, and this read requests
         # the rest.
-        known = await self._read.publications.catalogue_reads.share(
-            self._read.entity_id, self._read_current, is_others=is_ended_by_turn
+        known = await self.read.publications.catalogue_reads.share(
+            self.read.entity_id, self._read_current, is_others=is_ended_by_turn
         )
         if known.confirmed is not None:
             self.record_confirmation(known.confirmed)
         return known.publication
 
     async def _read_current(self) -> Known:
-        if self._read.cache is None:
+        if self.read.cache is None:
             return await self._read_publication()
-        async with self._read.cache.claim(self._read.entity_id):
+        async with self.read.cache.claim(self.read.entity_id):
             # Another process may have confirmed it since this read began.
             known = await self._known()
             if known is not None and self._is_fresh(known.confirmed, 0.0):
@@ -174,27 +174,27 @@ class Attempt:
 
     async def _read_publication(self) -> Known:
         successor, self.successor = self.successor, None  # need not be requested again
-        unfinished = self._read.publications.unfinished.pop(self._read.entity_id)
+        unfinished = self.read.publications.unfinished.pop(self.read.entity_id)
         if (
             unfinished is not None
-            and not self._read.stats.restarts
+            and not self.read.stats.restarts
             and await self._kept_or_cached(unfinished.dataset.dataset_id) is None
         ):
             # Its pages are pinned, so the next one confirms the publication. If another client has cached
             # the whole catalogue since, none is requested.
             return Known(await self._publication(unfinished), unfinished.sent)
         try:
-            current = successor or await self._read.metadata(fresh=self._read.stats.restarts > 0)
+            current = successor or await self.read.metadata(fresh=self.read.stats.restarts > 0)
         except _INCONCLUSIVE:
             known = await self._known()
-            stale_if_error = self._read.publications.stale_if_error
+            stale_if_error = self.read.publications.stale_if_error
             if known is not None and self._is_fresh(known.confirmed, stale_if_error):
                 return Known(known.publication, None)
             raise
         return Known(await self._publication(Unfinished(current.dataset, current.sent)), current.sent)
 
     async def _publication(self, unfinished: Unfinished) -> Publication:
-        read, dataset, responses = self._read, unfinished.dataset, unfinished.responses
+        read, dataset, responses = self.read, unfinished.dataset, unfinished.responses
         if (found := await self._kept_or_cached(dataset.dataset_id)) is not None:
             return found
 
@@ -218,12 +218,12 @@ class Attempt:
         return read.publications.keep(catalogue)
 
     async def _kept_or_cached(self, dataset_id: str) -> Publication | None:
-        entity_id, publications = self._read.entity_id, self._read.publications
+        entity_id, publications = self.read.entity_id, self.read.publications
         if (kept := publications.kept_as(entity_id, dataset_id)) is not None:
             return kept
-        if self._read.cache is None:
+        if self.read.cache is None:
             return None
-        catalogue = await self._read.cache.catalogue(entity_id, dataset_id)
+        catalogue = await self.read.cache.catalogue(entity_id, dataset_id)
         return None if catalogue is None else publications.keep(catalogue)
 
     async def _known(self) -> Known | None:
@@ -231,7 +231,7 @@ class Attempt:
         record = await self._record()
         if record is None:
             # The record cannot be read, so the publication in memory is unconfirmed.
-            kept = self._read.publications.kept.get(self._read.entity_id)
+            kept = self.read.publications.kept.get(self.read.entity_id)
             return None if kept is None else Known(kept, None)
         if (pointer := record.current) is None:
             return None
@@ -241,19 +241,19 @@ class Attempt:
     def _is_fresh(self, confirmed: datetime | None, max_age: float) -> bool:
         """Return whether a publication confirmed at a moment counts as the current one for this read."""
         # A confirmation from the future has no known age: the clock was set back.
-        if confirmed is None or confirmed > self._read.publications.clock() or self._read.is_unauthorized:
+        if confirmed is None or confirmed > self.read.publications.clock() or self.read.is_unauthorized:
             return False
-        return (self._read.began - confirmed).total_seconds() <= max_age
+        return (self.read.began - confirmed).total_seconds() <= max_age
 
     async def catalogue(self) -> Catalogue:
         """Return the catalogue of the publication that counts as the current one."""
-        known = await self.known() if self._read.max_age else None
+        known = await self.known() if self.read.max_age else None
         return (await self.current() if known is None else known.publication).catalogue
 
     async def known(self) -> Known | None:
         """Return the publication if it counts as the current one without a request."""
         found = await self._known()
-        return found if found is not None and self._is_fresh(found.confirmed, self._read.max_age) else None
+        return found if found is not None and self._is_fresh(found.confirmed, self.read.max_age) else None
 
     async def plan(self, question: Question, *, batches: bool = True) -> Plan:
         """Return the plan for a question, made with a known catalogue if there is one.
@@ -264,9 +264,9 @@ class Attempt:
         With a cache and without `batches`, `plan_missing` has to plan the requests for the rest.
         """
         if isinstance(question.source, Catalogue):
-            return await self._planned(self._read.publications.of(question.source), question, batches)
+            return await self._planned(self.read.publications.of(question.source), question, batches)
         if (known := await self._known()) is not None:
-            is_current = self._is_fresh(known.confirmed, self._read.max_age)
+            is_current = self._is_fresh(known.confirmed, self.read.max_age)
             try:
                 found = await self._planned(known.publication, question, batches or not is_current)
                 if is_current or found.batches or found.cached:
@@ -283,36 +283,36 @@ class Attempt:
         if found is None:
             found = without_batches(question, publication.catalogue)
             # With a cache, what is requested depends on what is cached, which changes: only the rest is kept.
-            if self._read.cache is None and found.series:
+            if self.read.cache is None and found.series:
                 make = partial(plan, question, publication.catalogue, found.series)
                 found = make() if len(found.series) <= _PLANNED_INLINE else await asyncio.to_thread(make)
             if key is not None:
                 publication.plans.put(key, found)
-        if self._read.cache is None or not batches:
+        if self.read.cache is None or not batches:
             return found
         return await self.plan_missing(found, await self.blocks(found))
 
     async def plan_missing(self, found: Plan, blocks: tuple[Block, ...]) -> Plan:
         """Return a plan that requests the series that are not in the cached blocks, and no others."""
         cached: set[str] = set().union(*(block.series_ids for block in blocks))
-        listing = self._read.publications.of(found.catalogue).listing(found.question.value_version)
+        listing = self.read.publications.of(found.catalogue).listing(found.question.value_version)
         missing = {series.series_id for series in found.series} - cached - listing.unlisted
-        make = partial(for_cache, found, cached, listing.unlisted, fill=self._read.fills_cache)
+        make = partial(for_cache, found, cached, listing.unlisted, fill=self.read.fills_cache)
         # Filling a single batch looks at the whole catalogue.
-        looked_at = len(found.catalogue) if missing and self._read.fills_cache else len(missing)
+        looked_at = len(found.catalogue) if missing and self.read.fills_cache else len(missing)
         return make() if looked_at <= _PLANNED_INLINE else await asyncio.to_thread(make)
 
     async def blocks(self, plan: Plan) -> tuple[Block, ...]:
         """Return what the cache has of a plan's publication, in its value version."""
-        if self._read.cache is None:
+        if self.read.cache is None:
             return ()
         dataset_id, version = plan.catalogue.dataset_id, plan.question.value_version
         wanted = (series.series_id for series in plan.series)
-        return await self._read.cache.blocks(self._read.entity_id, dataset_id, version, wanted)
+        return await self.read.cache.blocks(self.read.entity_id, dataset_id, version, wanted)
 
     async def check_not_replaced(self, catalogue: Catalogue) -> None:
         """Raise DatasetChangedError before a request that would be refused, if another client knows that."""
-        if self._read.pinned:
+        if self.read.pinned:
             return  # only the service decides: publications may return
         record = await self._record()
         if record is not None and record.rules_out(catalogue.dataset_id):
@@ -333,15 +333,15 @@ class Attempt:
             if self._may_return(record, dataset_id):
                 return max(filter(None, (known, self.confirmed)), default=None)
             try:
-                current = await self._read.metadata()
+                current = await self.read.metadata()
             except _INCONCLUSIVE:
-                stale_if_error = self._read.publications.stale_if_error
+                stale_if_error = self.read.publications.stale_if_error
                 if known is not None and self._is_fresh(known, stale_if_error):
                     return known
                 raise
             if is_same_publication(current.dataset.dataset_id, dataset_id):
                 self.record_confirmation(current.sent)
-            elif not self._read.pinned:
+            elif not self.read.pinned:
                 self.successor = current
                 raise self._change("the metadata name another publication")
         return self.confirmed
@@ -349,12 +349,12 @@ class Attempt:
     async def _record(self, dataset_id: str = "") -> EntityRecord | None:
         """Return the record of the entity, after storing this attempt's confirmation of a publication."""
         if dataset_id and self.confirmed is not None:
-            return await self._records.confirm(self._read.entity_id, Pointer(dataset_id, self.confirmed))
-        return await self._records.record(self._read.entity_id)
+            return await self._records.confirm(self.read.entity_id, Pointer(dataset_id, self.confirmed))
+        return await self._records.record(self.read.entity_id)
 
     def _may_return(self, record: EntityRecord | None, dataset_id: str) -> bool:
         """Return whether values of a publication may be returned without a request."""
-        confirmed, read = self.confirmed, self._read
+        confirmed, read = self.confirmed, self.read
         if read.is_unauthorized:
             return False
         if record is None:  # it cannot be read
@@ -383,7 +383,7 @@ class Attempt:
             code="dataset_changed",
             message=message,
             answered=False,
-            operation=self._read.operation,
-            entity_id=self._read.entity_id,
-            at=self._read.publications.clock(),
+            operation=self.read.operation,
+            entity_id=self.read.entity_id,
+            at=self.read.publications.clock(),
         )

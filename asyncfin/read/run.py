@@ -37,13 +37,13 @@ async def answer(read: Read, plan: Plan | None = None) -> Panel:
             stitch = Stitch(current, read.publications.of(current.catalogue), read.tolerance)
             async with attempt.pinned_to(current.catalogue.dataset_id):
                 if read.fills_cache:
-                    arrivals = await _from_cache_or_service(read, attempt, stitch)
+                    arrivals = await _from_cache_or_service(attempt, stitch)
                 else:
-                    arrivals, batches = await _cached(read, attempt, stitch)
+                    arrivals, batches = await _cached(attempt, stitch)
                     _count_cached(read, stitch)
-                    async with _arrivals(read, attempt, stitch, batches, prefetch=True) as arriving:
+                    async with _arrivals(attempt, stitch, batches, prefetch=True) as arriving:
                         arrivals += [arrival async for arrival in arriving]
-                arrivals += await _retry_missing(read, attempt, stitch)
+                arrivals += await _retry_missing(attempt, stitch)
                 confirmed = await attempt.confirm(current.catalogue)
     requests = read.stats.requests
     return stitch.panel(arrivals, current.series, requests=requests, confirmed_at=confirmed)
@@ -70,7 +70,7 @@ async def pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
             current, begin = begin or await attempt.plan(read.question), None
             async with (
                 attempt.pinned_to(current.catalogue.dataset_id),
-                aclosing(_pieces(read, attempt, current)) as panels,
+                aclosing(_pieces(attempt, current)) as panels,
             ):
                 async for panel in panels:
                     attempt.commit()  # from here on the consumer has values of this publication
@@ -80,12 +80,13 @@ async def pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
                     yield panel
 
 
-async def _pieces(read: Read, attempt: Attempt, plan: Plan) -> AsyncGenerator[Panel, None]:
+async def _pieces(attempt: Attempt, plan: Plan) -> AsyncGenerator[Panel, None]:
     """Yield a panel for each page that has wanted series, and one for the unlisted series."""
+    read = attempt.read
     stitch = Stitch(plan, read.publications.of(plan.catalogue), read.tolerance)
 
     # What is cached waits for the first page, which shows whether the publication is still the current one.
-    cached, batches = await _cached(read, attempt, stitch)
+    cached, batches = await _cached(attempt, stitch)
     _count_cached(read, stitch)
     held = deque(cached)
 
@@ -95,13 +96,13 @@ async def _pieces(read: Read, attempt: Attempt, plan: Plan) -> AsyncGenerator[Pa
         series = stitch.series_of(arrival)
         return stitch.panel([arrival], series, requests=requests, confirmed_at=confirmed, whole=False)
 
-    async with _arrivals(read, attempt, stitch, batches) as arriving:
+    async with _arrivals(attempt, stitch, batches) as arriving:
         async for arrival in arriving:
             held.append(arrival)
             if _window_is_certain(stitch):
                 while held:
                     yield await piece()
-    held += await _retry_missing(read, attempt, stitch)
+    held += await _retry_missing(attempt, stitch)
     confirmed = await attempt.confirm(plan.catalogue)
     while held:
         yield await piece()
@@ -122,9 +123,9 @@ def _window_is_certain(stitch: Stitch) -> bool:
     return stitch.anchor is not None and stitch.anchor.fiscal_end == last.fiscal_end
 
 
-async def _cached(read: Read, attempt: Attempt, stitch: Stitch) -> tuple[list[Arrival], Sequence[Batch]]:
+async def _cached(attempt: Attempt, stitch: Stitch) -> tuple[list[Arrival], Sequence[Batch]]:
     """Return what the cache has of the answer, and the batches that request the rest."""
-    if read.cache is None:
+    if attempt.read.cache is None:
         return [], stitch.plan.batches
     blocks = await attempt.blocks(stitch.plan)
     plan = await attempt.plan_missing(stitch.plan, blocks)
@@ -141,15 +142,15 @@ def _count_cached(read: Read, stitch: Stitch) -> None:
         read.stats.cached = wanted - misses
 
 
-async def _from_cache_or_service(read: Read, attempt: Attempt, stitch: Stitch) -> list[Arrival]:
+async def _from_cache_or_service(attempt: Attempt, stitch: Stitch) -> list[Arrival]:
     """Return what the cache has of the answer, and the rest, which is requested once for all questions."""
-    plan = stitch.plan
+    read, plan = attempt.read, stitch.plan
     arrivals = stitch.take(await attempt.blocks(plan))
     missing = [series.series_id for series in stitch.missing]
     _count_cached(read, stitch)
     if missing:
         key = (read.entity_id, publication_id(plan.catalogue.dataset_id), plan.question.value_version)
-        request = partial(_request, read, attempt, stitch)
+        request = partial(_request, attempt, stitch)
         for received in await read.publications.pending.gather(key, missing, request):
             arrivals += stitch.take(received.blocks)
             if received.sent is not None:  # also by a request of another question, which this one has shared
@@ -157,8 +158,9 @@ async def _from_cache_or_service(read: Read, attempt: Attempt, stitch: Stitch) -
     return arrivals
 
 
-async def _request(read: Read, attempt: Attempt, asking: Stitch, series_ids: Collection[str]) -> Received:
+async def _request(attempt: Attempt, asking: Stitch, series_ids: Collection[str]) -> Received:
     """Request some series with all their periods, and return all that is received."""
+    read = attempt.read
     assert read.cache is not None
     catalogue = asking.plan.catalogue
     wanted = tuple([catalogue.series[catalogue.places[each]] for each in series_ids])
@@ -166,8 +168,8 @@ async def _request(read: Read, attempt: Attempt, asking: Stitch, series_ids: Col
     async with read.cache.claim(read.entity_id), attempt.pinned_to(catalogue.dataset_id):
         # Another process may have requested them during the wait, or found that the publication is replaced.
         stitch = Stitch(evolve(asking.plan, series=wanted), asking.publication, read.tolerance)
-        arrivals, batches = await _cached(read, attempt, stitch)
-        async with _arrivals(read, attempt, stitch, batches, prefetch=True) as arriving:
+        arrivals, batches = await _cached(attempt, stitch)
+        async with _arrivals(attempt, stitch, batches, prefetch=True) as arriving:
             arrivals += [arrival async for arrival in arriving]
     blocks = tuple(block for arrival in arrivals for block in (*arrival.blocks, *arrival.foreign))
     return Received(blocks, attempt.confirmed if batches else None)
@@ -175,36 +177,29 @@ async def _request(read: Read, attempt: Attempt, asking: Stitch, series_ids: Col
 
 @asynccontextmanager
 async def _arrivals(
-    read: Read, attempt: Attempt, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
+    attempt: Attempt, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
 ) -> AsyncIterator[AsyncIterator[Arrival]]:
     """Yield the arrivals of all batches in the order in which they are received, and cache them.
 
     With `prefetch` a batch's next page is requested while one is read. It does not count as held until then,
     so a stream, which bounds what it holds, must not prefetch.
     """
+    read, writer = attempt.read, None
     async with AsyncExitStack() as open_writer:
-        writer = None
         if batches and read.cache is not None and read.fills_cache:
             dataset_id, version = stitch.plan.catalogue.dataset_id, stitch.plan.question.value_version
             put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
             writer = await open_writer.enter_async_context(CacheWriter(put))
-        jobs = [
-            partial(_read_batch, read, attempt, stitch, batch, writer, prefetch=prefetch) for batch in batches
-        ]
+        jobs = [partial(_read_batch, attempt, stitch, batch, writer, prefetch=prefetch) for batch in batches]
         async with merged(jobs, read.limit) as arriving:
             yield arriving
 
 
 async def _read_batch(
-    read: Read,
-    attempt: Attempt,
-    stitch: Stitch,
-    batch: Batch,
-    writer: CacheWriter | None,
-    *,
-    prefetch: bool,
+    attempt: Attempt, stitch: Stitch, batch: Batch, writer: CacheWriter | None, *, prefetch: bool
 ) -> AsyncGenerator[Arrival, None]:
     """Yield the arrival of each page of a batch that has series which are at home in the batch."""
+    read = attempt.read
 
     def planned(sent: Batch) -> AsyncGenerator[PlannedPage, None]:
         return planned_pages(
@@ -239,7 +234,7 @@ async def _read_batch(
             began = left or read.publications.clock()
 
 
-async def _retry_missing(read: Read, attempt: Attempt, stitch: Stitch) -> list[Arrival]:
+async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Arrival]:
     """Request the missing series a second time, together, over all periods of the catalogue.
 
     The spec leaves open whether a series without values is listed, so one response without a series proves
@@ -251,7 +246,7 @@ async def _retry_missing(read: Read, attempt: Attempt, stitch: Stitch) -> list[A
         return []
     everything = resolve(FiscalRange(), plan.catalogue.periods)
     batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
-    async with _arrivals(read, attempt, stitch, batches) as arriving:
+    async with _arrivals(attempt, stitch, batches) as arriving:
         arrivals = [arrival async for arrival in arriving]
     lost = [series.series_id for series in stitch.missing if stitch.listing.has_listed(series)]
     if lost:
@@ -259,8 +254,8 @@ async def _retry_missing(read: Read, attempt: Attempt, stitch: Stitch) -> list[A
             f"{len(lost)} of the {len(plan.series)} planned series are missing: {listed(lost)}",
             series_ids=lost,
             operation="query",
-            entity_id=read.entity_id,
-            at=read.stats.received_at,
+            entity_id=attempt.read.entity_id,
+            at=attempt.read.stats.received_at,
         )
     stitch.listing.unlisted.update(series.series_id for series in stitch.missing)
     return arrivals

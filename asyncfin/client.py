@@ -40,7 +40,7 @@ from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.attempts import Attempt, Attempts
-from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.entity import EntityAnswer, answer_with
 from asyncfin.read.many import EntityIds, answers_of
 from asyncfin.read.publications import Publications
 from asyncfin.read.read import Read
@@ -66,7 +66,6 @@ from asyncfin.wire.values import QueryPage
 
 _cache = checks.instance_of(Cache)
 _count_or_none = checks.positive_int.optional()
-_seconds_or_none = checks.seconds.optional()
 
 
 # Listed a second time, since Python derives no TypedDict from a signature; a test compares the two.
@@ -287,7 +286,7 @@ class Client:
             SelectionError, NotFoundError: as for `dataset`.
             DatasetChangedError: the publication changed too often, or is not the Dataset's.
         """
-        _seconds_or_none("max_age", max_age)
+        checks.seconds_or_none("max_age", max_age)
         # The caller has the metadata, of this publication and no other: so a change is an error, not a
         # restart.
         if isinstance(entity_id, Dataset):
@@ -405,10 +404,7 @@ class Client:
             turn: as for `Read`.
             span: the question that this is a part of, from `asking`. None: it is a question by itself.
         """
-        panel = await self._answered(question, turn=turn, span=span)
-        return EntityAnswer(
-            entity_id=question.entity_id, panel=panel, missing=question.missing(panel.catalogue)
-        )
+        return answer_with(await self._answered(question, turn=turn, span=span), question)
 
     async def cached_catalogue(self, entity_id: str) -> Catalogue | None:
         """Return the catalogue if it is kept or cached, and younger than `max_age`. No request."""
@@ -548,7 +544,7 @@ class Client:
         check_period_selection(periods)
         check_value_version(value_version)
         _count_or_none("ahead", ahead)
-        _seconds_or_none("max_age", max_age)
+        checks.seconds_or_none("max_age", max_age)
 
         async def read(entity_id: str, in_order: Turn) -> EntityAnswer:
             @asynccontextmanager

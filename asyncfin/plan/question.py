@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Mapping
 
 from attrs import frozen
 
-from asyncfin.checks import flag, seconds
+from asyncfin.checks import flag, seconds_or_none
 from asyncfin.model.catalogue import PICKED, Catalogue
 from asyncfin.model.period import Exact, PeriodSelection, Resolved, check_period_selection, describe, resolve
 from asyncfin.model.query import ValueVersion, check_value_version
@@ -16,8 +16,6 @@ from asyncfin.model.series import CatalogueSeries
 from asyncfin.wire.protocol import check_entity_id
 
 Missing = Mapping[str, tuple[str, ...]]
-
-_seconds_or_none = seconds.optional()
 
 
 @frozen
@@ -38,7 +36,7 @@ class Question:
         check_select(self.select)
         check_period_selection(self.periods)
         check_value_version(self.value_version)
-        _seconds_or_none("max_age", self.max_age)
+        seconds_or_none("max_age", self.max_age)
         flag("fill_cache", self.fill_cache)
 
     @property

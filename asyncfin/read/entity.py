@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import field, frozen
 
 from asyncfin.errors import AsyncfinError
-from asyncfin.plan.question import Missing
+from asyncfin.plan.question import Missing, Question
 from asyncfin.table.panel import Panel
 
 
@@ -28,3 +28,8 @@ class EntityAnswer:
     restated: Panel | None = None
     missing: Missing = field(factory=dict)
     error: AsyncfinError | None = None
+
+
+def answer_with(panel: Panel, question: Question) -> EntityAnswer:
+    """Return the answer to a question with `known_only`, given its panel."""
+    return EntityAnswer(question.entity_id, panel, missing=question.missing(panel.catalogue))

@@ -23,7 +23,7 @@ from asyncfin.model.series import CatalogueSeries, is_consolidated
 from asyncfin.model.words import listed
 from asyncfin.optional import library
 from asyncfin.plan.question import Question as Wanted
-from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.entity import EntityAnswer, answer_with
 from asyncfin.web.answer import shown
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.history import History, Marks
@@ -291,7 +291,7 @@ class _Pages:
                 wanted = Wanted(entity_id, select, periods, version, known_only=True)
                 if (panel := await self._client().cached_panel(wanted)) is None:
                     return {}
-                answers.append(EntityAnswer(entity_id, panel, missing=wanted.missing(panel.catalogue)))
+                answers.append(answer_with(panel, wanted))
         return await self._shown(question, answers, 0)
 
     async def _answer(self, question: Question) -> dict[str, Any]:
@@ -308,8 +308,7 @@ class _Pages:
                 known = catalogues[0].narrowed(select) or select
                 panel = await client.query(entity_id, known, periods, value_version=version)
                 wanted = Wanted(entity_id, select, periods, version, known_only=True)
-                missing = wanted.missing(panel.catalogue)
-                answers[entity_id, version] = EntityAnswer(entity_id, panel, missing=missing)
+                answers[entity_id, version] = answer_with(panel, wanted)
                 continue
             many = client.query_many(question.companies, select, periods, value_version=version)
             async with many as received:

@@ -27,7 +27,6 @@ _BUILT_INLINE = 256 * 1024
 _VALUE_BYTES = {JSON: 400, CSV: 24, ARROW: 200}
 _panel = evolve(checks.instance_of(Panel), hint=lambda value: "; await it" * isawaitable(value))
 _text_or_none = checks.instance_of(str).optional()
-_seconds_or_none = checks.seconds.optional()
 
 
 class Reply(NamedTuple):
@@ -67,7 +66,7 @@ async def reply(
     _panel("panel", panel)
     _text_or_none("accept", accept)
     _text_or_none("if_none_match", if_none_match)
-    _seconds_or_none("max_age", max_age)
+    checks.seconds_or_none("max_age", max_age)
     media_type = chosen(accept)
     if media_type is None:
         offered = "".join(f"{each}\n" for each in (JSON, CSV, ARROW))

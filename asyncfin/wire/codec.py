@@ -60,6 +60,10 @@ class Metadata(msgspec.Struct):
     dataset_id: Annotated[str, msgspec.Meta(min_length=1)]  # an empty one would pin nothing
     created_timestamp: str
 
+    def fields(self) -> tuple[str, str, str, datetime]:
+        """Return the fields of a `Dataset`."""
+        return self.entity_id, self.name, self.dataset_id, utc_timestamp(self.created_timestamp)
+
 
 _metadata_decoder: TolerantDecoder[Metadata] = TolerantDecoder(Metadata)
 
@@ -68,7 +72,7 @@ def decode_dataset(body: bytes, tolerance: Tolerance = STRICT) -> Dataset:
     """Return the metadata in a body (spec 2.2)."""
     counts = tolerance.counts()
     found = _metadata_decoder.decode(body, counts=counts)
-    dataset = Dataset(found.entity_id, found.name, found.dataset_id, utc_timestamp(found.created_timestamp))
+    dataset = Dataset(*found.fields())
     tolerance.report(deviations_of(counts))
     return dataset
 
@@ -104,10 +108,7 @@ async def read_catalogue_page(body: bytes, tolerance: Tolerance = STRICT) -> Cat
     if scope_groups is None:  # decoded again, with repairs
         scope_groups = await _scope_groups_decoder.decode_in_slices(raw, counts, "$.scope_groups")
     page = CataloguePage(
-        response.entity_id,
-        response.name,
-        response.dataset_id,
-        utc_timestamp(response.created_timestamp),
+        *response.fields(),
         response.periods,
         scope_groups,
         response.groups,

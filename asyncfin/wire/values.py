@@ -29,7 +29,7 @@ from asyncfin.model.query import VALUE_VERSIONS
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.series import Series
 from asyncfin.model.value import Value
-from asyncfin.wire.codec import Metadata, next_cursor, refuse_repeated, utc_timestamp
+from asyncfin.wire.codec import Metadata, next_cursor, refuse_repeated
 from asyncfin.wire.strict import JsonBytes, decode, json_text
 from asyncfin.wire.tolerance import STRICT, Tolerance, TolerantDecoder
 
@@ -159,10 +159,7 @@ def read_query_page(
     refuse_repeated("periods", response.periods)
     refuse_repeated("series", list(map(_series_id, response.series)))
     page = QueryPage(
-        response.entity_id,
-        response.name,
-        response.dataset_id,
-        utc_timestamp(response.created_timestamp),
+        *response.fields(),
         response.periods,
         response.series,
         next_cursor(response.next_cursor, counts),
@@ -366,10 +363,7 @@ async def _scanned(
         for each in found.series:
             each.values.clear()
         return PlannedPage(
-            found.entity_id,
-            found.name,
-            found.dataset_id,
-            utc_timestamp(found.created_timestamp),
+            *found.fields(),
             periods,
             found.series,
             PageRows(indices, numbers),

@@ -7,11 +7,9 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import cached_property
 from itertools import islice
 from typing import Annotated, cast
 
-from attrs import evolve, field, frozen
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.types import CallToolResult, ToolAnnotations
@@ -27,6 +25,7 @@ from asyncfin.errors import (
     own_version,
 )
 from asyncfin.mcp.handles import Handles, Meaning, Sessions, is_handle
+from asyncfin.mcp.question import MAX_PATHS, PERIODS, Question, selection_of, shown_periods
 from asyncfin.mcp.ranking import Found, rank
 from asyncfin.mcp.results import (
     MAX_NOTES,
@@ -39,21 +38,13 @@ from asyncfin.mcp.results import (
     quoted,
     result,
 )
-from asyncfin.mcp.values import Part, differing, notes_of, rows_of
+from asyncfin.mcp.values import differing, notes_of, rows_of
 from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import (
-    Annual,
-    Exact,
-    FiscalRange,
     PeriodSelection,
-    Quarterly,
-    Trailing,
-    period_hint,
 )
 from asyncfin.model.query import ValueVersion
-from asyncfin.model.scope import ScopePath
-from asyncfin.model.select import Select
-from asyncfin.model.series import CatalogueSeries, further_description, is_consolidated
+from asyncfin.model.series import further_description
 from asyncfin.model.words import counted, listed
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.turn import NoTurnError
@@ -63,23 +54,10 @@ from asyncfin.table.panel import Panel
 MAX_REQUESTS = 20
 MAX_ENTITIES = 10
 _MAX_FOUND = 8
-_MAX_PATHS = 12
 _MAX_METRICS = 80
 # A catalogue of whatever age is good for planning: requests are pinned, and a change starts over.
 _ANY_AGE = timedelta(days=36_500).total_seconds()
 
-_PERIODS: dict[str, PeriodSelection] = {
-    "latest year": Annual(last=1),
-    "last 5 years": Annual(last=5),
-    "last 10 years": Annual(last=10),
-    "all years": Annual(),
-    "latest quarter": Quarterly(last=1),
-    "last 4 quarters": Quarterly(last=4),
-    "last 8 quarters": Quarterly(last=8),
-    "all quarters": Quarterly(),
-    "last 12 months": Trailing(12),
-    "all periods": FiscalRange(),
-}
 # No further request can be sent. What was read before is still returned, unlike after AuthenticationError.
 _NO_REQUESTS = (AllowanceExhaustedError, BucketUnavailableError)
 _NOT_COMPARED = "original and restated values are not compared"
@@ -104,7 +82,7 @@ Periods = Annotated[
     str,
     Field(
         description="a word, or labels such as FY2023, 2024-Q3 separated by commas",
-        json_schema_extra={"anyOf": [{"enum": list(_PERIODS)}, {"pattern": _LABEL}]},
+        json_schema_extra={"anyOf": [{"enum": list(PERIODS)}, {"pattern": _LABEL}]},
     ),
 ]
 Restated = Annotated[bool, Field(description="values as last restated, instead of as first reported")]
@@ -378,14 +356,14 @@ class _Tools:
 
     async def _question(
         self, call: _Call, entities: list[str] | str, series: list[str] | str, periods: str
-    ) -> _Question:
+    ) -> Question:
         """Return the question, resolved over the catalogues of the companies.
 
         Raises:
             SelectionError: an argument is not as described.
             NoTurnError: the catalogues need more requests than the call may send.
         """
-        entity_ids, selection = self._offered(entities), _selection(periods)
+        entity_ids, selection = self._offered(entities), selection_of(periods)
         try:
             return await self._resolved(call, entity_ids, _several(series), selection, _ANY_AGE)
         except SelectionError:
@@ -399,7 +377,7 @@ class _Tools:
         names: Sequence[str],
         selection: PeriodSelection,
         max_age: float | None,
-    ) -> _Question:
+    ) -> Question:
         unknown = [name for name in names if is_handle(name) and call.handles.meaning(name) is None]
         if unknown:
             raise SelectionError(
@@ -407,11 +385,11 @@ class _Tools:
                 " call find_series"
             )
         catalogues, unread = await self._catalogues(call, entity_ids, max_age=max_age, all_of_them=True)
-        question = _Question(tuple(catalogues), tuple(names), call.handles, selection, tuple(unread))
-        _shown(selection, catalogues)  # a mistake is refused before the values are requested
+        question = Question(tuple(catalogues), tuple(names), call.handles, selection, tuple(unread))
+        shown_periods(selection, catalogues)  # a mistake is refused before the values are requested
         return question
 
-    async def _cost(self, question: _Question, restated: bool) -> tuple[int, int]:
+    async def _cost(self, question: Question, restated: bool) -> tuple[int, int]:
         """Return how many requests the values cost, and how many those of both versions. No request."""
         costs = []
         for version in _versions(restated):
@@ -424,7 +402,7 @@ class _Tools:
         return costs[0], sum(costs)
 
     async def _read(
-        self, call: _Call, question: _Question, restated: bool
+        self, call: _Call, question: Question, restated: bool
     ) -> tuple[list[tuple[Panel, Panel | None]], list[str]]:
         """Return the values of each company that can be read, in both versions, and notes on what is missing.
 
@@ -466,7 +444,7 @@ class _Tools:
         return pairs, notes
 
     async def _answers(
-        self, call: _Call, question: _Question, version: ValueVersion
+        self, call: _Call, question: Question, version: ValueVersion
     ) -> tuple[dict[str, EntityAnswer], AsyncfinError | None]:
         """Return the answer of each company, and why some could not be read, which is their error too."""
         ids = [catalogue.entity_id for catalogue in question.catalogues]
@@ -515,84 +493,6 @@ class _Tools:
         return f"company {quoted(name)} ({entity_id})" if name else f"company {entity_id}"
 
 
-# Not slotted, for the cached properties.
-@frozen(slots=False)
-class _Question:
-    """A question to some companies.
-
-    Attributes:
-        catalogues: of the companies.
-        names: of the series: handles and metric ids.
-        handles: of the session.
-        selection: which periods are shown.
-        unread: notes about companies whose catalogue could not be read.
-        items: what each of the names means; a metric id means several paths if companies differ.
-
-    Raises:
-        SelectionError: no catalogue has one of the metrics.
-    """
-
-    catalogues: tuple[Catalogue, ...]
-    names: tuple[str, ...]
-    handles: Handles
-    selection: PeriodSelection
-    unread: tuple[str, ...]
-    items: tuple[tuple[Meaning, ...], ...] = field(init=False)
-
-    @items.default
-    def _items(self) -> tuple[tuple[Meaning, ...], ...]:
-        return tuple(_meanings(self.handles, name, self.catalogues) for name in self.names)
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes about paths that are not in `items`."""
-        notes = []
-        for name, item in zip(self.names, self.items, strict=True):
-            if not is_handle(name) and (more := len(_paths(name, self.catalogues)) - len(item)):
-                notes.append(f"{name}: {counted(more, 'more scope path')}: find_series gives their handles")
-        return notes
-
-    @property
-    def range(self) -> FiscalRange | Trailing:
-        """The periods to request: all, at no further cost, so that a note can say where values are."""
-        return self.selection if isinstance(self.selection, Trailing) else FiscalRange()
-
-    @cached_property
-    def select(self) -> Select:
-        """The series to request, in every company and publication."""
-        return Select(where=self.wants, name=", ".join(map(self.handles.of, self.meanings)))
-
-    @cached_property
-    def meanings(self) -> dict[Meaning, None]:
-        """What all names together mean."""
-        return dict.fromkeys(meaning for item in self.items for meaning in item)
-
-    def wants(self, series: CatalogueSeries) -> bool:
-        """Return whether the question requests a series."""
-        return Meaning(series.metric_id, series.scopes) in self.meanings
-
-    def over(self, current: Iterable[Catalogue]) -> _Question:
-        """Return the question with these catalogues in place of those of the same companies.
-
-        Raises:
-            SelectionError: no catalogue has one of the metrics any more.
-        """
-        newer = {catalogue.entity_id: catalogue for catalogue in current}
-        return evolve(self, catalogues=tuple(newer.get(each.entity_id, each) for each in self.catalogues))
-
-    def parts(self, panels: Sequence[tuple[Panel, Panel | None]]) -> list[Part]:
-        """Return the parts of a result: a company's values, and those of the other version if it has them.
-
-        Raises:
-            SelectionError: no company has such periods.
-        """
-        if not panels:
-            return []
-        shown = _shown(self.selection, [panel.catalogue for panel, _ in panels])
-        named = self.selection.periods if isinstance(self.selection, Exact) else ()
-        return [Part(panel, other, self.items, self.handles, shown, named) for panel, other in panels]
-
-
 def _several(given: list[str] | str) -> list[str]:
     return list(dict.fromkeys([given] if isinstance(given, str) else given))
 
@@ -616,56 +516,6 @@ def _affordable(needed: int, both: int, room: int) -> tuple[int, list[str]]:
     if both <= room:
         return both, []
     return needed, [f"{_NOT_COMPARED}: that would spend {both} requests in all"]
-
-
-def _selection(periods: str) -> PeriodSelection:
-    if (known := _PERIODS.get(periods.strip().casefold())) is not None:
-        return known
-    labels = [label.strip() for label in periods.split(",")]
-    try:
-        return Exact(labels)
-    except SelectionError:
-        hints = [hint for label in labels if (hint := period_hint(label))]
-        hint = hints[0] if len(hints) == len(labels) == 1 else ""
-        raise SelectionError(
-            f"periods must be one of {', '.join(_PERIODS)}, or labels such as FY2023 or 2024-Q3, not"
-            f" {periods[:100]!r}{hint}"
-        ) from None
-
-
-def _shown(selection: PeriodSelection, catalogues: Iterable[Catalogue]) -> Exact | Trailing:
-    """Return the periods to show; those of a rule are resolved over all companies together.
-
-    Raises:
-        SelectionError: no company has such periods.
-    """
-    return selection if isinstance(selection, Trailing) else selection.resolve(catalogues)
-
-
-def _meanings(handles: Handles, name: str, catalogues: Sequence[Catalogue]) -> tuple[Meaning, ...]:
-    """Return what a handle or a metric id means: of a metric the paths of the whole company, or else all.
-
-    Raises:
-        SelectionError: no catalogue has the metric.
-    """
-    if (meaning := handles.meaning(name)) is not None:
-        return (meaning,)
-    paths = _paths(name, catalogues)
-    if not paths:
-        near = dict.fromkeys(found.metric_id for found in rank(catalogues, name).found)
-        close = f" (close: {listed(list(near)[:3])})" if near else ""
-        raise SelectionError(f"series: no company has the metric {name!r}{close}")
-    whole = [path for path, is_whole in paths.items() if is_whole]
-    return tuple(Meaning(name, path) for path in (whole or list(paths))[:_MAX_PATHS])
-
-
-def _paths(metric_id: str, catalogues: Sequence[Catalogue]) -> dict[ScopePath, bool]:
-    """Return the paths of a metric in all catalogues, and whether they are of the whole company."""
-    paths: dict[ScopePath, bool] = {}
-    for catalogue in catalogues:
-        for series in catalogue.by_metric.get(metric_id, ()):
-            paths[series.scopes] = is_consolidated(series) or paths.get(series.scopes, False)
-    return paths
 
 
 def _title(catalogues: Sequence[Catalogue]) -> list[str]:
@@ -707,8 +557,8 @@ def _overview(catalogue: Catalogue) -> Iterator[Row]:
     head = ("scopes (group: names)",)
     for scopes in catalogue.scope_groups:
         names = [scope.name for scope in scopes.scopes]
-        text = f"{scopes.name}: {listed(names, _MAX_PATHS)}"
-        yield Row((text,), {"scope_group": scopes.name, "scopes": names[:_MAX_PATHS]}, head)
+        text = f"{scopes.name}: {listed(names, MAX_PATHS)}"
+        yield Row((text,), {"scope_group": scopes.name, "scopes": names[:MAX_PATHS]}, head)
         head = ()
     most = sorted(catalogue.by_metric.items(), key=lambda each: -len(each[1]))
     head = ("metrics (id, label, series), the most used first",)

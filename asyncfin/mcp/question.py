@@ -1,0 +1,171 @@
+"""An assistant's question: which series and periods its words mean in the catalogues of some companies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from attrs import evolve, field, frozen
+
+from asyncfin.errors import SelectionError
+from asyncfin.mcp.handles import Handles, Meaning, is_handle
+from asyncfin.mcp.ranking import rank
+from asyncfin.mcp.values import Part
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import (
+    Annual,
+    Exact,
+    FiscalRange,
+    PeriodSelection,
+    Quarterly,
+    Trailing,
+    period_hint,
+)
+from asyncfin.model.scope import ScopePath
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries, is_consolidated
+from asyncfin.model.words import counted, listed
+from asyncfin.table.panel import Panel
+
+# How many scope paths of a metric are read, and scopes of a group are named.
+MAX_PATHS = 12
+PERIODS: dict[str, PeriodSelection] = {
+    "latest year": Annual(last=1),
+    "last 5 years": Annual(last=5),
+    "last 10 years": Annual(last=10),
+    "all years": Annual(),
+    "latest quarter": Quarterly(last=1),
+    "last 4 quarters": Quarterly(last=4),
+    "last 8 quarters": Quarterly(last=8),
+    "all quarters": Quarterly(),
+    "last 12 months": Trailing(12),
+    "all periods": FiscalRange(),
+}
+
+
+# Not slotted, for the cached properties.
+@frozen(slots=False)
+class Question:
+    """A question to some companies.
+
+    Attributes:
+        catalogues: the catalogues of the companies.
+        names: the series, as handles or metric ids.
+        handles: the handles of the session.
+        selection: which periods are shown.
+        unread: notes about companies whose catalogue could not be read.
+        items: what each of the names means; a metric id means several paths if companies differ.
+
+    Raises:
+        SelectionError: no catalogue has one of the metrics.
+    """
+
+    catalogues: tuple[Catalogue, ...]
+    names: tuple[str, ...]
+    handles: Handles
+    selection: PeriodSelection
+    unread: tuple[str, ...]
+    items: tuple[tuple[Meaning, ...], ...] = field(init=False)
+
+    @items.default
+    def _items(self) -> tuple[tuple[Meaning, ...], ...]:
+        return tuple(_meanings(self.handles, name, self.catalogues) for name in self.names)
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes about paths that are not in `items`."""
+        notes = []
+        for name, item in zip(self.names, self.items, strict=True):
+            if not is_handle(name) and (more := len(_paths(name, self.catalogues)) - len(item)):
+                notes.append(f"{name}: {counted(more, 'more scope path')}: find_series gives their handles")
+        return notes
+
+    @property
+    def range(self) -> FiscalRange | Trailing:
+        """The periods to request: all, at no further cost, so that a note can say where values are."""
+        return self.selection if isinstance(self.selection, Trailing) else FiscalRange()
+
+    @cached_property
+    def select(self) -> Select:
+        """The series to request, in every company and publication."""
+        return Select(where=self.wants, name=", ".join(map(self.handles.of, self.meanings)))
+
+    @cached_property
+    def meanings(self) -> dict[Meaning, None]:
+        """What all names together mean."""
+        return dict.fromkeys(meaning for item in self.items for meaning in item)
+
+    def wants(self, series: CatalogueSeries) -> bool:
+        """Return whether the question requests a series."""
+        return Meaning(series.metric_id, series.scopes) in self.meanings
+
+    def over(self, current: Iterable[Catalogue]) -> Question:
+        """Return the question with these catalogues in place of those of the same companies.
+
+        Raises:
+            SelectionError: no catalogue has one of the metrics any more.
+        """
+        newer = {catalogue.entity_id: catalogue for catalogue in current}
+        return evolve(self, catalogues=tuple(newer.get(each.entity_id, each) for each in self.catalogues))
+
+    def parts(self, panels: Sequence[tuple[Panel, Panel | None]]) -> list[Part]:
+        """Return the parts of a result: a company's values, and those of the other version if it has them.
+
+        Raises:
+            SelectionError: no company has such periods.
+        """
+        if not panels:
+            return []
+        shown = shown_periods(self.selection, [panel.catalogue for panel, _ in panels])
+        named = self.selection.periods if isinstance(self.selection, Exact) else ()
+        return [Part(panel, other, self.items, self.handles, shown, named) for panel, other in panels]
+
+
+def selection_of(periods: str) -> PeriodSelection:
+    if (known := PERIODS.get(periods.strip().casefold())) is not None:
+        return known
+    labels = [label.strip() for label in periods.split(",")]
+    try:
+        return Exact(labels)
+    except SelectionError:
+        hints = [hint for label in labels if (hint := period_hint(label))]
+        hint = hints[0] if len(hints) == len(labels) == 1 else ""
+        raise SelectionError(
+            f"periods must be one of {', '.join(PERIODS)}, or labels such as FY2023 or 2024-Q3, not"
+            f" {periods[:100]!r}{hint}"
+        ) from None
+
+
+def shown_periods(selection: PeriodSelection, catalogues: Iterable[Catalogue]) -> Exact | Trailing:
+    """Return the periods to show; those of a rule are resolved over all companies together.
+
+    Raises:
+        SelectionError: no company has such periods.
+    """
+    return selection if isinstance(selection, Trailing) else selection.resolve(catalogues)
+
+
+def _meanings(handles: Handles, name: str, catalogues: Sequence[Catalogue]) -> tuple[Meaning, ...]:
+    """Return what a handle or a metric id means: of a metric the paths of the whole company, or else all.
+
+    Raises:
+        SelectionError: no catalogue has the metric.
+    """
+    if (meaning := handles.meaning(name)) is not None:
+        return (meaning,)
+    paths = _paths(name, catalogues)
+    if not paths:
+        near = dict.fromkeys(found.metric_id for found in rank(catalogues, name).found)
+        close = f" (close: {listed(list(near)[:3])})" if near else ""
+        raise SelectionError(f"series: no company has the metric {name!r}{close}")
+    whole = [path for path, is_whole in paths.items() if is_whole]
+    return tuple(Meaning(name, path) for path in (whole or list(paths))[:MAX_PATHS])
+
+
+def _paths(metric_id: str, catalogues: Sequence[Catalogue]) -> dict[ScopePath, bool]:
+    """Return the paths of a metric in all catalogues, and whether they are of the whole company."""
+    paths: dict[ScopePath, bool] = {}
+    for catalogue in catalogues:
+        for series in catalogue.by_metric.get(metric_id, ()):
+            paths[series.scopes] = is_consolidated(series) or paths.get(series.scopes, False)
+    return paths

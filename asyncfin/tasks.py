@@ -192,8 +192,8 @@ class SingleFlight(Generic[K, T]):
     ) -> T:
         """Return the result of the pending call for `key`; start `function` if there is none.
 
-        An error of another caller's call that `is_others`, and so concerns that caller alone, is not raised:
-        the next call is shared instead.
+        If another caller's call fails with an error for which `is_others` is true, that error concerns the
+        other caller alone: it is not raised, and the next call is shared.
         """
         while True:
             call, loop = self._calls.get(key), running_loop()

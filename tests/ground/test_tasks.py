@@ -423,6 +423,28 @@ async def test_a_failure_reaches_all_as_itself_and_is_not_kept(calls: SingleFlig
     assert await calls.share("a", Call()) == 1
 
 
+async def test_an_error_that_concerns_its_caller_alone_ends_no_other_call(
+    calls: SingleFlight[str, int],
+) -> None:
+    """The caller that started the call gets the error, and the others share the next call."""
+
+    def is_others(error: Exception) -> bool:
+        return isinstance(error, KeyError)
+
+    first, second, third = Call(KeyError("x")), Call(), Call()
+    outcomes = await asyncio.gather(
+        *(calls.share("a", each, is_others=is_others) for each in (first, second, third)),
+        return_exceptions=True,
+    )
+    assert [outcomes[0] is first.error, *outcomes[1:]] == [True, 1, 1]
+    assert (first.begun, second.begun + third.begun) == (1, 1)
+    outcomes = await asyncio.gather(
+        *(calls.share("a", Call(LookupError("y")), is_others=is_others) for _ in range(2)),
+        return_exceptions=True,
+    )
+    assert outcomes[0] is outcomes[1]
+
+
 async def test_a_cancelled_leader_leaves_the_call_to_its_followers(calls: SingleFlight[str, int]) -> None:
     """Cancelling the first caller neither cancels the call of the others nor starts it again."""
     call = Call()

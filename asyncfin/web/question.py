@@ -193,10 +193,14 @@ class Question:
             body = f"""
         entities = [{entities}
         ]{read}
-        periods = {rule}{resolve}
-        async with client.query_many(entities, select, periods{_version(self.versions[0])}) as answers:
+        periods = {rule}{resolve}"""
+            body += "".join(
+                f"""
+        async with client.query_many(entities, select, periods{_version(each)}) as answers:
             async for answer in answers:
                 print(answer.error or answer.panel)"""
+                for each in self.versions
+            )
         return f"""import asyncio
 from asyncfin import {names}
 

@@ -211,6 +211,18 @@ async def test_the_python_of_every_rule_is_the_question(page: Page, code: dict[s
     assert ("value_version='latest_restated'" in python) == ("value_version" in code)
 
 
+@pytest.mark.parametrize("others", [0, 1])
+async def test_the_python_of_both_value_versions_requests_both(page: Page, others: int) -> None:
+    """Of one company and of several: the table has the rows of both."""
+    fields = {"rule": "annual", "last": "2", "value_version": "both", "with": page.entities[1 : 1 + others]}
+    answer = await page.post("answer", series="Revenue/annual", **fields)
+    python = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
+    compile(python, "pasted", "exec")
+    read = "client.query_many(" if others else "client.query("
+    assert python.count(read) == 2
+    assert python.count("value_version='latest_restated'") == 1
+
+
 ROW = "Revenue/annual.consolidated/company=consolidated"
 
 

@@ -1,5 +1,6 @@
 """Exit codes, and the one line that says what went wrong and what to do."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -96,6 +97,10 @@ _OPTIONS = {
     "cadence": "--cadence",
 }
 
+# The library's proposal to select other periods: Exact(['FY2023', 'FY2024']).
+_EXACT = re.compile(r"write Exact\(\[(.*)\]\)")
+_LABEL = re.compile(r"'([^']*)',?")
+
 # The first class that matches decides.
 _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
     (UsageError, Exit.USAGE, ""),
@@ -125,6 +130,8 @@ def exit_line(failure: Exception) -> tuple[Exit, str]:
     else:
         code, advice = exit_code_for(type(failure))
     said = described(failure) if isinstance(failure, CycloptsError) else str(failure)
+    if isinstance(failure, SelectionError):
+        said = _with_options(said)
     # In an object store the reason can be a long text about an address that the user has never seen.
     if isinstance(failure, OSError) and "://" in str(failure.filename):
         advice = "check the address, and the credentials in the environment"
@@ -136,6 +143,13 @@ def exit_line(failure: Exception) -> tuple[Exit, str]:
     line = " ".join(": ".join([*getattr(failure, "__notes__", ()), said]).split())
     # The service's message often ends with a full stop.
     return code, f"asyncfin: {line.removesuffix('.')}; {advice}" if advice else f"asyncfin: {line}"
+
+
+def _with_options(said: str) -> str:
+    """Return a message with the options in place of the Python that selects other periods."""
+    said = said.replace("write FiscalRange() to select them", "leave --annual and --quarterly out")
+    said = said.replace("and Annual selects", "and --annual selects")
+    return _EXACT.sub(lambda found: "write " + _LABEL.sub(r"--exact \1", found[1]), said)
 
 
 def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:

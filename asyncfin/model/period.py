@@ -218,7 +218,8 @@ def _bound(name: str, value: Bound | None, *, start: bool, whole_years: bool = F
             return Period(year, end_month, 0)
         case int() if type(value) is int:
             if 0 < value < _LEAST_BARE_YEAR:
-                raise SelectionError(f"{name} is the year {value}; for the latest {value} write last={value}")
+                latest = f"Annual(last={value}) or Quarterly(last={value})"
+                raise SelectionError(f"{name} is the year {value}; for the latest {value} write {latest}")
             return Period(value, 1 if start else 12, 0)
     if not isinstance(value, Period):
         raise SelectionError(

@@ -1,12 +1,14 @@
 """Mistakes of a first day: one line that says what to write, and no request is spent."""
 
+import asyncio
 import socket
 from pathlib import Path
 
 import pytest
 
 from asyncfin.sandbox import Sandbox
-from tests.cli.conftest import ENTITY, RATIOS_ENTITY, Command
+from tests import handmade
+from tests.cli.conftest import ENTITY, RATIOS_ENTITY, Command, finish, start
 
 # The command line after `asyncfin`, with E for an entity, and what its line must contain.
 MISTAKES = [
@@ -130,6 +132,26 @@ def test_a_mistake_is_one_line_that_says_what_to_write(
     assert (result.code, result.out, len(service.log)) == (2, "", before)
     assert result.line.startswith("asyncfin: ")
     assert said in result.line
+
+
+@pytest.mark.parametrize(
+    ("periods", "write"),
+    [
+        (
+            ["2022-09-12M", "2023-09-12M", "2024-09-12M"],
+            "--annual selects those that end in month 12: write --exact 2023-09-12M --exact 2024-09-12M",
+        ),
+        (["2023-12-00M", "2024-12-00M"], "(points in time): leave --annual and --quarterly out"),
+    ],
+)
+async def test_periods_to_select_instead_are_named_as_options(periods: list[str], write: str) -> None:
+    """The library's message names them as Python."""
+    numbers = {("Sales", "all"): dict.fromkeys(periods, 1.0)}
+    async with Sandbox(handmade.dataset(numbers)) as sandbox:
+        process = start("query", handmade.ENTITY_ID, "--annual", "--last", "2", sandbox=sandbox)
+        result = await asyncio.to_thread(finish, process)
+    assert result.code == 2
+    assert result.line.endswith(write)
 
 
 @pytest.mark.parametrize("line", [line for line, _ in MISTAKES if "abc" in line])

@@ -569,14 +569,19 @@ class Probe:
             ("4.4", usage_request(today - timedelta(days=6), today)),
             ("4.5", limits_request()),
         ):
-            found = await self._response(request)
+            try:
+                found = await self._response(request)
+            except AuthenticationError as error:
+                if not error.answered:
+                    raise
+                found = error  # the token was accepted for the dataset, and all else has been checked
             if isinstance(found, Response):
                 try:
                     json.loads(found.body)
                 except (ValueError, RecursionError):
                     self._find("break", spec, f"the body of {request.path} is not JSON", shown_by=found)
-            elif found.status == 403:
-                self._find("limit", spec, f"the token has no permission for {request.path}")
+            elif found.status in (401, 403):
+                self._find("limit", spec, f"the token has no permission for {request.path}", shown_by=found)
             else:
                 self._find("break", spec, f"{request.path} gives status {found.status}", shown_by=found)
 

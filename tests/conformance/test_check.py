@@ -300,6 +300,20 @@ async def test_metadata_that_cannot_be_read_raise_the_ordinary_error() -> None:
                 await check(client, ENTITY)
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_token_refused_for_usage_and_limits_costs_no_report(status: int) -> None:
+    """They are checked last, with a token that was accepted for the dataset."""
+    faults = [Status(status=status, operation=each, nth=1) for each in ("usage", "limits")]
+    async with (
+        Sandbox(DATASET, faults=faults) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        report = await check(client, ENTITY)
+    refused = [f"the token has no permission for /v1/{each}" for each in ("usage", "limits")]
+    assert words(report, "limit") == refused
+    assert (report.breaks, report.complete) == ((), True)
+
+
 async def test_a_report_is_ordered_pickles_and_is_written_as_json() -> None:
     """Kinds in their order; JSON has every attribute."""
     async with (

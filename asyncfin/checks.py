@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import iscoroutinefunction, signature
 from math import inf
@@ -105,6 +105,15 @@ def whole_number(least: int, most: int | None = None) -> Check:
 def text(wanted: str = "a text that is not empty") -> Check:
     """Return the check for a str that is not empty; `wanted` says what it contains."""
     return Check(wanted, lambda value: isinstance(value, str) and value != "")
+
+
+def several(name: str, values: object, of: str, *kinds: type) -> None:
+    """Refuse what can't be iterated, and a text, whose characters would be taken for the values."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, (Iterable, *kinds)):
+        write = f"; write [{values!r}]" if isinstance(values, str) else ""
+        raise ArgumentError(
+            f"{name} must be an iterable of {of}, such as a list, not {short_repr(values)}{write}"
+        )
 
 
 def short_repr(value: object) -> str:

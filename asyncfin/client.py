@@ -534,12 +534,7 @@ class Client:
             AuthenticationError, AllowanceExhaustedError, BucketUnavailableError: no further entity can be
                 read. Raised after the answers that are finished.
         """
-        if isinstance(entity_ids, (str, bytes)) or not isinstance(entity_ids, (Iterable, AsyncIterable)):
-            raise ArgumentError(
-                "entity_ids must be an iterable of entity ids, such as a list,"
-                f" not {checks.short_repr(entity_ids)}"
-                + (f"; write [{entity_ids!r}]" if isinstance(entity_ids, str) else "")
-            )
+        checks.several("entity_ids", entity_ids, "entity ids", AsyncIterable)
         check_select(select)
         check_period_selection(periods)
         check_value_version(value_version)

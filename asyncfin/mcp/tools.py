@@ -15,6 +15,7 @@ from mcp.server.mcpserver import Context
 from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import Field
 
+from asyncfin import checks
 from asyncfin.client import Client
 from asyncfin.errors import (
     AllowanceExhaustedError,
@@ -39,6 +40,7 @@ from asyncfin.mcp.results import (
     result,
 )
 from asyncfin.mcp.values import differing, notes_of, rows_of
+from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import (
     PeriodSelection,
@@ -106,8 +108,9 @@ def server(
             kept, so that a further call goes on with them.
 
     Raises:
-        SelectionError: `max_requests` is not at least 1.
+        SelectionError: `max_requests` is not at least 1, or `entities` is a single text.
     """
+    checks.several("entities", entities, "entity ids")
     if type(max_requests) is not int or max_requests < 1:
         raise SelectionError(f"max_requests must be a whole number of at least 1, not {max_requests!r}")
     names = dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
@@ -364,11 +367,14 @@ class _Tools:
             NoTurnError: the catalogues need more requests than the call may send.
         """
         entity_ids, selection = self._offered(entities), selection_of(periods)
+        names = _several(series)
+        if not names:
+            raise SelectionError("series must name at least one handle or metric id: call find_series")
         try:
-            return await self._resolved(call, entity_ids, _several(series), selection, _ANY_AGE)
+            return await self._resolved(call, entity_ids, names, selection, _ANY_AGE)
         except SelectionError:
             # The catalogue may be old. It is read again only if it is older than the client allows.
-            return await self._resolved(call, entity_ids, _several(series), selection, None)
+            return await self._resolved(call, entity_ids, names, selection, None)
 
     async def _resolved(
         self,
@@ -483,7 +489,8 @@ class _Tools:
             return found[0]
         if found:
             raise SelectionError(f"entities: {text!r} is the name of several companies: {listed(found)}")
-        raise SelectionError(f"entities: {text!r} is not one of the companies on offer: see list_entities")
+        named = suggest.quoted(text, list(filter(None, self._names.values())))
+        raise SelectionError(f"entities: {named} is not one of the companies on offer: see list_entities")
 
     def _unread(self, entity_id: str, error: AsyncfinError | None) -> str:
         return f"{self._named(entity_id)} could not be read: {type(error).__name__}: {error}"

@@ -112,11 +112,11 @@ def explorer(
         raise ArgumentError(
             f"client must be a Client, or a function that returns it, not {checks.short_repr(client)}"
         )
-    _check_several("entities", entities)
+    checks.several("entities", entities, "entity ids")
     names = dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
     for each in names:
         check_entity_id(each)
-    _check_several("hosts", hosts)
+    checks.several("hosts", hosts, "host names")
     hosts = tuple(hosts)
     for host in hosts:
         # An IPv6 address has colons too, but several.
@@ -155,13 +155,6 @@ def explorer(
             ClientGoneError: _gone,
         },
     )
-
-
-def _check_several(name: str, values: object) -> None:
-    """Refuse a text, whose characters would be taken for the values, and what is no collection."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        write = f"; write [{values!r}]" if isinstance(values, str) else ""
-        raise ArgumentError(f"{name} must be a collection, not {checks.short_repr(values)}{write}")
 
 
 class _Pages:

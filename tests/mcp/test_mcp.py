@@ -811,6 +811,31 @@ async def test_more_than_ten_companies_are_refused(sandbox: Sandbox, tool: str) 
     assert not sandbox.log
 
 
+async def test_a_part_of_a_companys_name_proposes_the_name(sandbox: Sandbox) -> None:
+    """It is not taken for the company: nothing is sent."""
+    async with assistant(sandbox, offered={sandbox.entities[0]: "Apple Inc."}) as call:
+        result = await call("find_series", entities=["apple"])
+    assert "'apple' (close: Apple Inc.) is not one of the companies on offer" in text_of(result)
+    assert not sandbox.log
+
+
+@pytest.mark.parametrize("tool", ["plan_cost", "query"])
+async def test_a_question_without_series_is_an_error(sandbox: Sandbox, tool: str) -> None:
+    """A result without rows would say that there are no values."""
+    async with assistant(sandbox) as call:
+        result = await call(tool, entities=["Apple"], series=[], periods="last 5 years")
+    assert result.is_error
+    assert "series must name at least one handle or metric id" in text_of(result)
+    assert not sandbox.log
+
+
+async def test_a_single_id_in_place_of_a_list_is_refused(sandbox: Sandbox) -> None:
+    """Its characters would be the companies on offer."""
+    async with Client(sandbox.base_url, sandbox.token) as client:
+        with pytest.raises(SelectionError, match="entities must be an iterable of entity ids"):
+            server(client, sandbox.entities[0])
+
+
 @pytest.mark.parametrize("periods", ["since 1999", "FY23", "FY2023; FY2024", ""])
 async def test_mistaken_periods_say_what_to_write(sandbox: Sandbox, periods: str) -> None:
     """The schema lists the words; other texts are errors like all others, and spend nothing."""

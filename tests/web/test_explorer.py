@@ -443,8 +443,8 @@ async def test_the_own_page_is_served_over_http_under_a_host_name_too(
     ("wrong", "said"),
     [
         ({"client": "http://host"}, "client must be a Client, or a function that returns it, not 'http"),
-        ({"entities": "O-1"}, r"entities must be a collection, not 'O-1'; write \['O-1'\]"),
-        ({"entities": 5}, "entities must be a collection, not 5$"),
+        ({"entities": "O-1"}, r"entities must be an iterable .* not 'O-1'; write \['O-1'\]"),
+        ({"entities": 5}, "entities must be an iterable of entity ids, such as a list, not 5$"),
         ({"entities": [None]}, "entity_id must be an id such as .* not None"),
         ({"hosts": "figures.example"}, r"hosts must be .*; write \['figures.example'\]"),
         ({"hosts": ["http://figures.example"]}, "hosts must be host names .*, not 'http://figures.example'"),

@@ -192,7 +192,8 @@ class _Tools:
 
     def __init__(self, client: Client, names: dict[str, str], max_requests: int) -> None:
         self._client = client
-        self._names = names
+        self._names = names  # of all companies on offer; "" where none was given
+        self._read_names: dict[str, str] = {}  # as the service has them
         self._max_requests = max_requests
 
     async def list_entities(self, words: NameWords = "") -> Annotated[CallToolResult, Companies]:
@@ -200,7 +201,7 @@ class _Tools:
         wanted = words.casefold().split()
         rows = [
             Row((entity_id, name), {"id": entity_id, "name": name})
-            for entity_id, name in self._names.items()
+            for entity_id, name in [(each, self._name(each)) for each in self._names]
             if all(word in f"{entity_id}\t{name}".casefold() for word in wanted)
         ]
         advice = "give words of a name"
@@ -350,8 +351,7 @@ class _Tools:
                 failures.append(error)
                 notes.append(self._unread(entity_id, error))
             else:
-                # So that `list_entities` can name a company that was offered by its id alone.
-                self._names[entity_id] = catalogue.name
+                self._read_names[entity_id] = catalogue.name
                 read.append(catalogue)
         if len(failures) == len(entity_ids):
             raise next((each for each in failures if isinstance(each, _NO_REQUESTS)), failures[0])
@@ -484,19 +484,24 @@ class _Tools:
         if text in self._names:
             return text
         folded = text.casefold().strip()
-        found = [entity_id for entity_id, name in self._names.items() if name and name.casefold() == folded]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise SelectionError(f"entities: {text!r} is the name of several companies: {listed(found)}")
-        named = suggest.quoted(text, list(filter(None, self._names.values())))
+        for names in (self._names, self._read_names):
+            found = [entity_id for entity_id, name in names.items() if name and name.casefold() == folded]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise SelectionError(f"entities: {text!r} is the name of several companies: {listed(found)}")
+        named = suggest.quoted(text, list(filter(None, map(self._name, self._names))))
         raise SelectionError(f"entities: {named} is not one of the companies on offer: see list_entities")
 
     def _unread(self, entity_id: str, error: AsyncfinError | None) -> str:
         return f"{self._named(entity_id)} could not be read: {type(error).__name__}: {error}"
 
+    def _name(self, entity_id: str) -> str:
+        """Return the name that was given, or the service's; "" if neither is known."""
+        return self._names[entity_id] or self._read_names.get(entity_id, "")
+
     def _named(self, entity_id: str) -> str:
-        name = self._names.get(entity_id)
+        name = self._name(entity_id)
         return f"company {quoted(name)} ({entity_id})" if name else f"company {entity_id}"
 
 

@@ -786,6 +786,24 @@ async def test_ranking_leaves_the_event_loop_to_others(sandbox: Sandbox) -> None
     assert len(submitted) == 1
 
 
+async def test_a_company_keeps_the_name_that_it_is_offered_by(sandbox: Sandbox) -> None:
+    """The service's own name is another one, which is found in results."""
+    entity_id = sandbox.entities[0]
+    async with assistant(sandbox, offered={entity_id: "Fruit", sandbox.entities[1]: ""}) as call:
+        for name in ("Fruit", "fruit", entity_id):
+            found = await call("find_series", entities=[name], words="revenue")
+            assert not found.is_error, name
+        title = text_of(found).splitlines()[0]
+        own = json.loads(title[title.index('"') : title.rindex('"') + 1])
+        assert own.casefold() != "fruit"
+        assert not (await call("find_series", entities=[own], words="revenue")).is_error
+        await call("find_series", entities=[sandbox.entities[1]], words="revenue")
+        lines = text_of(await call("list_entities")).splitlines()
+    assert lines[1] == f"{entity_id}\tFruit"
+    # One that was offered by its id alone has the service's name, once that is known.
+    assert lines[2].startswith(f"{sandbox.entities[1]}\tNVIDIA")
+
+
 @pytest.mark.parametrize("tool", ["find_series", "plan_cost", "query"])
 async def test_companies_not_on_offer_are_refused(sandbox: Sandbox, tool: str) -> None:
     """The operator says which companies an assistant may read; nothing is sent for others."""

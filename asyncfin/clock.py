@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime.fromtimestamp(0, UTC)
-# A service can ask for a wait beyond the last date that Python knows.
+# A service can request a wait that ends after the last date that Python can represent.
 LAST = datetime.max.replace(tzinfo=UTC)
 
 

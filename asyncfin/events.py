@@ -93,7 +93,7 @@ class ExtractStarted(_Run, frozen=True):
 
 
 class ExtractFinished(_Run, frozen=True):
-    """A run of `extract` has ended. The entities that it has not reached are in no count but `entities`.
+    """A run of `extract` has ended. The entities that it has not reached are counted in `entities` only.
 
     Attributes:
         done: how many files it has written.

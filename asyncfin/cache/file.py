@@ -91,7 +91,7 @@ class FileCache(TieredCache):
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         whose = self._whose(token)
-        # Keyed by what only this process knows: the digest gives no token away where it is printed.
+        # Keyed by what only this process knows: the digest reveals nothing where it is printed.
         digest = blake2b(partition_key(base_url, "", whose), key=self._secret).digest()
         return self._partition(digest, lambda: self._rows(base_url, whose))
 

@@ -93,7 +93,7 @@ def print_json(value: Any) -> None:
 
 
 def print_text(document: str) -> None:
-    """Print a JSON document, with control characters escaped, which changes nothing of its meaning."""
+    """Print a JSON document, with control characters escaped, which does not change its meaning."""
 
     def escaped(found: re.Match[str]) -> str:
         sign = found[0]

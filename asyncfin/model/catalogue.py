@@ -71,7 +71,7 @@ class Dataset:
     created_timestamp: datetime
 
 
-# gc=False: it contains texts and periods, so it is in no cycle, and a catalogue has thousands.
+# gc=False: texts and periods cannot form a cycle, and a catalogue has thousands of scopes.
 class Scope(Struct, frozen=True, gc=False):
     """A company scope (spec 2.3).
 

@@ -95,7 +95,7 @@ class Select:
     Args:
         metric_ids: metric ids.
         scope_combinations: complete scope paths, or a single one: of `ScopeRef`, of pairs of str, or
-            in the text form ``group=scope|group=scope``. The path of no scope is ``""``, or ``()`` within
+            in the text form ``group=scope|group=scope``. The path without scopes is ``""``, or ``()`` within
             a collection.
         reporting_group_ids: reporting group ids.
         scope_group_ids: paths that use exactly these scope groups, in any order.

@@ -297,7 +297,7 @@ class TokenBucket(Bucket):
         self._budget.unspend(1, sent_at)
 
     def pause_until(self, loop_time: float) -> None:
-        """Grant nothing before `loop_time`, in no lane; afterwards requests restart one by one.
+        """Grant nothing before `loop_time`, in any lane; afterwards requests restart one by one.
 
         A pause is only ever lengthened, and the bucket does not fill during it.
 

@@ -69,7 +69,7 @@ class _Growth:
 
     def __init__(self, view: View) -> None:
         self._unassigned = view.wanted
-        # A cell with more series than a page is in no batch of one page, so it must attract none.
+        # A cell with more series than a page fits into no batch of one page, so it must not attract one.
         fitting = {
             (metric, path): series
             for (metric, path), series in view.wanted.items()

@@ -93,7 +93,7 @@ def has_nothing(select: Select, missing: Missing) -> bool:
 
 
 def _excludes_all(select: Select, name: str, names: Collection[str]) -> bool:
-    """Return whether what is missing in a field leaves no series; ids of single series may be among it."""
+    """Return whether what is missing in a field excludes all series; it may include ids of single series."""
     match name:
         case "select":
             return True

@@ -40,7 +40,7 @@ _FIRST_WAIT = 0.1
 _GROWTH = 5
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
-# What leaves open which publication is the current one. A 401, 403 or 404 does not.
+# Errors that do not show whether the publication is still current, unlike a 401, 403 or 404.
 _INCONCLUSIVE = (RateLimitedError, ServerFailureError, TransportError, BucketUnavailableError)
 
 

@@ -62,7 +62,7 @@ class _Observations:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        # Blocks come page by page, so the series are in no order yet: Arrow sorts their indices below,
+        # Blocks come page by page, so the series are not in order yet: Arrow sorts their indices below,
         # instead of Python walking through one series after the other.
         index = {series.series_id: at for at, series in enumerate(grid.series)}
         series, numbers, periods = array("i"), array("d"), []
@@ -194,7 +194,7 @@ def joined(tables: list[Any]) -> Any:
 
 
 def empty_table(columns: Iterable[Column] = COLUMNS) -> Any:
-    """Return a long table of no rows."""
+    """Return a long table without rows."""
     schema = pa.schema([(column.name, _type(column.type)) for column in columns])
     return schema.with_metadata(schema_metadata([])).empty_table()
 

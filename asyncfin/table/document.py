@@ -34,7 +34,7 @@ _values = ArraysDecoder(Value)
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return values of the model, or plain data with such values in it, as JSON.
 
-    Whole numbers stay exact, however large: JSON knows no bounds.
+    Whole numbers stay exact, however large: JSON has no bounds.
 
     Args:
         indent: None: one line without blanks.

@@ -235,7 +235,7 @@ def _label_ends(ax: "Axes", lines: Collection[_Line], inches: float) -> None:
 
 
 def _plain(text: str) -> str:
-    """Return a text that matplotlib draws as it is: a dollar sign begins no formula, and a leading
+    """Return a text that matplotlib draws as it is: a dollar sign does not start a formula, and a leading
     underscore does not keep a line out of the legend."""
     text = printable(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text

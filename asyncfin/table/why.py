@@ -63,7 +63,7 @@ def _reasons(
 
 
 def _inactive(catalogue: Catalogue, path: ScopePath, period: Period) -> Iterator[str]:
-    """Yield the scopes of a path that were active in no month of a period, and when they were active."""
+    """Yield the scopes of a path that were not active in any month of a period, and when they were active."""
     first = period.fiscal_end - max(1, period.duration_months) + 1
     for scope in catalogue.listed_scopes(path):
         start, end = scope.active_start, scope.active_end

@@ -9,7 +9,7 @@ from attrs import field, frozen
 from asyncfin import checks
 from asyncfin.errors import RateLimitedError, ServerFailureError, ServiceError, TransportError
 
-# Not implemented, and the HTTP version: they stay as they are.
+# Not Implemented, and HTTP Version Not Supported: a retry does not change them.
 _LASTING_STATUSES = (501, 505)
 
 

@@ -26,11 +26,11 @@ TokenSource: TypeAlias = str | AskToken
 _PRINTABLE = r"[\x21-\x7e]+"
 _WANTED = "printable ASCII without spaces (and without the word Bearer, which is sent with it)"
 _HIDDEN = "(secret)"
-# How many tokens are looked for in responses. A token renewed more often than this is long out of use.
+# How many tokens are searched for in responses. One that was renewed more often is no longer in use.
 _REMEMBERED = 16
 # A shorter token may be a word: redacting it would alter data, codes and ids.
 _MIN_REDACTED = 8
-# So many first bytes of an escape are not rare: from then on its pattern alone is faster.
+# After this many candidates the pattern alone is faster.
 _MAX_TRIES = 1_000
 
 

@@ -449,7 +449,7 @@ def _numbers_of(
     text: bytes = b"",
     single: Callable[[], Iterable[JsonBytes]] = tuple,
 ) -> Numbers | None:
-    """Return the numbers of arrays; None where one has not `count` entries, or a number may fit no float.
+    """Return the numbers of arrays; None where one has not `count` entries, or a number may not fit a float.
 
     `text` contains the arrays and `single` returns each, to distinguish 0 from what is too small for a float.
     """

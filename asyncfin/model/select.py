@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 from attrs import Attribute, evolve, field, fields, frozen
@@ -203,7 +203,7 @@ class Select:
             name = checks.short_repr(written["where"])
             raise SelectionError(f"where must be a predicate; a written Select has only its name, {name}")
         picked = _wanted(written.pop("series", None))
-        if unknown := written.keys() - _written_fields():
+        if unknown := written.keys() - set(_written_fields()):
             raise SelectionError(f"a Select has no field {listed(sorted(map(checks.short_repr, unknown)))}")
         return cls(**written, _picked=picked)
 
@@ -247,9 +247,10 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _written_fields() -> list[str]:
+@cache
+def _written_fields() -> tuple[str, ...]:
     """Return the fields whose written form has their name."""
-    return [each.name for each in fields(Select) if each.name not in ("where", "_picked")]
+    return tuple(each.name for each in fields(Select) if each.name not in ("where", "_picked"))
 
 
 def _wanted(rows: Any) -> tuple[Wanted, ...] | None:

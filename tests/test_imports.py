@@ -24,7 +24,7 @@ OPTIONAL = [
     "redis",
     "rich",
 ]
-APART = ["asyncfin.sandbox", "asyncfin.cli", "asyncfin.extraction", "asyncfin.telemetry", "cattrs"]
+APART = ["asyncfin.sandbox", "asyncfin.cli", "asyncfin.extraction", "asyncfin.telemetry"]
 
 
 def child(code: str) -> str:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from asyncfin import checks
-from asyncfin.cache.base import CATALOGUE, Memory, MemoryRecords, MiB, ProcessCache, check_entity_id_or_none
+from asyncfin.cache.base import CATALOGUE, MemoryRecords, MiB, ProcessCache, check_entity_id_or_none
 from asyncfin.cache.store import Partition, partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
@@ -60,7 +60,7 @@ class MemoryCache(ProcessCache):
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         key = partition_key(base_url, *self._whose(token))
         if key not in self._partitions:
-            self._partitions[key] = _MemoryPartition(self, self._memory, key)
+            self._partitions[key] = _MemoryPartition(self, key)
         return self._partitions[key]
 
     def _whose(self, token: TokenSource) -> tuple[str, bytes]:
@@ -88,8 +88,8 @@ class MemoryCache(ProcessCache):
 
 
 class _MemoryPartition(MemoryRecords):
-    def __init__(self, cache: MemoryCache, memory: Memory, account: bytes) -> None:
-        super().__init__(memory, account, cache._clock)
+    def __init__(self, cache: MemoryCache, account: bytes) -> None:
+        super().__init__(cache._memory, account, cache._clock)
         self._cache = cache
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:

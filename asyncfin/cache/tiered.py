@@ -15,7 +15,6 @@ from asyncfin.cache.base import (
     MAX_RECORDS,
     Key,
     LeastRecentlyUsed,
-    Memory,
     MiB,
     ProcessCache,
     Recorder,
@@ -83,23 +82,14 @@ class Rows(Protocol):
 class TieredPartition(Recorder):
     """The partition of one account.
 
-    Its data is in `rows`, and goes by `digest` in the memory that all partitions of a cache share. `counted`
-    is called with the hits and misses that a client counts.
+    Its data is in `rows`, and goes by `digest` in the memory that all partitions of a cache share.
     """
 
-    def __init__(
-        self,
-        digest: bytes,
-        memory: Memory,
-        rows: Rows,
-        counted: Callable[[int, int], None],
-        clock: Callable[[], datetime],
-    ) -> None:
-        super().__init__(clock)
+    def __init__(self, cache: ProcessCache, digest: bytes, rows: Rows) -> None:
+        super().__init__(cache._clock)
+        self._cache, self._memory = cache, cache._memory
         self._digest = digest
-        self._memory = memory
         self._rows = rows
-        self._counted = counted
         # Records as they were last read or stored, and what responses have shown that is not stored yet.
         self._stored: LeastRecentlyUsed[str, Stored] = LeastRecentlyUsed(MAX_RECORDS)
         self._unstored: LeastRecentlyUsed[str, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
@@ -243,7 +233,7 @@ class TieredPartition(Recorder):
         return self._rows.claim(entity_id)
 
     def count(self, *, hits: int, misses: int) -> None:
-        self._counted(hits, misses)
+        self._cache.count(hits, misses)
 
     def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
         return self._digest, entity_id, publication_id(dataset_id), kind
@@ -259,7 +249,7 @@ class TieredCache(ProcessCache):
     def _partition(self, digest: bytes, rows: Callable[[], Rows]) -> TieredPartition:
         """Return the partition of an account; `rows` makes its rows."""
         if digest not in self._partitions:
-            self._partitions[digest] = TieredPartition(digest, self._memory, rows(), self.count, self._clock)
+            self._partitions[digest] = TieredPartition(self, digest, rows())
         return self._partitions[digest]
 
     def _clear_memory(self, entity_id: str | None) -> None:

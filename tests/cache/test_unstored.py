@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from asyncfin.cache.base import Memory
+from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.tiered import Stored, TieredPartition
 from tests.cache.conftest import blocks
@@ -61,9 +62,9 @@ class RecoveringRows:
 
 async def unstored() -> tuple[RecoveringRows, TieredPartition]:
     """Return rows that have recovered, and a partition whose blocks they did not store before."""
-    memory = Memory(10_000_000)
-    rows = RecoveringRows(memory)
-    partition = TieredPartition(b"", memory, rows, lambda hits, misses: None, lambda: NOW)
+    cache = MemoryCache(10_000_000, clock=lambda: NOW)
+    rows = RecoveringRows(cache._memory)
+    partition = TieredPartition(cache, b"", rows)
     await partition.put_blocks("E", "D", "original", blocks(1, 2))
     assert rows.parts == {}
     rows.recovered = True

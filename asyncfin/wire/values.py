@@ -520,18 +520,14 @@ _number_texts: Any = msgspec.json.Decoder(list[_NumberText | None])
 
 def _refuse_unfit(arrays: Iterable[tuple[JsonBytes, str]]) -> None:
     """Refuse numbers that a float cannot represent, of `values` arrays with the paths of their series."""
-    problems = []
-    for values, path in arrays:
-        problems += [f"number is out of range @ {path}.values[{at}].number" for at in _unfit(values)]
+    problems = [
+        f"number is out of range @ {path}.values[{index}].number"
+        for values, path in arrays
+        for index, entry in enumerate(decode(values, _number_texts))
+        if entry is not None and not _fits(entry.number)
+    ]
     if problems:
         raise MalformedAnswerError(problems)
-
-
-def _unfit(values: JsonBytes) -> Iterator[int]:
-    """Yield the indices of the numbers in a `values` array that a float cannot represent."""
-    for index, entry in enumerate(decode(values, _number_texts)):
-        if entry is not None and not _fits(entry.number):
-            yield index
 
 
 def _fits(number: msgspec.Raw) -> bool:

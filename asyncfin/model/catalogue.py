@@ -460,11 +460,10 @@ class Catalogue(Dataset, Tabular):
 
     def _instead(self, field: str, series: Iterable[CatalogueSeries]) -> str:
         """Return the values of a field in these series, if they are words and few."""
-        for criterion in CRITERIA:
-            if criterion.field == field and criterion.words:
-                found = sorted({printable(str(criterion.read(self, each))) for each in series})
-                return f"; {field} could be {', '.join(found)}" if len(found) <= _FEW else ""
-        return ""
+        if (criterion := _CRITERION.get(field)) is None or not criterion.words:
+            return ""
+        found = sorted({printable(str(criterion.read(self, each))) for each in series})
+        return f"; {field} could be {', '.join(found)}" if len(found) <= _FEW else ""
 
     @property
     def _named(self) -> str:

@@ -154,6 +154,7 @@ class Client:
         self._bucket: Bucket = TokenBucket() if bucket is None else bucket
         # A protocol: any object with these methods will do, and a class in place of an object will not.
         checks.instance_of(Bucket)("bucket", self._bucket)
+        checks.several("observers", observers, "functions")
         self._sender = Sender(
             self._transport,
             token,

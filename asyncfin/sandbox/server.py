@@ -111,6 +111,8 @@ class Sandbox:
         public_url: str | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        if not isinstance(dialect, Dialect):
+            raise TypeError(f"dialect must be a Dialect, such as Dialect(gzip=True), not {dialect!r}")
         self.dialect = dialect
         self._datasets = datasets
         self._account = Account(DEFAULT_ACCOUNT, allowance, rate, burst)
@@ -299,7 +301,14 @@ class Sandbox:
             return new_token(self._store, Token(account, held, audience))
 
     def inject(self, *faults: Fault) -> None:
-        """Set more faults; each counts requests from now on."""
+        """Set more faults; each counts requests from now on.
+
+        Raises:
+            TypeError: one is not a fault.
+        """
+        for each in faults:
+            if not isinstance(each, Fault):
+                raise TypeError(f"a fault must be an object such as Status(status=503), not {each!r}")
         # A new list each time: a request that is being answered goes through the one it has.
         self._armed = [*self._armed, *map(Armed, faults)]
 

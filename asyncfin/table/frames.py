@@ -27,7 +27,10 @@ _check_layout = checks.one_of("long", "wide")
 
 def column_names(names: ColumnNames) -> tuple[str, ...] | None:
     """Return the names of columns; a str is one name."""
-    return (names,) if isinstance(names, str) else None if names is None else tuple(names)
+    if names is None or isinstance(names, str):
+        return None if names is None else (names,)
+    checks.several("columns", names, "names")
+    return tuple(names)
 
 
 def to_arrow(

@@ -47,6 +47,7 @@ _TEXT_SECTIONS = 4
 _TEXT_SERIES = 10
 _TEXT_DEVIATIONS = 5
 
+_indent = checks.whole_number(0).optional()
 _SELECTIONS = (Exact, FiscalRange, Trailing, Annual, Quarterly)
 Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Iterable[Period | str]
 
@@ -409,8 +410,10 @@ class Panel:
             indent: the number of blanks by which nested lines are indented. None: one line without blanks.
 
         Raises:
+            ArgumentError: `indent` is not a whole number.
             MalformedAnswerError: a value breaks the spec.
         """
+        _indent("indent", indent)
         before = {
             "entity_id": self.dataset.entity_id,
             "name": self.dataset.name,

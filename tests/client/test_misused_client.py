@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, Select, SelectionError
+from asyncfin import Annual, ArgumentError, Client, Select, SelectionError
 
 ENTITY = "O-" + "7" * 32
 
@@ -68,3 +68,12 @@ async def test_a_mistake_says_what_to_write(
         with pytest.raises(error) as raised:
             await mistake(client)
     assert said in str(raised.value)
+
+
+def test_a_single_observer_in_place_of_a_list_is_refused() -> None:
+    """Of `observers` by name, as of every other argument."""
+    wrong: Any = print
+    with pytest.raises(
+        ArgumentError, match="observers must be an iterable of functions, such as a list, not <"
+    ):
+        Client("http://127.0.0.1:9", "token", observers=wrong)

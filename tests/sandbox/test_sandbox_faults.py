@@ -183,6 +183,17 @@ def test_a_wrong_fault_is_refused_when_it_is_made(kind: type[Fault], wrong: dict
     assert "must be" in said
 
 
+@pytest.mark.parametrize("wrong", [5, "status:status=503", Status])
+def test_what_is_no_fault_is_refused_at_once(wrong: Any) -> None:
+    """Set later, or when the sandbox is made; not at the first request."""
+    with pytest.raises(TypeError, match=r"such as Status\(status=503\), not "):
+        Sandbox().inject(wrong)
+    with pytest.raises(TypeError, match=r"such as Status\(status=503\), not "):
+        Sandbox(faults=[wrong])
+    with pytest.raises(TypeError, match=r"dialect must be a Dialect, such as Dialect\(gzip=True\), not "):
+        Sandbox(dialect=wrong)
+
+
 def test_the_requests_that_a_fault_meets_may_be_one_or_several() -> None:
     """In any collection, in any order."""
     faults = [Hang(nth=nth) for nth in (2, [2], (2, 2), {2}, range(2, 3), iter([2]))]

@@ -127,6 +127,8 @@ def test_chosen_columns_are_in_the_requested_order(panel: Panel) -> None:
         SelectionError, match=r"^columns: no column 'numbre' \(close: number.*there are entity_id, "
     ):
         panel.to_arrow(columns=["numbre"])
+    with pytest.raises(SelectionError, match=r"^columns must be an iterable of names, .* not 5$"):
+        panel.to_arrow(columns=5)  # type: ignore[arg-type]
     with pytest.raises(SelectionError, match="layout must be 'long' or 'wide', not 'tall'"):
         panel.to_arrow("tall")  # type: ignore[arg-type]
 

@@ -208,6 +208,8 @@ def test_the_json_is_the_response_of_the_service_in_whole(panel: Panel) -> None:
     assert (document["value_version"], document["unlisted"], document["requests"]) == ("original", [], 1)
     assert "\n" not in panel.to_json()
     assert json.loads(panel.to_json(indent=2)) == document
+    with pytest.raises(ArgumentError, match=r"^indent must be a whole number, at least 0 or None, not '2'$"):
+        panel.to_json(indent="2")  # type: ignore[arg-type]
 
 
 async def test_the_json_keeps_whole_numbers_exact() -> None:

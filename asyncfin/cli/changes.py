@@ -48,6 +48,8 @@ class Output:
             raise UsageError(f"--to must be the path of a .parquet file, not {self.to}")
         if self.to is not None:
             local_path("--to", "file", self.to, "copy it there from here")
+            if not self.to.parent.is_dir():
+                raise UsageError(f"--to {self.to} can't be written: {self.to.parent} is not a folder")
 
     def write(self, table: "pyarrow.Table") -> bool:
         """Write the rows, if one of the forms is wanted; return whether that is so."""

@@ -11,11 +11,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from io import FileIO
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
+from weakref import WeakSet
 
 from attrs import frozen
 
@@ -31,6 +33,18 @@ _LOCK = "lock"
 # Earlier versions kept a journal of the files, and damaged ones under names that begin alike.
 _JOURNAL = "journal.sqlite"
 _TRIAL = ".asyncfin-trial"
+# The locks that this process holds, or is taking.
+_locks: WeakSet[FileIO] = WeakSet()
+
+
+def _close_inherited() -> None:
+    for lock in list(_locks):
+        lock.close()
+
+
+if os.name == "posix":
+    # A child would share the lock: a worker of a process pool outlives a driver that is killed.
+    os.register_at_fork(after_in_child=_close_inherited)
 
 
 @frozen
@@ -180,8 +194,9 @@ class Folder:
         """Exclude other runs. The lock ends with the process, however it ends."""
         # Never deleted: a run could then hold the lock of a file that the next one does not see.
         with naming(self.lock):
-            lock = self.lock.open("ab")
+            lock = self.lock.open("ab", buffering=0)
         with lock:
+            _locks.add(lock)
             with naming(self.lock):
                 held = try_lock(lock.fileno())
             if not held:

@@ -1,15 +1,20 @@
 """Two processes on one folder."""
 
 import asyncio
+import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from asyncfin import Annual, Client, Select, extract
 from asyncfin.events import Event
+from asyncfin.extraction.folder import Folder
 from asyncfin.sandbox import Hang, Sandbox
 from tests.extraction.conftest import FIRST, IDS, annual, rows
 
@@ -77,3 +82,23 @@ async def test_copying_the_folder_does_not_let_a_second_process_in(
     async with at_work(sandbox, client, folder):
         shutil.copytree(folder.parent / "night.journal", folder.parent / "backup")
         assert "another run is at work" in await another(sandbox, folder)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+def test_a_forked_child_that_outlives_its_parent_holds_no_lock(folder: Path) -> None:
+    """As a worker of a process pool does whose driver was killed: it waits for work for ever."""
+    place = Folder.at(folder)
+    place.make()
+    mine, its = socket.socketpair()
+    with place.locked():
+        child = os.fork()
+        if child == 0:
+            mine.close()
+            its.sendall(b"forked")
+            its.recv(1)  # until the other end is closed
+            os._exit(0)
+        its.close()
+        mine.recv(6)
+    with place.locked(), mine:
+        pass
+    os.waitpid(child, 0)

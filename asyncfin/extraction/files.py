@@ -172,8 +172,10 @@ def place_of(to: str | os.PathLike[str]) -> Folder | Prefix:
     return Folder.at(to)
 
 
-def files_at(place: Folder | Prefix, question: SharedQuestion, *, lock: bool = True) -> QuestionFiles:
-    """Return the files of a question in a place."""
+def files_at(
+    place: Folder | Prefix, question: SharedQuestion, *, lock: bool = True, locked_at: int | None = None
+) -> QuestionFiles:
+    """Return the files of a question in a place; `locked_at` is of a folder that a worker's driver locked."""
     if isinstance(place, Prefix):
         return QuestionFiles(ObjectFiles(place, lock=lock), question)
-    return QuestionFiles(FolderFiles(place), question)
+    return QuestionFiles(FolderFiles(place, locked_at), question)

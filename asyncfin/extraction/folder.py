@@ -112,6 +112,12 @@ class Folder:
         """Return the path of an entity's file."""
         return self.data / f"{file_name(entity_id)}.parquet"
 
+    @property
+    def locked_at(self) -> int:
+        """When the file that a run locks was last locked, in nanoseconds."""
+        with self.lock.open("rb") as lock:  # opened: NFS may show an earlier time otherwise
+            return os.fstat(lock.fileno()).st_mtime_ns
+
     def new_part(self) -> Path:
         """Return the path of a file until it is complete: another one each time."""
         return self.beside / f"{token_hex(16)}.part"
@@ -201,6 +207,7 @@ class Folder:
                 held = try_lock(lock.fileno())
             if not held:
                 raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
+            os.utime(self.lock)
             yield
 
 

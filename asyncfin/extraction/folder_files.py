@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
+from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.parquet import EntityFile, Footer, Found
 from asyncfin.local import flush_names, write_whole
@@ -27,8 +28,9 @@ class FolderFiles:
     gives neither that order nor that end: its shield does not hold against `Task.cancel`.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, locked_at: int | None = None) -> None:
         self._folder = folder
+        self._locked_at = locked_at  # in a worker: when its driver locked the folder
         self._thread = ThreadPoolExecutor(1, "asyncfin-extract")
         self._resources = ExitStack()
 
@@ -57,7 +59,9 @@ class FolderFiles:
         return await self._run(partial(self._folder.owned_footer, self._folder.file(entity_id)))
 
     def check(self) -> None:
-        pass  # the lock of a folder lasts as long as the process
+        # The lock of a folder lasts as long as the process, which can be that of a worker's killed driver.
+        if self._locked_at is not None and self._folder.locked_at != self._locked_at:
+            raise ManifestMismatchError(f"another run has taken over {self}, and nothing more is written")
 
     def path(self, entity_id: str) -> str:
         return str(self._folder.file(entity_id))
@@ -65,7 +69,12 @@ class FolderFiles:
     async def put(self, file: EntityFile, question: str) -> None:
         # A new name: a worker that was taken for dead may still be writing the same entity's.
         path, part = self._folder.file(file.entity_id), self._folder.new_part()
-        await self._run(partial(write_whole, path, part, lambda stream: stream.write(file.content)))
+
+        def put() -> None:
+            self.check()
+            write_whole(path, part, lambda stream: stream.write(file.content))
+
+        await self._run(put)
 
     async def delete(self, entity_id: str) -> None:
         def delete() -> None:

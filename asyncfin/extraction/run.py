@@ -212,6 +212,7 @@ class Run:
         """Return the file of an entity; what it changes is durable in the feed by then. It blocks."""
         panels = panels_of(answer)
         table = rows_of(*panels)
+        self._files.place.check()
         run = None if self._writer is None else self._writer.record(panels, table)
         return encode(answer, table, self._question, requests=requests, run=run)
 

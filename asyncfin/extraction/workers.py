@@ -40,7 +40,8 @@ _MOST_BROKEN = 3
 class Chunk:
     """The work of one call in a worker. Nothing in it is secret, since engines store and log what they send.
 
-    `make_client` is sent by its name, and `known` is what the driver knows of the files of these entities.
+    `make_client` is sent by its name, `known` is what the driver knows of the files of these entities, and
+    `locked_at` is when it locked the folder.
     """
 
     make_client: MakeClient
@@ -51,6 +52,7 @@ class Chunk:
     refresh: bool
     on_error: OnError
     feed_run: FeedRun | None = None
+    locked_at: int | None = None
 
 
 @frozen
@@ -112,7 +114,7 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
     # The driver waits for an allowance: a worker that sleeps is a worker less.
     options = Options(on_error=chunk.on_error, refresh=chunk.refresh, allow_unknown=True)
     async with client:
-        files = files_at(chunk.place, chunk.question, lock=False)
+        files = files_at(chunk.place, chunk.question, lock=False, locked_at=chunk.locked_at)
         try:
             await files.join(dict(chunk.known), chunk.entity_ids)
             tracker = Tracker(len(chunk.entity_ids), None, asyncio.get_running_loop().time)
@@ -247,6 +249,7 @@ class Driver:
             self._options.refresh,
             self._options.on_error,
             self._feed_run,
+            self._place.locked_at if isinstance(self._place, Folder) else None,
         )
 
     def _gather(self, result: ChunkResult) -> None:

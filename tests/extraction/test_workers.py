@@ -379,6 +379,40 @@ async def test_a_run_cancelled_twice_waits_all_the_same(sandbox: Sandbox, folder
     assert len(names(folder)) <= 3  # the first entities are one chunk
 
 
+class Holding(ThreadPoolExecutor):
+    """Begins nothing that is submitted."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.calls: list[Callable[[], Any]] = []
+        self.submitted = asyncio.Event()
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        self.calls.append(partial(function, *args, **options))
+        self.submitted.set()
+        return Future()
+
+
+async def test_a_worker_writes_nothing_after_another_run_has_begun(
+    sandbox: Sandbox, client: Client, folder: Path
+) -> None:
+    """Its driver was killed, and with it the lock ended; it has a chunk nevertheless."""
+    held = Holding()
+    asked: dict[str, Any] = {"to": folder, "history": True}
+    driver = asyncio.ensure_future(
+        extract(Client.from_env, IDS, Select(), Annual(), **asked, executor=held, chunk=6)
+    )
+    await held.submitted.wait()
+    driver.cancel()
+    await asyncio.wait([driver])
+    await extract(client, IDS, Select(), Annual(), **asked)
+    before = {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")}
+    sandbox.publish(COMPANIES[0])
+    with pytest.raises(ManifestMismatchError, match="another run has taken over"):
+        await asyncio.to_thread(held.calls[0])
+    assert {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")} == before
+
+
 async def test_an_error_takes_back_what_has_not_begun(sandbox: Sandbox, folder: Path) -> None:
     """An error reaches the caller at once, and chunks that have not begun are taken back."""
     with ThreadPoolExecutor(1) as executor:

@@ -12,7 +12,7 @@ from asyncfin.errors import printable
 from asyncfin.model.value import Value
 from asyncfin.model.words import counted
 from asyncfin.table import text
-from asyncfin.table.comparison import excerpt_of, periods_of
+from asyncfin.table.comparison import entity_names, excerpt_of, periods_of
 from asyncfin.table.csv import SERIES_COLUMNS, csv_row
 from asyncfin.table.panel import Panel
 
@@ -85,9 +85,10 @@ def print_panels(
     )
     if len(panels) > 1:
         notes.append("the same fiscal period of two entities can be different months")
+    names = entity_names(panels)
     for panel in panels:
         facts = [*panel.facts(), counted(panel.requests, "request")]
-        notes += facts if len(panels) == 1 else [f"{panel.dataset.name}: {'; '.join(facts)}"]
+        notes += facts if len(panels) == 1 else [f"{names[panel.dataset.entity_id]}: {'; '.join(facts)}"]
     console.print("\n".join(notes), style="dim")
 
 

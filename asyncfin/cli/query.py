@@ -26,6 +26,7 @@ from asyncfin.model.words import counted
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.entity import EntityAnswer
+from asyncfin.table.comparison import entity_names
 from asyncfin.table.panel import Panel
 
 _BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "requests")
@@ -124,10 +125,11 @@ def _entity_ids(texts: Sequence[str], names: Names) -> Iterator[str]:
 
 def print_missing(answers: Sequence[EntityAnswer], *, why_empty: bool) -> None:
     """Print, on standard error, what entities do not have, and why a panel has no value."""
+    names = entity_names(each.panel for each in answers if each.panel is not None)
     for each in answers:
         if each.panel is None:
             continue
-        name = each.panel.dataset.name
+        name = names[each.entity_id]
         # Where there are series, the table shows which periods have no value.
         if missing := without_periods(each.missing) if len(each.panel) else each.missing:
             print_error(f"asyncfin: {name} has no {named(missing)}")

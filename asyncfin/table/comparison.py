@@ -47,6 +47,11 @@ def notes(panels: Sequence[Panel], periods: Sequence[Period]) -> list[str]:
     return list(of_grids.notes([panel._grid for panel in panels], periods))
 
 
+def entity_names(panels: Iterable[Panel]) -> dict[str, str]:
+    """Return the names of entities by id, with the id where two have one name, or one has none."""
+    return of_grids.entity_names(panel._grid for panel in panels)
+
+
 def gaps(panel: Panel) -> str:
     """Return a line that names the gaps of a panel; "" without any."""
     return described(panel._grid.gap_runs)

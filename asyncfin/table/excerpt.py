@@ -77,15 +77,23 @@ class SeriesNames:
         return ", ".join(shared.values()), SeriesNames(shared, heads, dict(zip(rows, texts, strict=True)))
 
 
-def names_of(rows: Sequence[Row], *, group_names: bool = False, always: Collection[str] = ()) -> SeriesNames:
+def names_of(
+    rows: Sequence[Row],
+    *,
+    group_names: bool = False,
+    always: Collection[str] = (),
+    grids: Sequence[Grid] = (),
+) -> SeriesNames:
     """Return the names of series: those of entity, publication, version, label, scopes and group that differ.
 
     Args:
         group_names: name the reporting groups. False: their ids, which queries and the command line take.
         always: columns that are needed even if all series share them.
+        grids: panels that are shown, with series or not: their entities are told apart too.
     """
+    entities = notes.entity_names([*grids, *(row.grid for row in rows)])
     columns = {
-        "entity": _entities(rows),
+        "entity": [entities[row.grid.catalogue.entity_id] for row in rows],
         "publication": _publications(rows),
         "values": [row.grid.value_version for row in rows],
         "series": [row.label for row in rows],
@@ -116,15 +124,6 @@ def _publications(rows: Sequence[Row]) -> list[str]:
     known = {(row.grid.catalogue.entity_id, row.grid.catalogue.dataset_id) for row in rows}
     several = len(known) > len({entity_id for entity_id, _ in known})
     return [row.grid.catalogue.dataset_id if several else "" for row in rows]
-
-
-def _entities(rows: Sequence[Row]) -> list[str]:
-    """Return the names of the entities, with their ids where two entities have the same name."""
-    catalogues = [row.grid.catalogue for row in rows]
-    names = {each.entity_id: each.name for each in catalogues}
-    if len(set(names.values())) == len(names):
-        return [each.name for each in catalogues]
-    return [f"{each.name} ({each.entity_id})" for each in catalogues]
 
 
 @frozen
@@ -201,7 +200,7 @@ class Excerpt:
         # With several entities each row names its entity, even if one entity has all rows.
         several = len({grid.catalogue.entity_id for grid in self.grids}) > 1
         rows = list(dict.fromkeys(row for section in self.sections for row in section.rows))
-        return names_of(rows, always=("entity",) if several else ())
+        return names_of(rows, always=("entity",) if several else (), grids=self.grids)
 
     def tables(self) -> Iterator[tuple[Section, str, SeriesNames]]:
         """Yield each section with the caption of its table, and the names of its series within the table."""

@@ -1,7 +1,7 @@
 """What is said below a table of one or several panels: cells that were not requested, and descriptions."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, groupby
 
 from asyncfin.errors import printable
@@ -25,11 +25,22 @@ def sign(grid: Grid, period: Period) -> str:
     return GAP if grid.covers(period) else NOT_REQUESTED
 
 
+def entity_names(grids: Iterable[Grid]) -> dict[str, str]:
+    """Return the names of entities by id, with the id where two have one name, or one has none."""
+    names = {grid.catalogue.entity_id: grid.catalogue.name for grid in grids}
+    times = Counter(names.values())
+    return {
+        entity_id: name if name and times[name] == 1 else f"{name} ({entity_id})".lstrip()
+        for entity_id, name in names.items()
+    }
+
+
 def notes(grids: Sequence[Grid], periods: Sequence[Period]) -> Iterator[str]:
     """Yield what a reader of several panels at these periods must know, a line each."""
+    names = entity_names(grids)
     unknown = {grid: {period for period in periods if not grid.covers(period)} for grid in grids}
     named = [
-        f"{grid.catalogue.name} ({', '.join(map(spanned, _runs(missing, periods)))})"
+        f"{names[grid.catalogue.entity_id]} ({', '.join(map(spanned, _runs(missing, periods)))})"
         for grid, missing in unknown.items()
         if missing
     ]
@@ -38,7 +49,7 @@ def notes(grids: Sequence[Grid], periods: Sequence[Period]) -> Iterator[str]:
     if len(grids) > 1 and periods:
         for grid in grids:
             if not set(periods).intersection(grid.catalogue.periods):
-                yield printable(f"{grid.catalogue.name} has none of these periods")
+                yield printable(f"{names[grid.catalogue.entity_id]} has none of these periods")
 
 
 def _runs(some: Collection[Period], periods: Sequence[Period]) -> Iterator[list[Period]]:
@@ -57,11 +68,11 @@ def descriptions(rows: Mapping[Row, str]) -> Iterator[str]:
         rows: the series, with what distinguishes each from the others of its entity. Series of several
             entities are named by the entity.
     """
-    several = len({row.grid.catalogue.entity_id for row in rows}) > 1
+    names = entity_names(row.grid for row in rows)
     by_metric: dict[str, tuple[str, dict[str, list[str]]]] = {}
     for row, apart in rows.items():
         _, texts = by_metric.setdefault(row.series.metric_id, (row.label, {}))
-        who = row.grid.catalogue.name if several else apart
+        who = names[row.grid.catalogue.entity_id] if len(names) > 1 else apart
         texts.setdefault(row.series.description.strip(), []).append(who)
     differing, equal = [], dict[str, list[str]]()
     for name, texts in by_metric.values():

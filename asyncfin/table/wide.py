@@ -15,6 +15,7 @@ from asyncfin.table.arrow import schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.excerpt import names_of
 from asyncfin.table.grid import Grid, Row
+from asyncfin.table.notes import entity_names
 
 # The column of period labels, where labels are requested.
 PERIOD = "period"
@@ -160,10 +161,12 @@ def rows_together(grids: Sequence[Grid]) -> list[Period]:
             mean that no value exists.
     """
     periods = sorted({period for grid in grids for period in grid.rows_of_wide})
+    names = entity_names(grids)
     for grid in grids:
         if missing := [period for period in periods if not grid.covers(period)]:
+            name = printable(names[grid.catalogue.entity_id])
             raise SelectionError(
-                f"{printable(grid.catalogue.name)}: {counted(len(missing), 'period')} ({spanned(missing)})"
+                f"{name}: {counted(len(missing), 'period')} ({spanned(missing)})"
                 " not requested, which its catalogue has and another panel shows: resolve the periods over"
                 " all catalogues first, exact = rule.resolve(catalogues), and request exact of each entity"
             )

@@ -1,5 +1,6 @@
 """Several panels in one table: what was not requested, what descriptions say, which paths contain others."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 from attrs import evolve
 
+from asyncfin import SelectionError, concat
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Exact, FiscalRange, Period
 from asyncfin.model.scope import ScopeRef, parse_path
@@ -57,6 +59,28 @@ def printed(panels: list[Panel]) -> str:
 
 def descriptions(panels: list[Panel]) -> list[str]:
     return list(comparison.excerpt_of(panels).notes())
+
+
+def renamed(panel: Panel, name: str) -> Panel:
+    return evolve(panel, grid=evolve(panel._grid, catalogue=evolve(panel.catalogue, name=name)))
+
+
+async def test_companies_of_one_name_are_told_apart_by_their_ids() -> None:
+    """In rows and in all that is said below them, also if only one of them has a row."""
+    dollars = renamed(await company("A", {2024: 5}, (2023, 2024), Revenue="US dollars"), "Same")
+    yen = renamed(await company("B", {2023: 7}, (2023,), Revenue="Yen"), "Same")
+    first, second = f"Same (O-{'a' * 32})", f"Same (O-{'b' * 32})"
+    table = printed([dollars, yen])
+    assert [line.split("  ")[0] for line in table.splitlines()[2:4]] == [first, second]
+    assert f"? was not requested, so there may be a value: {second} (FY2024)" in table
+    assert f"different descriptions: {first}: US dollars; {second}: Yen" in table
+    with pytest.raises(SelectionError, match=rf"^{re.escape(second)}: 1 period \(FY2024\) not requested"):
+        concat([dollars, yen], layout="wide")
+    empty = renamed(await company("B", {}, (2024,), listed=YEARS[:1]), "Same")
+    table = printed([dollars, empty])
+    assert first in table.splitlines()[2]
+    assert f"{second} has none of these periods" in table
+    assert f"\n(O-{'b' * 32}) has none of these periods" in printed([dollars, renamed(empty, "")])
 
 
 async def test_what_was_not_requested_does_not_look_like_what_has_no_value() -> None:

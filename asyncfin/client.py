@@ -6,12 +6,7 @@ import asyncio
 import os
 import ssl as tls
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    nullcontext,
-)
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from contextvars import Context, copy_context
 from datetime import date, datetime
 from functools import partial
@@ -50,14 +45,7 @@ from asyncfin.read.turn import Turn, is_ended_by_turn
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import Block, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
-from asyncfin.wire.protocol import (
-    Request,
-    Response,
-    limits_request,
-    read_json,
-    usage_request,
-    usage_windows,
-)
+from asyncfin.wire.protocol import Request, Response, limits_request, read_json, usage_request, usage_windows
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import TokenSource

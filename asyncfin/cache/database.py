@@ -188,8 +188,7 @@ class Database:
                 latest = max(moment for moment in moments if moment is not None)
                 row = (account, entity_id, current and publication_id(current.dataset_id))
                 self._connection.execute(
-                    _PUT_RECORD,
-                    (*row, int(latest.timestamp()), checksum(account, entity_id, body), body),
+                    _PUT_RECORD, (*row, int(latest.timestamp()), checksum(account, entity_id, body), body)
                 )
             return Stored(record, known.version)
 

@@ -69,13 +69,7 @@ class Output:
         return True
 
 
-def changes(
-    place: str,
-    /,
-    *,
-    since: str | None = None,
-    output: Output = Output(),
-) -> None:
+def changes(place: str, /, *, since: str | None = None, output: Output = Output()) -> None:
     """Show what changed in an extraction, from the change feed that it keeps.
 
     `asyncfin extract --history` begins a feed, and later runs continue it. No
@@ -114,13 +108,7 @@ def changes(
     )
 
 
-def as_of(
-    place: str,
-    when: str,
-    /,
-    *,
-    output: Output = Output(),
-) -> None:
+def as_of(place: str, when: str, /, *, output: Output = Output()) -> None:
     """Show all rows of an extraction as they were known at a time.
 
     It needs the change feed that `asyncfin extract --history` begins. No request

@@ -15,12 +15,7 @@ from asyncfin.table.text import columns
 
 
 async def dataset(
-    entity_id: str,
-    /,
-    *,
-    json: AsJson = False,
-    names: Names = Names(),
-    service: Service = Service(),
+    entity_id: str, /, *, json: AsJson = False, names: Names = Names(), service: Service = Service()
 ) -> None:
     """Show the current publication of an entity's dataset.
 

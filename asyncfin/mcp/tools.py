@@ -42,9 +42,7 @@ from asyncfin.mcp.results import (
 from asyncfin.mcp.values import differing, notes_of, rows_of
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, is_same_publication
-from asyncfin.model.period import (
-    PeriodSelection,
-)
+from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.series import further_description
 from asyncfin.model.words import counted, listed
@@ -118,11 +116,7 @@ def server(
     handlers, level = logging.root.handlers[:], logging.root.level
     # Only errors: hosts show their users what a server writes to standard error.
     made = MCPServer(
-        "asyncfin",
-        version=own_version(),
-        instructions=_INSTRUCTIONS,
-        log_level="ERROR",
-        lifespan=_sessions,
+        "asyncfin", version=own_version(), instructions=_INSTRUCTIONS, log_level="ERROR", lifespan=_sessions
     )
     # The SDK has configured the root logger, which belongs to the application.
     logging.root.handlers[:] = handlers
@@ -208,10 +202,7 @@ class _Tools:
         return result(["companies (id, name)"], rows, [], advice, rows_as="companies")
 
     async def find_series(
-        self,
-        ctx: Context,
-        entities: Entities,
-        words: Words = "",
+        self, ctx: Context, entities: Entities, words: Words = ""
     ) -> Annotated[CallToolResult, Matches]:
         """Find series of companies by words, best first, each with a handle for query.
 

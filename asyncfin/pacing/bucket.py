@@ -44,9 +44,7 @@ class Parameters(NamedTuple):
     def checked(cls, rate: float | None, burst: float, daily_budget: float | None) -> Self:
         """Return them, or raise ArgumentError if one is not a number in its range."""
         return cls(
-            check_rate("rate", rate),
-            check_size("burst", burst),
-            _check_budget("daily_budget", daily_budget),
+            check_rate("rate", rate), check_size("burst", burst), _check_budget("daily_budget", daily_budget)
         )
 
     def __str__(self) -> str:

@@ -137,10 +137,7 @@ def _matchable(
 
 
 def _matched(
-    catalogue: Catalogue,
-    metrics: Iterable[str],
-    paths: Collection[ScopePath],
-    groups: Collection[str] | None,
+    catalogue: Catalogue, metrics: Iterable[str], paths: Collection[ScopePath], groups: Collection[str] | None
 ) -> list[CatalogueSeries]:
     return [
         series

@@ -61,12 +61,7 @@ class Stitch:
     The values are with the caller, as arrivals. What its pages show of the publication is recorded there.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        publication: Publication,
-        tolerance: Tolerance = Tolerance(),
-    ) -> None:
+    def __init__(self, plan: Plan, publication: Publication, tolerance: Tolerance = Tolerance()) -> None:
         self._tolerance = tolerance.of("query", plan.catalogue.entity_id)
         self.plan = plan
         self.publication = publication

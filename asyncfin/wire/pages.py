@@ -12,27 +12,14 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from attrs import Factory, define, evolve, fields
 
 from asyncfin.errors import MalformedAnswerError, error_context
-from asyncfin.model.catalogue import (
-    Catalogue,
-    CataloguePage,
-    Dataset,
-    ReportingGroup,
-    Scope,
-    ScopeGroup,
-)
+from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.deviation import merged
 from asyncfin.model.query import MAX_PAGE_SIZE, Query
 from asyncfin.model.scope import format_path
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.tasks import cancel_and_wait, decoding_lock
 from asyncfin.wire import codec
-from asyncfin.wire.protocol import (
-    Request,
-    Response,
-    catalogue_request,
-    check_publication,
-    query_request,
-)
+from asyncfin.wire.protocol import Request, Response, catalogue_request, check_publication, query_request
 from asyncfin.wire.values import PlannedPage, QueryPage, read_planned_page, read_query_page, series_path
 
 # The spec has no bounds for these. They only stop a read that would never end.
@@ -159,11 +146,7 @@ def _origin(response: Response) -> dict[str, Any]:
 
 
 async def _pages(
-    send: Send,
-    request_for: _RequestFor,
-    read: Callable[[Response], Awaitable[Page]],
-    *,
-    prefetch: bool,
+    send: Send, request_for: _RequestFor, read: Callable[[Response], Awaitable[Page]], *, prefetch: bool
 ) -> AsyncGenerator[Page, None]:
     """Follow the cursor until the last page; with `prefetch` request a page ahead."""
     # At most one request is ahead of the consumer, who sets the pace.

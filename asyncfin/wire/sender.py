@@ -24,15 +24,7 @@ from asyncfin.errors import (
     TruncatedAnswerError,
     error_context,
 )
-from asyncfin.events import (
-    Event,
-    Observer,
-    RequestAnswered,
-    RequestFailed,
-    RequestStarted,
-    Retrying,
-    Stats,
-)
+from asyncfin.events import Event, Observer, RequestAnswered, RequestFailed, RequestStarted, Retrying, Stats
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
 from asyncfin.tasks import PerLoop

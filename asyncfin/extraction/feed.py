@@ -214,8 +214,7 @@ class Feed:
                 raise ValueError(f"it has {found} rows")
             for group in range(file.num_row_groups):
                 if entity_id is None or _may_have(file.metadata.row_group(group), entity_id):
-                    wanted = None if columns is None else list(columns)
-                    table = file.read_row_group(group, columns=wanted, use_threads=False)
+                    table = _read(file, [group], columns)
                     # Only pages have checksums: a damaged schema gives columns of other names or types.
                     if not table.schema.equals(expected):
                         raise ValueError("its columns are not those of a feed")
@@ -306,7 +305,8 @@ class Feed:
         """Return the rows of an entity's file; None if it can't be read."""
 
         def rows(stream: IO[bytes]) -> Any:
-            return _parquet_file(stream).read(use_threads=False).replace_schema_metadata(None)
+            file = _parquet_file(stream)
+            return _read(file, range(file.num_row_groups)).replace_schema_metadata(None)
 
         return self._of_file(entity_path(self.tree, entity_id), rows)
 
@@ -322,12 +322,17 @@ class Feed:
 
 
 def _parquet_file(stream: IO[bytes]) -> Any:
-    """Return a Parquet file whose pages are verified; read it with ``use_threads=False``.
+    """Return a Parquet file whose pages are verified, for `_read`."""
+    return parquet.ParquetFile(stream, page_checksum_verification=True, pre_buffer=False)
+
+
+def _read(file: Any, groups: Iterable[int], columns: Iterable[str] | None = None) -> Any:
+    """Return the rows of some row groups, read without threads, which save no time here.
 
     A thread of pyarrow can release the stream's bytes while the interpreter ends, which aborts the process.
-    Threads save no time here.
     """
-    return parquet.ParquetFile(stream, page_checksum_verification=True, pre_buffer=False)
+    wanted = None if columns is None else list(columns)
+    return file.read_row_groups(list(groups), columns=wanted, use_threads=False)
 
 
 def _described(file: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from asyncfin.errors import AsyncfinError
 
-# It gives a function that says whether another attempt may be sent. None: as many as `Retry` allows.
+# It yields a function that returns whether another attempt may be sent; None: as many as `Retry` allows.
 Turn: TypeAlias = Callable[[], AbstractAsyncContextManager[Callable[[], bool] | None]]
 
 _ended: WeakSet[BaseException] = WeakSet()
@@ -32,7 +32,7 @@ def mark_ended(error: AsyncfinError) -> None:
 
 @asynccontextmanager
 async def taken(turn: Turn) -> AsyncIterator[Callable[[], bool]]:
-    """Take a turn; yield what says whether another attempt may be sent, and mark the error if not."""
+    """Take a turn; yield the function that allows further attempts. Once it does not, mark the error."""
     ended = False
     async with turn() as may_retry:
 
